@@ -1,0 +1,67 @@
+"""Everything dpfed refuses, as one tree.
+
+Each error also derives from the builtin that fits, so ``except ValueError`` keeps working, and its message
+says what was asked, what is allowed and what to do::
+
+    PrivacyError
+    ├── InvalidArgument (ValueError)         a value that no setting could make right; .argument names it
+    │   ├── AdjacencyMismatch                the event is stated for the other neighbouring relation
+    │   └── InfeasibleTarget                 no setting reaches the asked guarantee; .remedies says what would
+    ├── UnknownEvent (TypeError)             something that is not an event of dpfed.events
+    ├── UnsupportedEvent (NotImplementedError)   a sound question this accountant has no proof for
+    ├── BudgetExceeded (RuntimeError)        the step does not fit what is left; nothing was spent
+    └── NotPrivate (RuntimeError)            a seeded source where a real one is required
+
+>>> from dpfed import events
+>>> events.Gaussian(noise_multiplier=-1.0)
+Traceback (most recent call last):
+    ...
+dpfed.errors.InvalidArgument: noise_multiplier must be a positive finite number, got -1.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class PrivacyError(Exception):
+    """The root of every error that dpfed raises on purpose."""
+
+
+class InvalidArgument(PrivacyError, ValueError):
+    """A value that is out of range; ``argument`` is the name of the parameter."""
+
+    def __init__(self, argument: str, message: str) -> None:
+        super().__init__(message)
+        self.argument = argument
+
+
+class AdjacencyMismatch(InvalidArgument):
+    """An event stated for one neighbouring relation was asked about under the other."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("adjacency", message)
+
+
+class InfeasibleTarget(InvalidArgument):
+    """No setting reaches the target; ``remedies`` lists changes that would, each with its number."""
+
+    def __init__(self, argument: str, message: str, remedies: Iterable[str] = ()) -> None:
+        self.remedies = tuple(remedies)
+        super().__init__(argument, "; ".join([message, *self.remedies]))
+
+
+class UnknownEvent(PrivacyError, TypeError):
+    """Something that is not one of the events of ``dpfed.events``."""
+
+
+class UnsupportedEvent(PrivacyError, NotImplementedError):
+    """A sound question for which this accountant has no proved bound, so it gives no number."""
+
+
+class BudgetExceeded(PrivacyError, RuntimeError):
+    """The step does not fit into what is left of the budget; nothing was spent and no noise was drawn."""
+
+
+class NotPrivate(PrivacyError, RuntimeError):
+    """A seeded, reproducible source was used where only unpredictable noise is allowed."""

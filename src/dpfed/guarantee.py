@@ -1,0 +1,118 @@
+"""What is promised: (ε, δ) for one unit under one neighbouring relation, and what that means to a person.
+
+>>> promise = Guarantee(epsilon=1.0, delta=1e-5, unit="record")
+>>> print(promise.sentence())
+Whoever sees everything released and knows all other data can tell whether one record took part hardly better than by \
+guessing: at 1 % false alarms an attacker catches at most 2.7 %.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from dataclasses import dataclass, replace
+
+from dpfed import checks
+from dpfed.checks import ADD_REMOVE
+from dpfed.errors import InvalidArgument
+
+UNITS = ("record", "person", "client")
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """An (ε, δ) promise for one unit under one adjacency.
+
+    Privacy: for all data sets that are neighbours under ``adjacency`` with respect to one ``unit`` and every set S of
+    outputs, P[M(D) ∈ S] ≤ e^ε P[M(D′) ∈ S] + δ. Promises for different units or adjacencies are not comparable and are
+    never added up.
+    """
+
+    epsilon: float
+    delta: float
+    unit: str = "record"
+    adjacency: str = ADD_REMOVE
+
+    def __post_init__(self) -> None:
+        if self.epsilon != math.inf:
+            checks.non_negative(epsilon=self.epsilon)
+        checks.probability(delta=self.delta)
+        if self.unit not in UNITS:
+            raise InvalidArgument("unit", f"unit must be one of {', '.join(UNITS)}, got {self.unit!r}")
+        checks.adjacency(self.adjacency)
+
+    def for_group(self, size: int) -> Guarantee:
+        """The promise that follows for any `size` units together (Vadhan 2017, Lemma 2.2), unit and adjacency kept."""
+        size = checks.count(size=size)
+        epsilon = size * self.epsilon
+        if self.delta == 0 or size == 1:
+            return replace(self, epsilon=epsilon)
+        if self.epsilon == 0:
+            growth = float(size)
+        else:
+            growth = math.expm1(epsilon) / math.expm1(self.epsilon) if epsilon < 700 else math.inf
+        if not self.delta * growth < 1:
+            return replace(self, epsilon=math.inf, delta=0.0)
+        return replace(self, epsilon=epsilon, delta=self.delta * growth)
+
+    def detection_rate(self, false_alarm_rate: float = 0.01) -> float:
+        """The largest share of members any attacker can catch at that false-alarm rate (the trade-off curve)."""
+        alpha = checks.rate(false_alarm_rate=false_alarm_rate)
+        if self.epsilon == math.inf:
+            return 1.0
+        missed = max(
+            0.0,
+            1 - self.delta - _exp(self.epsilon) * alpha,
+            math.exp(-self.epsilon) * (1 - self.delta - alpha),
+        )
+        return 1 - missed
+
+    def sentence(self) -> str:
+        """The promise in one sentence for a person who does not know what ε is."""
+        caught = self.detection_rate(0.01)
+        what = (
+            f"one {self.unit} took part" if self.adjacency == ADD_REMOVE else f"one {self.unit} was swapped for another"
+        )
+        if caught >= 0.9995:
+            return f"This promises nothing: an attacker may tell for certain whether {what}."
+        how = "hardly better than by guessing" if caught < 0.05 else "only so well"
+        return (
+            f"Whoever sees everything released and knows all other data can tell whether {what} {how}: "
+            f"at 1 % false alarms an attacker catches at most {100 * caught:.1f} %."
+        )
+
+    def is_met_by(self, other: Guarantee) -> bool:
+        """Whether `other` promises at least as much as this one."""
+        self._require_comparable(other)
+        return other.epsilon <= self.epsilon and other.delta <= self.delta
+
+    def __le__(self, other: Guarantee) -> bool:
+        return other.is_met_by(self)
+
+    def __ge__(self, other: Guarantee) -> bool:
+        return self.is_met_by(other)
+
+    def __lt__(self, other: Guarantee) -> bool:
+        return self <= other and self != other
+
+    def __gt__(self, other: Guarantee) -> bool:
+        return other < self
+
+    def __str__(self) -> str:
+        return f"ε = {self.epsilon:.6g}, δ = {self.delta:.6g} per {self.unit} ({self.adjacency})"
+
+    def _repr_html_(self) -> str:
+        return (
+            f"<p><b>ε = {self.epsilon:.4g}</b>, δ = {self.delta:.3g} per {html.escape(self.unit)} "
+            f"({html.escape(self.adjacency)})<br>{html.escape(self.sentence())}</p>"
+        )
+
+    def _require_comparable(self, other: Guarantee) -> None:
+        if not isinstance(other, Guarantee) or (self.unit, self.adjacency) != (other.unit, other.adjacency):
+            raise InvalidArgument("other", f"only promises of one unit and adjacency compare: {self} is not of a kind with {other}")
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf
+
+
