@@ -1,0 +1,58 @@
+"""Exact answers that need no composition: the Gaussian mechanism, however often repeated.
+
+k Gaussians of noise multipliers z_i are one Gaussian with μ² = Σ z_i⁻² (Dong, Roth and Su 2022), so the analytic
+curve of Balle and Wang (2018) serves them all.
+
+>>> round(gaussian_epsilon(1.0, 1e-5), 4)
+4.3768
+"""
+
+from __future__ import annotations
+
+import math
+
+from scipy.special import log_ndtr
+
+from dpfed.accounting.roots import crossing
+
+_ROUNDING = 2.0**-51
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """The smallest δ at which N(μ, 1) against N(0, 1) is (ε, δ)-private, rounded up."""
+    if mu == 0:
+        return max(0.0, -math.expm1(epsilon))
+    kept = float(log_ndtr(mu / 2 - epsilon / mu))
+    lost = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
+    size = -math.expm1(min(0.0, lost - kept)) + _ROUNDING * (2 + abs(kept) + abs(lost))
+    return min(1.0, math.exp(kept) * size)
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The smallest ε at which N(μ, 1) against N(0, 1) is (ε, δ)-private, rounded up; ∞ when δ is 0."""
+    if gaussian_delta(mu, 0.0) <= delta:
+        return 0.0
+    if delta <= 0:
+        return math.inf
+    target = math.log(delta)
+    # Chernoff's bound on the loss N(μ²/2, μ²) is past the root.
+    high = mu * mu / 2 + mu * math.sqrt(-2 * target)
+    return crossing(lambda epsilon: _log(gaussian_delta(mu, epsilon)) - target, 0.0, high * (1 + 1e-12))
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The largest μ at which N(μ, 1) against N(0, 1) is (ε, δ)-private, rounded down."""
+    if delta <= 0:
+        return 0.0
+    target = math.log(delta)
+    low = high = math.sqrt(2 * (epsilon - target)) - math.sqrt(-2 * target)
+    while gaussian_delta(low, epsilon) > delta:
+        low /= 2
+    while gaussian_delta(high, epsilon) <= delta:
+        high *= 2
+    inverse = crossing(lambda inverse: _log(gaussian_delta(1 / inverse, epsilon)) - target, 1 / high, 1 / low)
+    return 1 / inverse if gaussian_delta(1 / inverse, epsilon) <= delta else math.nextafter(1 / inverse, 0.0)
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else -math.inf
