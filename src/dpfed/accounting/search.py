@@ -1,0 +1,138 @@
+"""Where a rising cost passes a budget, in few looks: the search behind calibration and affordable steps.
+
+A look is a run of the accountant, so looks are what is saved: costs of this field are nearly straight lines
+in log-log, where a secant needs about six of them. The value that is returned was itself looked at and fits,
+and the next one (one count, or one tolerance further) was looked at and does not: nothing rests on
+interpolation.
+
+>>> largest_count(lambda count: 0.3 * count, budget=2.0)
+6
+>>> largest_value(lambda rate: rate**2, budget=0.25, low=1e-6, high=1.0, start=0.1, tolerance=1e-4) <= 0.5
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+COUNT_LIMIT = 2**40
+
+_LOOKS = 200
+_LONGEST_STRIDE = 64.0
+
+
+def largest_count(
+    cost: Callable[[int], float], budget: float, *, start: int = 1, limit: int = COUNT_LIMIT
+) -> int:
+    """The count up to `limit` whose cost is within the budget while the next one's is not; 0 if none is."""
+    grid = _Grid(1, limit, 0.0)
+    found = _search(lambda value: cost(int(value)), budget, grid, max(1, min(start, limit)))
+    return 0 if found is None else int(found)
+
+
+def largest_value(
+    cost: Callable[[float], float], budget: float, *, low: float, high: float, start: float, tolerance: float
+) -> float | None:
+    """A value that fits the budget while (1 + tolerance) times it does not.
+
+    That is `high` itself where all of the range fits, and None where not even `low` does.
+    """
+    return _search(cost, budget, _Grid(low, high, tolerance), min(max(start, low), high))
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """The values that are told apart: whole numbers (tolerance 0), or steps of a relative tolerance."""
+
+    low: float
+    high: float
+    tolerance: float
+
+    def up(self, value: float) -> float:
+        return min(self.high, value * (1 + self.tolerance) if self.tolerance else value + 1)
+
+    def down(self, value: float) -> float:
+        return max(self.low, value / (1 + self.tolerance) if self.tolerance else value - 1)
+
+    def snap(self, value: float) -> float:
+        return min(max(value if self.tolerance else round(value), self.low), self.high)
+
+    def are_neighbours(self, lower: float, upper: float) -> bool:
+        return upper <= self.up(lower) * (1 + 1e-12)
+
+
+@dataclass
+class _Bracket:
+    """The largest value seen to fit, the smallest seen not to, and the last two looks for the secant."""
+
+    grid: _Grid
+    fits: float = 0.0
+    exceeds: float = math.inf
+    looks: list[tuple[float, float]] = field(default_factory=list)
+    widths: list[float] = field(default_factory=list)
+    strides: int = 0
+
+    def saw(self, value: float, excess: float) -> None:
+        if excess <= 0:
+            self.fits = value
+        else:
+            self.exceeds = value
+        self.looks = [*self.looks[-1:], (math.log(value), excess)]
+        if self.is_two_sided():
+            self.widths.append(math.log(self.exceeds / self.fits))
+
+    def is_two_sided(self) -> bool:
+        return self.fits > 0 and self.exceeds < math.inf
+
+    def is_closed(self) -> bool:
+        at_an_end = self.fits == self.grid.high or self.exceeds == self.grid.low
+        return at_an_end or self.grid.are_neighbours(self.fits, self.exceeds)
+
+    def next_look(self) -> float:
+        return self._inwards() if self.is_two_sided() else self._outwards()
+
+    def _inwards(self) -> float:
+        guess = self._secant()
+        stalls = len(self.widths) > 3 and self.widths[-1] > self.widths[-4] / 2
+        if guess is None or stalls or not self.fits <= guess <= self.exceeds:
+            guess = math.sqrt(self.fits * self.exceeds)
+        # A guess on top of one end would not close the bracket; one grid step from that end does.
+        low, high = self.grid.up(self.fits), self.grid.down(self.exceeds)
+        return max(low, min(self.grid.snap(guess), high))
+
+    def _outwards(self) -> float:
+        """The next look while all were on one side: where the line leads, and further each time it misled."""
+        self.strides += 1
+        value, guess = self.fits or self.exceeds, self._secant()
+        ratio = max(guess / value, value / guess) if guess else math.exp(min(abs(self.looks[-1][1]), 50.0))
+        ratio = max(min(ratio, _LONGEST_STRIDE) * (1 + self.grid.tolerance / 2), 2.0 ** (self.strides - 3))
+        if self.fits:
+            return max(self.grid.up(value), self.grid.snap(value * ratio))
+        return min(self.grid.down(value), self.grid.snap(value / ratio))
+
+    def _secant(self) -> float | None:
+        if len(self.looks) < 2:
+            return None
+        (x0, y0), (x1, y1) = self.looks
+        rise = y1 - y0
+        if not math.isfinite(rise) or rise == 0 or (x1 - x0) / rise <= 0:
+            return None
+        return math.exp(min(x1 - y1 * (x1 - x0) / rise, 700.0))
+
+
+def _search(cost: Callable[[float], float], budget: float, grid: _Grid, start: float) -> float | None:
+    bracket, value = _Bracket(grid), grid.snap(start)
+    for _ in range(_LOOKS):
+        bracket.saw(value, _log_ratio(cost(value), budget))
+        if bracket.is_closed():
+            return bracket.fits or None
+        value = bracket.next_look()
+    raise ArithmeticError(f"no boundary between {grid.low} and {grid.high} within {_LOOKS} looks")
+
+
+def _log_ratio(cost: float, budget: float) -> float:
+    if not cost > 0:
+        return -math.inf
+    return math.log(cost) - math.log(budget) if cost < math.inf else math.inf
