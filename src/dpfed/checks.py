@@ -36,7 +36,7 @@ def _number(values: dict[str, Any], is_allowed: Callable[[float], bool], expecte
         number = math.inf
     if math.isnan(number) or not is_allowed(number):
         raise InvalidArgument(name, f"{name} must be {expected}, got {value!r}")
-    return number
+    return number + 0.0  # -0.0 becomes 0.0: equal values must have equal JSON
 
 
 def positive(**value: Any) -> float:

@@ -180,6 +180,9 @@ class RenyiDP(Event):
     adjacency: str = ADD_REMOVE
 
     def __post_init__(self) -> None:
+        for name in ("orders", "epsilons"):
+            if not isinstance(getattr(self, name), Iterable):
+                raise InvalidArgument(name, f"{name} must be a sequence of numbers, got {getattr(self, name)!r}")
         orders = tuple(checks.positive(orders=order) for order in self.orders)
         epsilons = tuple(checks.non_negative(epsilons=value) for value in self.epsilons)
         if not orders or orders[0] <= 1 or any(b <= a for a, b in zip(orders, orders[1:], strict=False)):
@@ -268,10 +271,11 @@ def dumps(event: Event) -> str:
 def loads(text: str | bytes) -> Event:
     """The event that ``dumps`` wrote."""
     try:
-        plain = json.loads(text)
-    except ValueError as error:
+        return from_dict(json.loads(text))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument("text", f"text must be the JSON form of an event: {error}") from None
-    return from_dict(plain)
+    except RecursionError:
+        raise InvalidArgument("text", "text must be the JSON form of an event, got one nested too deep") from None
 
 
 def from_dict(plain: Mapping[str, Any]) -> Event:

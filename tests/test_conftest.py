@@ -1,0 +1,86 @@
+"""The rules of the test suite itself: a small suite is run under our own configuration and conftest."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def run_suite(tmp_path, monkeypatch):
+    monkeypatch.delenv("DPFED_NO_SKIP", raising=False)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "tests").mkdir()
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests")
+
+    def run(source: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "tests" / "test_it.py").write_text(source)
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    return run
+
+
+SKIPS = {
+    "a test": "import pytest\ndef test_it():\n    pytest.skip('no database here')\n",
+    "a module": "import pytest\npytest.skip('no database here', allow_module_level=True)\ndef test_it(): pass\n",
+    "a mark": "import pytest\n@pytest.mark.skip(reason='no database here')\ndef test_it(): pass\n",
+}
+
+
+@pytest.mark.parametrize("source", SKIPS.values(), ids=SKIPS.keys())
+def test_a_laptop_may_skip_with_a_reason(run_suite, source):
+    result = run_suite(source)
+    assert result.returncode in (0, pytest.ExitCode.NO_TESTS_COLLECTED)
+    assert "no database here" in result.stdout
+
+
+@pytest.mark.parametrize("source", SKIPS.values(), ids=SKIPS.keys())
+def test_a_skip_is_a_failure_where_nothing_may_be_skipped(run_suite, source):
+    result = run_suite(source, DPFED_NO_SKIP="1")
+    assert result.returncode not in (0, pytest.ExitCode.NO_TESTS_COLLECTED)
+    assert "was skipped" in result.stdout
+    assert "no database here" in result.stdout
+
+
+def test_a_warning_raised_from_dpfed_is_an_error(run_suite):
+    source = (
+        "def test_it():\n"
+        "    exec(\"import warnings; warnings.warn('careless')\", {'__name__': 'dpfed.somewhere'})\n"
+    )
+    result = run_suite(source)
+    assert result.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "UserWarning: careless" in result.stdout
+
+
+def test_a_warning_that_dpfed_raises_at_its_caller_is_an_error_too(run_suite):
+    source = (
+        "def test_it():\n"
+        "    scope = {'__name__': 'dpfed.somewhere'}\n"
+        "    exec(\"import warnings\\ndef f(): warnings.warn('careless', stacklevel=2)\", scope)\n"
+        "    scope['f']()\n"
+    )
+    assert run_suite(source).returncode == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_warning_of_a_third_party_is_not_an_error(run_suite):
+    source = "def test_it():\n    exec(\"import warnings; warnings.warn('theirs')\", {'__name__': 'dpfedlike.x'})\n"
+    assert run_suite(source).returncode == pytest.ExitCode.OK
+
+
+@pytest.mark.parametrize(("campaign", "examples", "scale"), [("0", 50, 1), ("1", 500, 10)])
+def test_a_campaign_draws_ten_times_the_examples(run_suite, campaign, examples, scale):
+    source = (
+        "from hypothesis import settings\n"
+        "def test_it(campaign_scale):\n"
+        f"    assert (settings().max_examples, campaign_scale) == ({examples}, {scale})\n"
+    )
+    assert run_suite(source, DPFED_CAMPAIGN=campaign).returncode == pytest.ExitCode.OK
