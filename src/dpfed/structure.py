@@ -1,0 +1,145 @@
+"""Arrays in lists and dicts as one vector, and back.
+
+A model's gradient comes as an array, a list or a dict of arrays, nested or not; clipping and noise see one
+vector of float64 numbers, and the answer goes back into the same containers, array types and precisions.
+Torch tensors are recognised by their methods, so torch is never imported.
+
+>>> import numpy as np
+>>> tree = {"weight": np.ones((2, 2), dtype=np.float32), "bias": [0.0, 1.0]}
+>>> [leaf.shape for leaf in leaves(tree, "gradients")]
+[(2, 2), (), ()]
+>>> rebuild(tree, [np.zeros((2, 2)), np.array(5.0), np.array(6.0)])["bias"]
+[5.0, 6.0]
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfed.errors import InvalidArgument
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A floating-point format: its significant bits, and the exponent of its smallest positive number."""
+
+    bits: int
+    smallest_exponent: int
+
+
+_PRECISIONS = {
+    "bfloat16": Precision(8, -133),
+    "float16": Precision(11, -24),
+    "float32": Precision(24, -149),
+    "float64": Precision(53, -1074),
+}
+
+
+def leaves(tree: Any, argument: str) -> list[Floats]:
+    """Every array of the tree as float64, in order, if all are finite and there is at least one number."""
+    found = [_read(leaf, argument, path) for path, leaf in _walk(tree, "")]
+    if not sum(leaf.size for leaf in found):
+        raise InvalidArgument(argument, f"{argument} must hold at least one number, got {tree!r:.80}")
+    return found
+
+
+def rebuild(tree: Any, values: Sequence[Floats]) -> Any:
+    """A tree like `tree` with those values: same containers and array types, floating precision kept.
+
+    Values are rounded to the nearest number of the leaf's precision; integers become float64.
+    """
+    return _rebuild(tree, iter(values))
+
+
+def precisions(tree: Any) -> list[Precision]:
+    """The floating-point format that each leaf has in a rebuilt tree."""
+    return [_precision(leaf) for _, leaf in _walk(tree, "")]
+
+
+def is_tensor(leaf: Any) -> bool:
+    """Whether the leaf is a torch tensor, or something that behaves like one."""
+    return all(hasattr(leaf, method) for method in ("detach", "numpy", "new_tensor"))
+
+
+def _walk(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(tree, Mapping):
+        for key, item in tree.items():
+            yield from _walk(item, f"{path}[{key!r}]")
+    elif isinstance(tree, list | tuple):
+        for index, item in enumerate(tree):
+            yield from _walk(item, f"{path}[{index}]")
+    else:
+        yield path, tree
+
+
+def _read(leaf: Any, argument: str, path: str) -> Floats:
+    where = f"{argument}{path}"
+    array = _to_numpy(leaf, argument, where)
+    if array.dtype.kind not in "fiu":
+        raise InvalidArgument(argument, f"{where} must hold real numbers, got dtype {array.dtype}")
+    with np.errstate(over="ignore"):
+        values = array.astype(np.float64)
+    if not np.all(np.isfinite(values)):
+        raise InvalidArgument(
+            argument, f"{where} must be finite, got NaN or infinity: drop or repair it before"
+        )
+    if array.dtype.kind in "iu" and np.any(np.abs(values) >= 2.0**53):
+        raise InvalidArgument(argument, f"{where} holds integers of 2⁵³ or more, which float64 would round")
+    return values
+
+
+def _to_numpy(leaf: Any, argument: str, where: str) -> NDArray[Any]:
+    if isinstance(leaf, np.ma.MaskedArray):
+        raise InvalidArgument(argument, f"{where} is a masked array: fill its gaps before")
+    if isinstance(leaf, np.ndarray | np.generic):
+        return np.asarray(leaf)
+    if is_tensor(leaf):
+        if str(leaf.dtype).rpartition(".")[2] not in _PRECISIONS:
+            kinds = ", ".join(_PRECISIONS)
+            raise InvalidArgument(argument, f"{where} must be a tensor of {kinds}, got {leaf.dtype}")
+        return np.asarray(leaf.detach().cpu().double().numpy())
+    if isinstance(leaf, float | int) and not isinstance(leaf, bool):
+        return np.asarray(leaf)
+    raise InvalidArgument(
+        argument, f"{where} must be an array, a number, or a list or dict of them, got {type(leaf).__name__}"
+    )
+
+
+def _rebuild(tree: Any, values: Iterator[Floats]) -> Any:
+    if isinstance(tree, Mapping):
+        kind = OrderedDict if isinstance(tree, OrderedDict) else dict
+        return kind((key, _rebuild(item, values)) for key, item in tree.items())
+    if isinstance(tree, list):
+        return [_rebuild(item, values) for item in tree]
+    if isinstance(tree, tuple):
+        items = [_rebuild(item, values) for item in tree]
+        return type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
+    return _write(tree, next(values))
+
+
+def _write(leaf: Any, value: Floats) -> Any:
+    if is_tensor(leaf):
+        return leaf.new_tensor(value)
+    with np.errstate(over="ignore"):
+        rounded = np.asarray(value).astype(_dtype(leaf))
+    if isinstance(leaf, np.ndarray):
+        return rounded
+    return rounded[()] if isinstance(leaf, np.generic) else float(rounded)
+
+
+def _dtype(leaf: Any) -> np.dtype[Any]:
+    dtype: np.dtype[Any] = getattr(leaf, "dtype", np.dtype(np.float64))
+    return dtype if dtype.kind == "f" else np.dtype(np.float64)
+
+
+def _precision(leaf: Any) -> Precision:
+    name = str(leaf.dtype).rpartition(".")[2] if is_tensor(leaf) else _dtype(leaf).name
+    return _PRECISIONS.get(name, _PRECISIONS["float64"])
