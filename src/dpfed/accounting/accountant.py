@@ -1,0 +1,204 @@
+"""A running account of what a training loop has done, in the words of the loop: step, look, stop.
+
+The ε it reports is exact for the steps recorded, and is a guarantee when the plan, its length included, was
+fixed in advance. A run that stops because of what it saw keeps the guarantee of the plan it reserved; a
+budget that many studies draw on, each chosen after the last, is a `dpfed.accounting.filter.RenyiFilter`.
+
+>>> accountant = PrivacyAccountant(noise_multiplier=1.0, sample_rate=0.01, delta=1e-5, max_epsilon=10.0)
+>>> for epoch in range(100):
+...     accountant.step(num_steps=100)
+...     if accountant.is_budget_exceeded():
+...         break
+>>> round(accountant.get_epsilon(), 4)
+6.1877
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpfed import accounting, checks, events
+from dpfed.accounting.calibrate import dp_sgd_event
+from dpfed.accounting.exact import Composition
+from dpfed.accounting.normal_form import as_event
+from dpfed.accounting.search import largest_count
+from dpfed.checks import ADD_REMOVE
+from dpfed.errors import InvalidArgument
+from dpfed.events import Event
+
+VERSION = 1
+_FIELDS = {"delta", "max_epsilon", "adjacency", "step_event", "steps", "event"}
+
+
+@dataclass(frozen=True)
+class RemainingBudget:
+    """What is left under max_epsilon: ε as a plain difference, and whole steps by the accountant.
+
+    The steps are what counts: the next step costs less than the first did, so the difference in ε alone says
+    little. ``steps`` is None for an accountant that was given no noise_multiplier.
+    """
+
+    epsilon: float
+    steps: int | None
+
+
+class PrivacyAccountant:
+    """What a run has spent so far, composed exactly.
+
+    ``noise_multiplier`` and ``sample_rate`` describe what `.step` records: Gaussian noise on a Poisson sample
+    (on all of the data, without a sample_rate). `.compose` records any other event, and both may be mixed.
+    `.step` and `.compose` record what happened: they never refuse, and `.is_budget_exceeded` tells whether it
+    was too much. Ask `.would_exceed` or `.remaining_budget` beforehand.
+    """
+
+    def __init__(
+        self,
+        noise_multiplier: float | None = None,
+        sample_rate: float | None = None,
+        delta: float | None = None,
+        max_epsilon: float | None = None,
+        *,
+        adjacency: str = ADD_REMOVE,
+    ) -> None:
+        self.delta = checks.probability(delta=delta)
+        self.max_epsilon = None if max_epsilon is None else checks.positive(max_epsilon=max_epsilon)
+        self.adjacency = checks.adjacency(adjacency)
+        self.step_event = _step_event(noise_multiplier, sample_rate)
+        self.steps = 0
+        self._composition = Composition(adjacency=self.adjacency)
+
+    @property
+    def event(self) -> Event | None:
+        """Everything recorded as one event; None before anything."""
+        return as_event(self._composition.events) if self._composition.events else None
+
+    def step(self, num_steps: int = 1) -> None:
+        """Record `num_steps` steps of the configured event."""
+        num_steps = checks.count(num_steps=num_steps)
+        self._composition.add(self._configured_step(), num_steps)
+        self.steps += num_steps
+
+    def compose(self, event: Event, count: int = 1) -> None:
+        """Record any event, `count` times over."""
+        self._composition.add(events.require_event(event), checks.count(count=count))
+
+    def get_epsilon(self) -> float:
+        """The ε of everything recorded, at this accountant's δ: an upper bound; 0.0 before anything."""
+        return _epsilon(self._composition, self.delta)
+
+    def is_budget_exceeded(self) -> bool:
+        """Whether what was recorded costs more than max_epsilon; never without one."""
+        return self.max_epsilon is not None and self.get_epsilon() > self.max_epsilon
+
+    def would_exceed(self, event: Event, count: int = 1) -> bool:
+        """Whether recording the event `count` times over would pass max_epsilon; records nothing."""
+        after = self._after(events.require_event(event), checks.count(count=count))
+        return self.max_epsilon is not None and after > self.max_epsilon
+
+    def remaining_budget(self) -> RemainingBudget:
+        """What is left under max_epsilon: as ε, and as the steps that fit while one more does not."""
+        if self.max_epsilon is None:
+            raise InvalidArgument(
+                "max_epsilon", "remaining_budget needs a max_epsilon, and this accountant has none"
+            )
+        left = max(0.0, self.max_epsilon - self.get_epsilon())
+        return RemainingBudget(epsilon=left, steps=self._affordable_steps(self.max_epsilon))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on elsewhere, as plain JSON values; ε follows from it to the last bit."""
+        return {
+            "version": VERSION,
+            "delta": self.delta,
+            "max_epsilon": self.max_epsilon,
+            "adjacency": self.adjacency,
+            "step_event": self.step_event.to_dict() if self.step_event else None,
+            "steps": self.steps,
+            "event": self.event.to_dict() if self.event else None,
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> PrivacyAccountant:
+        """The accountant that `state_dict` described."""
+        if not isinstance(state, Mapping) or state.get("version") != VERSION:
+            raise InvalidArgument(
+                "state", f"state must be a state_dict of version {VERSION}, got {state!r:.80}"
+            )
+        missing = _FIELDS - state.keys()
+        if missing:
+            raise InvalidArgument(
+                "state", f"state must be a whole state_dict, but lacks {', '.join(sorted(missing))}"
+            )
+        accountant = cls(delta=state["delta"], max_epsilon=state["max_epsilon"], adjacency=state["adjacency"])
+        accountant.steps = int(state["steps"])
+        if state["step_event"] is not None:
+            accountant.step_event = events.from_dict(state["step_event"])
+        if state["event"] is not None:
+            accountant.compose(events.from_dict(state["event"]))
+        return accountant
+
+    def __repr__(self) -> str:
+        return f"<PrivacyAccountant: {self._summary()}>"
+
+    def _repr_html_(self) -> str:
+        done = html.escape(str(self.event or "nothing recorded"))
+        return f"<p><b>{html.escape(self._summary())}</b><br><code>{done}</code></p>"
+
+    def _summary(self) -> str:
+        budget = "" if self.max_epsilon is None else f" of {self.max_epsilon:g}"
+        steps = "1 step" if self.steps == 1 else f"{self.steps} steps"
+        return f"ε = {self.get_epsilon():.6g}{budget} at δ = {self.delta:g} ({self.adjacency}) after {steps}"
+
+    def _configured_step(self) -> Event:
+        if self.step_event is None:
+            raise InvalidArgument(
+                "noise_multiplier", "step needs a noise_multiplier; record other events by compose"
+            )
+        return self.step_event
+
+    def _after(self, event: Event, count: int) -> float:
+        composition = self._composition.copy()
+        composition.add(event, count)
+        return _epsilon(composition, self.delta)
+
+    def _affordable_steps(self, max_epsilon: float) -> int | None:
+        if self.step_event is None:
+            return None
+        step = self.step_event
+        return largest_count(lambda count: self._after(step, count), max_epsilon, start=max(1, self.steps))
+
+
+def get_privacy_spent(
+    steps: int, noise_multiplier: float, sample_rate: float, delta: float, *, adjacency: str = ADD_REMOVE
+) -> float:
+    """The ε of `steps` steps of DP-SGD at δ: an upper bound."""
+    event = dp_sgd_event(noise_multiplier, sample_rate, steps)
+    return float(accounting.epsilon(event, checks.probability(delta=delta), adjacency=adjacency))
+
+
+def compute_privacy_budget(
+    steps: int,
+    noise_multiplier: float,
+    delta: float,
+    sample_rate: float = 1.0,
+    *,
+    adjacency: str = ADD_REMOVE,
+) -> float:
+    """The ε of `steps` steps of DP-SGD at δ, on all of the data unless a sample_rate is given."""
+    return get_privacy_spent(steps, noise_multiplier, sample_rate, delta, adjacency=adjacency)
+
+
+def _step_event(noise_multiplier: float | None, sample_rate: float | None) -> Event | None:
+    if noise_multiplier is not None:
+        return dp_sgd_event(noise_multiplier, 1.0 if sample_rate is None else sample_rate)
+    if sample_rate is not None:
+        raise InvalidArgument(
+            "noise_multiplier", "a sample_rate alone describes no step: give noise_multiplier too"
+        )
+    return None
+
+
+def _epsilon(composition: Composition, delta: float) -> float:
+    return composition.epsilon(delta) if composition.events else 0.0

@@ -1,0 +1,347 @@
+"""What each client of a federation has spent, round by round, at two levels that are never mixed up.
+
+*Sample* level protects one record of a client's data and is spent where that client trains; *user* level
+protects a whole client and is spent by the server. Rates and steps differ between clients, so the
+record-level figure of a federation is its **worst client's**: an average would promise a small site less
+noise than it needs.
+
+>>> accountant = FederatedAccountant(target_delta=1e-5)
+>>> for round_num in (1, 2):
+...     accountant.record_round(
+...         round_num, noise_multiplier_sample=1.0, sample_rate_sample=0.1, steps_sample=100
+...     )
+>>> round(accountant.get_cumulative_sample_epsilon(), 2)
+9.97
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+from dpfed import checks
+from dpfed.accounting.calibrate import dp_sgd_event
+from dpfed.accounting.exact import Composition
+from dpfed.checks import ADD_REMOVE
+from dpfed.errors import InvalidArgument
+from dpfed.events import Event
+from dpfed.guarantee import Guarantee
+
+VERSION = 1
+SAMPLE = "sample"
+USER = "user"
+
+
+def epsilon_by_round(
+    noise_multiplier: float,
+    sample_rate: float,
+    steps_per_round: int,
+    num_rounds: int,
+    delta: float,
+    *,
+    adjacency: str = ADD_REMOVE,
+) -> tuple[float, ...]:
+    """The cumulative ε after each round of a plan whose rounds are all alike."""
+    event = dp_sgd_event(noise_multiplier, sample_rate, checks.count(steps_per_round=steps_per_round))
+    delta = checks.probability(delta=delta)
+    composition, table = Composition(adjacency=checks.adjacency(adjacency)), []
+    for _ in range(checks.count(num_rounds=num_rounds)):
+        composition.add(event)
+        table.append(composition.epsilon(delta))
+    return tuple(table)
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One round's training at one level, of one client or (client None) of every client alike."""
+
+    round: int
+    client: str | None
+    noise_multiplier: float
+    sample_rate: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        checks.count(round_num=self.round)
+        _name(self.client)
+        checks.positive(noise_multiplier=self.noise_multiplier)
+        checks.rate(sample_rate=self.sample_rate)
+        checks.count(steps=self.steps)
+
+    @property
+    def event(self) -> Event:
+        """What the round did to each record, or to each client."""
+        return dp_sgd_event(self.noise_multiplier, self.sample_rate, self.steps)
+
+
+@dataclass(frozen=True)
+class ConservativeTotal:
+    """The two levels' ε added up, and their δ too: one number for those who must have one.
+
+    It promises nothing that ``statements`` do not promise better. The units differ (a record, a client),
+    which is why the sum is no `Guarantee` and has no unit of its own.
+    """
+
+    epsilon: float
+    delta: float
+    statements: tuple[Guarantee, ...]
+
+    def __str__(self) -> str:
+        parts = " and ".join(map(str, self.statements)) or "nothing recorded"
+        return f"ε = {self.epsilon:.6g}, δ = {self.delta:.6g} in all (conservative; {parts})"
+
+
+class FederatedAccountant:
+    """What every client has spent, at sample level and at user level, composed exactly.
+
+    A round is recorded for a named client, or for every client at once (client None). Both compose: what is
+    recorded for every client also counts for each named one, whether it was named before or is named later. A
+    client that sat a round out, or stopped early, is recorded with what it did. One round is recorded at most
+    once per client and level.
+    """
+
+    def __init__(
+        self,
+        target_delta: float = 1e-5,
+        *,
+        target_delta_user: float | None = None,
+        adjacency: str = ADD_REMOVE,
+    ) -> None:
+        self.target_delta = checks.positive_probability(target_delta=target_delta)
+        user = target_delta if target_delta_user is None else target_delta_user
+        self.target_delta_user = checks.positive_probability(target_delta_user=user)
+        self.adjacency = checks.adjacency(adjacency)
+        self._levels = {
+            SAMPLE: _Level(self.target_delta, self.adjacency),
+            USER: _Level(self.target_delta_user, self.adjacency),
+        }
+
+    def record_round(
+        self,
+        round_num: int,
+        noise_multiplier_sample: float | None = None,
+        sample_rate_sample: float | None = None,
+        steps_sample: int | None = None,
+        noise_multiplier_user: float | None = None,
+        sample_rate_user: float | None = None,
+        steps_user: int | None = None,
+        client: str | int | None = None,
+    ) -> None:
+        """Record one round at either level or both; refused as a whole if any part of it is.
+
+        A level is recorded when its noise multiplier is given. Without a sample rate it took part for
+        certain, and without steps_user the server made one release.
+        """
+        name = _name(client)
+        sample = _record(SAMPLE, round_num, name, noise_multiplier_sample, sample_rate_sample, steps_sample)
+        user = _record(USER, round_num, name, noise_multiplier_user, sample_rate_user, steps_user)
+        given = {level: record for level, record in ((SAMPLE, sample), (USER, user)) if record is not None}
+        if not given:
+            raise InvalidArgument(
+                "noise_multiplier_sample",
+                "a round needs noise_multiplier_sample, noise_multiplier_user or both",
+            )
+        for level, record in given.items():
+            self._levels[level].require_new(record, level)
+        for level, record in given.items():
+            self._levels[level].add(record)
+
+    def get_cumulative_sample_epsilon(self) -> float:
+        """The record-level ε of the worst client so far, at target_delta; 0.0 before anything."""
+        return self._levels[SAMPLE].worst()
+
+    def get_cumulative_user_epsilon(self) -> float:
+        """The client-level ε of the worst client so far, at target_delta_user; 0.0 before anything."""
+        return self._levels[USER].worst()
+
+    def get_client_epsilon(self, client: str | int, level: str = SAMPLE) -> float:
+        """The ε of one client so far; one that was never named has what was recorded for every client."""
+        return self._level(level).epsilon(_name(client))
+
+    def clients(self, level: str = SAMPLE) -> tuple[str, ...]:
+        """The clients that were ever named at a level."""
+        return self._level(level).names()
+
+    def worst_client(self, level: str = SAMPLE) -> str | None:
+        """The client whose ε is reported; None where it is that of any client that was never named."""
+        return self._level(level).worst_name()
+
+    def epsilon_by_round(self, level: str = SAMPLE) -> dict[int, float]:
+        """The worst client's cumulative ε after each recorded round."""
+        return self._level(level).by_round()
+
+    def guarantees(self) -> tuple[Guarantee, ...]:
+        """One statement per level that was recorded: for a record, for a client."""
+        rows = ((SAMPLE, "record", self.target_delta), (USER, "client", self.target_delta_user))
+        return tuple(
+            Guarantee(self._levels[level].worst(), delta, unit=unit, adjacency=self.adjacency)
+            for level, unit, delta in rows
+            if self._levels[level].records
+        )
+
+    def conservative_total(self) -> ConservativeTotal:
+        """Both levels added up, ε and δ; see `guarantees` for what is really promised."""
+        parts = self.guarantees()
+        return ConservativeTotal(
+            sum(part.epsilon for part in parts), sum(part.delta for part in parts), parts
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The privacy block of a checkpoint, as plain JSON values; loading believes the histories only."""
+        return {
+            "version": VERSION,
+            "target_delta": self.target_delta,
+            "target_delta_user": self.target_delta_user,
+            "adjacency": self.adjacency,
+            "sample_history": self._levels[SAMPLE].history(),
+            "user_history": self._levels[USER].history(),
+            "cumulative_sample_epsilon": _finite(self.get_cumulative_sample_epsilon()),
+            "cumulative_user_epsilon": _finite(self.get_cumulative_user_epsilon()),
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: Mapping[str, Any]) -> FederatedAccountant:
+        """The accountant that `state_dict` described; bare (σ, q, T) rows are rounds of every client.
+
+        Every ε is computed anew: a stored one is never believed.
+        """
+        if (
+            not isinstance(state, Mapping)
+            or state.get("version", VERSION) != VERSION
+            or "target_delta" not in state
+        ):
+            raise InvalidArgument(
+                "state", f"state must be a state_dict of version {VERSION}, got {state!r:.80}"
+            )
+        accountant = cls(
+            state["target_delta"],
+            target_delta_user=state.get("target_delta_user"),
+            adjacency=state.get("adjacency", ADD_REMOVE),
+        )
+        for level, key in ((SAMPLE, "sample_history"), (USER, "user_history")):
+            for record in _history(state.get(key, ())):
+                accountant._levels[level].require_new(record, level)
+                accountant._levels[level].add(record)
+        return accountant
+
+    def __repr__(self) -> str:
+        parts = "; ".join(map(str, self.guarantees())) or "nothing recorded"
+        return f"<FederatedAccountant: {parts}>"
+
+    def _repr_html_(self) -> str:
+        return "".join(part._repr_html_() for part in self.guarantees()) or "<p>nothing recorded</p>"
+
+    def _level(self, name: str) -> _Level:
+        if name not in self._levels:
+            raise InvalidArgument("level", f"level must be {SAMPLE!r} or {USER!r}, got {name!r}")
+        return self._levels[name]
+
+
+class _Level:
+    """The rounds of one level: a composition per named client, and one of what every client did."""
+
+    def __init__(self, delta: float, adjacency: str) -> None:
+        self.delta = delta
+        self.adjacency = adjacency
+        self.records: list[RoundRecord] = []
+        self._seen: set[tuple[int, str | None]] = set()
+        self._compositions: dict[str | None, Composition] = {None: Composition(adjacency=adjacency)}
+        self._epsilons: dict[str | None, float] = {}
+
+    def require_new(self, record: RoundRecord, level: str) -> None:
+        if (record.round, record.client) in self._seen:
+            who = "every client" if record.client is None else record.client
+            raise InvalidArgument(
+                "round_num",
+                f"round {record.round} of {who} is already recorded at {level} level: record it once",
+            )
+
+    def add(self, record: RoundRecord) -> None:
+        compositions = self._compositions
+        if record.client is not None and record.client not in compositions:
+            compositions[record.client] = compositions[None].copy()
+        for name in compositions if record.client is None else [record.client]:
+            compositions[name].add(record.event)
+            self._epsilons.pop(name, None)
+        self.records.append(record)
+        self._seen.add((record.round, record.client))
+
+    def epsilon(self, client: str | None) -> float:
+        name = client if client in self._compositions else None
+        if name not in self._epsilons:
+            composition = self._compositions[name]
+            self._epsilons[name] = composition.epsilon(self.delta) if composition.events else 0.0
+        return self._epsilons[name]
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for name in self._compositions if name is not None)
+
+    def worst_name(self) -> str | None:
+        return max(self._compositions, key=self.epsilon)
+
+    def worst(self) -> float:
+        return self.epsilon(self.worst_name())
+
+    def by_round(self) -> dict[int, float]:
+        replay, table = _Level(self.delta, self.adjacency), {}
+        for number, records in groupby(sorted(self.records, key=_round), key=_round):
+            for record in records:
+                replay.add(record)
+            table[number] = replay.worst()
+        return table
+
+    def history(self) -> list[dict[str, Any]]:
+        return [asdict(record) for record in self.records]
+
+
+def _record(
+    level: str,
+    round_num: int,
+    client: str | None,
+    noise_multiplier: float | None,
+    sample_rate: float | None,
+    steps: int | None,
+) -> RoundRecord | None:
+    if noise_multiplier is None:
+        if sample_rate is not None or steps is not None:
+            raise InvalidArgument(
+                f"noise_multiplier_{level}", f"a {level}-level round needs noise_multiplier_{level}, got none"
+            )
+        return None
+    if steps is None and level == SAMPLE:
+        raise InvalidArgument("steps_sample", "a sample-level round needs steps_sample, got none")
+    return RoundRecord(
+        round_num,
+        client,
+        checks.positive(**{f"noise_multiplier_{level}": noise_multiplier}),
+        checks.rate(**{f"sample_rate_{level}": 1.0 if sample_rate is None else sample_rate}),
+        checks.count(**{f"steps_{level}": 1 if steps is None else steps}),
+    )
+
+
+def _name(client: object) -> str | None:
+    """The client's name; a number is its digits, so that 7 and "7" are one client and spend one budget."""
+    if client is None or (isinstance(client, str) and client):
+        return client
+    if isinstance(client, int) and not isinstance(client, bool):
+        return str(client)
+    raise InvalidArgument("client", f"client must be a name, or None for every client, got {client!r}")
+
+
+def _round(record: RoundRecord) -> int:
+    return record.round
+
+
+def _finite(epsilon: float) -> float | None:
+    """The ε as strict JSON can hold it: None for ∞."""
+    return epsilon if epsilon < math.inf else None
+
+
+def _history(rows: Iterable[Any]) -> list[RoundRecord]:
+    return [
+        RoundRecord(**row) if isinstance(row, Mapping) else RoundRecord(number, None, *row)
+        for number, row in enumerate(rows, start=1)
+    ]
