@@ -33,7 +33,7 @@ _NO_SLACK = 1e-200
 
 
 def basic_composition_epsilon(epsilon: float, count: int) -> float:
-    """The ε of `count` ε-DP releases by adding up (Dwork et al. 2006); the δ of (ε, δ)-DP releases add up too."""
+    """The ε of `count` ε-DP releases by adding up (Dwork et al. 2006); their δ, if any, add up too."""
     total = Fraction(checks.non_negative(epsilon=epsilon)) * checks.count(count=count)
     try:
         nearest = float(total)
@@ -45,8 +45,9 @@ def basic_composition_epsilon(epsilon: float, count: int) -> float:
 def advanced_composition_epsilon(epsilon: float, count: int, delta: float) -> float:
     """The ε of `count` ε-DP releases at a total slack of `delta`: never more than by adding up.
 
-    ε·√(2k ln 1/δ) + k·ε·(e^ε − 1)/(e^ε + 1) by Kairouz, Oh and Viswanath (2015), Theorem 3.4, or kε where that
-    is less. Releases that are (ε, δ₁)-DP each have this ε in total at 1 − (1 − δ₁)^k (1 − δ), below kδ₁ + δ.
+    ε·√(2k ln 1/δ) + k·ε·(e^ε − 1)/(e^ε + 1) by Kairouz, Oh and Viswanath (2015), Theorem 3.4, or kε where
+    that is less. Releases that are (ε, δ₁)-DP each have this ε in total at 1 − (1 − δ₁)^k (1 − δ), below
+    kδ₁ + δ.
     """
     basic = basic_composition_epsilon(epsilon, count)
     delta = checks.positive_probability(delta=delta)
