@@ -34,10 +34,10 @@ LAYERS: dict[int, tuple[str, ...]] = {
         "audit.bounds",
         "audit.ldp",
     ),
-    2: ("plan", "config", "runs", "ledger", "manager", "data.sources", "data.poison"),
+    2: ("plan", "config", "runs", "ledger", "budget", "manager", "privacy_block", "data.sources", "data.poison"),
     3: ("training", "models", "pate", "federated", "audit"),
     4: ("report", "integrations"),
-    5: ("cli", "dashboard"),
+    5: ("cli", "dashboard", "__main__"),
 }
 LAYER = {name: layer for layer, names in LAYERS.items() for name in names}
 
@@ -89,7 +89,7 @@ def imported_names(tree: ast.AST) -> Iterator[str]:
 
 
 def at_import_time(tree: ast.Module) -> ast.Module:
-    """The statements that run when the module is imported, without function bodies and TYPE_CHECKING blocks."""
+    """What runs when the module is imported: no function bodies and no TYPE_CHECKING blocks."""
     body = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
     return ast.Module([node for node in body if "TYPE_CHECKING" not in ast.dump(node)], [])
 

@@ -32,7 +32,7 @@ def test_a_bad_value_is_refused_by_the_name_of_its_argument(arguments, name):
 def test_an_infinite_epsilon_is_a_promise_of_nothing():
     nothing = Guarantee(math.inf, 0)
     assert nothing.detection_rate(0.01) == 1
-    assert "promises nothing" in nothing.sentence()
+    assert "promises next to nothing" in nothing.sentence()
     assert nothing.for_group(3).epsilon == math.inf
 
 
@@ -127,10 +127,10 @@ def test_a_false_alarm_rate_that_is_none_is_refused(bad):
 @pytest.mark.parametrize(
     ("guarantee", "words"),
     [
-        (Guarantee(1.0, 1e-5), ["one record took part", "hardly better than by guessing", "at most 2.7 %"]),
+        (Guarantee(1.0, 1e-5), ["one record took part", "hardly better than by guessing", "at most 2.8 %"]),
         (Guarantee(3.0, 1e-5, "client"), ["one client took part", "only so well", "at most 20.1 %"]),
         (Guarantee(3.0, 1e-5, "person", "replace_one"), ["one person was swapped for another"]),
-        (Guarantee(20.0, 1e-5), ["promises nothing", "one record took part"]),
+        (Guarantee(20.0, 1e-5), ["promises next to nothing", "one record took part"]),
     ],
 )
 def test_the_sentence_says_what_an_attacker_can_do_and_to_whom(guarantee, words):

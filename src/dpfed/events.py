@@ -3,10 +3,10 @@
 An event describes one interaction with private data, no more: who ran it, when and on which account is said
 elsewhere. The meaning of an event never changes once released; a new meaning gets a new name.
 
-``noise_multiplier`` is the noise (standard deviation, or Laplace's b) divided by the largest change that *adding or
-removing* one unit can make: the clip norm. Under replace-one the same release moves by twice that, and the accountant
-doubles the shift; no caller doubles anything. Events with an ``adjacency`` field are statements that hold under that
-relation only.
+``noise_multiplier`` is the noise (standard deviation, or Laplace's b) divided by the largest change that
+*adding or removing* one unit can make: the clip norm. Under replace-one the same release moves by twice that,
+and the accountant doubles the shift; no caller doubles anything. Events with an ``adjacency`` field are
+statements that hold under that relation only.
 
 All releases computed from one random draw of records are **one** sampled event,
 ``PoissonSampled(Composed([...]), q)``: two sampled events mean two independent draws.
@@ -24,6 +24,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 from dpfed import checks
@@ -37,13 +38,17 @@ _KINDS: dict[str, type[Event]] = {}
 
 @dataclass(frozen=True, repr=False)
 class Event:
-    """The root of all events; a new kind is a frozen dataclass below and a pair or curve in accounting/moments.py."""
+    """The root of all events; a new kind is a class below and a pair or curve in accounting/moments.py."""
 
     def __init_subclass__(cls) -> None:
         _KINDS[cls.__name__] = cls
 
     def __repr__(self) -> str:
-        shown = [_show(field, getattr(self, field.name)) for field in fields(self) if getattr(self, field.name) != field.default]
+        shown = [
+            _show(field, getattr(self, field.name))
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
+        ]
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,12 +107,14 @@ class DiscreteLaplace(Event):
     sensitivity: int = 1
 
     def __post_init__(self) -> None:
-        self._set(scale=checks.positive(scale=self.scale), sensitivity=checks.count(sensitivity=self.sensitivity))
+        self._set(
+            scale=checks.positive(scale=self.scale), sensitivity=checks.count(sensitivity=self.sensitivity)
+        )
 
 
 @dataclass(frozen=True, repr=False)
 class RandomizedResponse(Event):
-    """One of num_buckets values: the true one e^ε times as likely as each other (Warner's for two buckets)."""
+    """One of num_buckets values: the true one e^ε times as likely as each other (Warner's for two)."""
 
     epsilon: float
     num_buckets: int = 2
@@ -115,7 +122,8 @@ class RandomizedResponse(Event):
 
     def __post_init__(self) -> None:
         self._set(
-            epsilon=checks.non_negative(epsilon=self.epsilon), num_buckets=checks.count(num_buckets=self.num_buckets)
+            epsilon=checks.non_negative(epsilon=self.epsilon),
+            num_buckets=checks.count(num_buckets=self.num_buckets),
         )
         if self.num_buckets < 2:
             raise InvalidArgument("num_buckets", f"num_buckets must be at least 2, got {self.num_buckets}")
@@ -155,7 +163,9 @@ class ApproximateDP(Event):
     adjacency: str = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        self._set(epsilon=checks.non_negative(epsilon=self.epsilon), delta=checks.probability(delta=self.delta))
+        self._set(
+            epsilon=checks.non_negative(epsilon=self.epsilon), delta=checks.probability(delta=self.delta)
+        )
         checks.adjacency(self.adjacency)
 
 
@@ -182,13 +192,19 @@ class RenyiDP(Event):
     def __post_init__(self) -> None:
         for name in ("orders", "epsilons"):
             if not isinstance(getattr(self, name), Iterable):
-                raise InvalidArgument(name, f"{name} must be a sequence of numbers, got {getattr(self, name)!r}")
+                raise InvalidArgument(
+                    name, f"{name} must be a sequence of numbers, got {getattr(self, name)!r}"
+                )
         orders = tuple(checks.positive(orders=order) for order in self.orders)
         epsilons = tuple(checks.non_negative(epsilons=value) for value in self.epsilons)
-        if not orders or orders[0] <= 1 or any(b <= a for a, b in zip(orders, orders[1:], strict=False)):
-            raise InvalidArgument("orders", f"orders must be one or more rising numbers above 1, got {self.orders!r}")
+        if not orders or orders[0] <= 1 or any(b <= a for a, b in pairwise(orders)):
+            raise InvalidArgument(
+                "orders", f"orders must be one or more rising numbers above 1, got {self.orders!r}"
+            )
         if len(orders) != len(epsilons):
-            raise InvalidArgument("epsilons", f"epsilons must have one value per order ({len(orders)}), got {len(epsilons)}")
+            raise InvalidArgument(
+                "epsilons", f"epsilons must have one value per order ({len(orders)}), got {len(epsilons)}"
+            )
         self._set(orders=orders, epsilons=epsilons)
         checks.adjacency(self.adjacency)
 
@@ -221,11 +237,13 @@ class SampledWithoutReplacement(Event):
     def __post_init__(self) -> None:
         require_event(self.event)
         self._set(
-            sample_size=checks.count(sample_size=self.sample_size), population=checks.count(population=self.population)
+            sample_size=checks.count(sample_size=self.sample_size),
+            population=checks.count(population=self.population),
         )
         if self.sample_size > self.population:
             raise InvalidArgument(
-                "sample_size", f"sample_size must be at most population ({self.population}), got {self.sample_size}"
+                "sample_size",
+                f"sample_size must be at most population ({self.population}), got {self.sample_size}",
             )
 
 
@@ -275,19 +293,26 @@ def loads(text: str | bytes) -> Event:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument("text", f"text must be the JSON form of an event: {error}") from None
     except RecursionError:
-        raise InvalidArgument("text", "text must be the JSON form of an event, got one nested too deep") from None
+        raise InvalidArgument(
+            "text", "text must be the JSON form of an event, got one nested too deep"
+        ) from None
 
 
 def from_dict(plain: Mapping[str, Any]) -> Event:
     """The event that ``to_dict`` described."""
     if not isinstance(plain, Mapping) or plain.get("version") != VERSION:
-        raise InvalidArgument("version", f"an event's JSON must be an object of version {VERSION}, got {plain!r:.80}")
-    return _from_plain({key: value for key, value in plain.items() if key != "version"})
+        raise InvalidArgument(
+            "version", f"an event's JSON must be an object of version {VERSION}, got {plain!r:.80}"
+        )
+    return require_event(_from_plain({key: value for key, value in plain.items() if key != "version"}))
 
 
 def _to_plain(value: Any) -> Any:
     if isinstance(value, Event):
-        return {"event_type": type(value).__name__, **{f.name: _to_plain(getattr(value, f.name)) for f in fields(value)}}
+        return {
+            "event_type": type(value).__name__,
+            **{f.name: _to_plain(getattr(value, f.name)) for f in fields(value)},
+        }
     return [_to_plain(item) for item in value] if isinstance(value, tuple) else value
 
 

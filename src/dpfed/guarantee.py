@@ -2,8 +2,8 @@
 
 >>> promise = Guarantee(epsilon=1.0, delta=1e-5, unit="record")
 >>> print(promise.sentence())
-Whoever sees everything released and knows all other data can tell whether one record took part hardly better than by \
-guessing: at 1 % false alarms an attacker catches at most 2.7 %.
+Whoever sees everything released and knows all other data can tell whether one record took part hardly \
+better than by guessing: at 1 % false alarms an attacker catches at most 2.8 %.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ UNITS = ("record", "person", "client")
 class Guarantee:
     """An (ε, δ) promise for one unit under one adjacency.
 
-    Privacy: for all data sets that are neighbours under ``adjacency`` with respect to one ``unit`` and every set S of
-    outputs, P[M(D) ∈ S] ≤ e^ε P[M(D′) ∈ S] + δ. Promises for different units or adjacencies are not comparable and are
-    never added up.
+    Privacy: for all data sets that are neighbours under ``adjacency`` with respect to one ``unit`` and every
+    set S of outputs, P[M(D) ∈ S] ≤ e^ε P[M(D′) ∈ S] + δ. Promises for different units or adjacencies are not
+    comparable and are never added up.
     """
 
     epsilon: float
@@ -42,7 +42,7 @@ class Guarantee:
         checks.adjacency(self.adjacency)
 
     def for_group(self, size: int) -> Guarantee:
-        """The promise that follows for any `size` units together (Vadhan 2017, Lemma 2.2), unit and adjacency kept."""
+        """The promise that follows for any `size` units together (Vadhan 2017, Lemma 2.2)."""
         size = checks.count(size=size)
         epsilon = size * self.epsilon
         if self.delta == 0 or size == 1:
@@ -56,7 +56,7 @@ class Guarantee:
         return replace(self, epsilon=epsilon, delta=self.delta * growth)
 
     def detection_rate(self, false_alarm_rate: float = 0.01) -> float:
-        """The largest share of members any attacker can catch at that false-alarm rate (the trade-off curve)."""
+        """The largest share of members any attacker can catch at that false-alarm rate."""
         alpha = checks.rate(false_alarm_rate=false_alarm_rate)
         if self.epsilon == math.inf:
             return 1.0
@@ -67,18 +67,21 @@ class Guarantee:
         )
         return 1 - missed
 
-    def sentence(self) -> str:
-        """The promise in one sentence for a person who does not know what ε is."""
-        caught = self.detection_rate(0.01)
-        what = (
-            f"one {self.unit} took part" if self.adjacency == ADD_REMOVE else f"one {self.unit} was swapped for another"
-        )
-        if caught >= 0.9995:
-            return f"This promises nothing: an attacker may tell for certain whether {what}."
+    def sentence(self, caught: float | None = None) -> str:
+        """The promise in one sentence for a person who does not know what ε is.
+
+        `caught` is the detection rate at 1 % false alarms where more is known than ε and δ: that of the run's
+        whole curve, from `dpfed.accounting.tradeoff`.
+        """
+        caught = min(self.detection_rate(0.01), 1.0 if caught is None else checks.rate(caught=caught))
+        did = "took part" if self.adjacency == ADD_REMOVE else "was swapped for another"
+        what = f"one {self.unit} {did}"
+        if caught > 0.999:
+            return f"This promises next to nothing: an attacker may be all but certain whether {what}."
         how = "hardly better than by guessing" if caught < 0.05 else "only so well"
         return (
             f"Whoever sees everything released and knows all other data can tell whether {what} {how}: "
-            f"at 1 % false alarms an attacker catches at most {100 * caught:.1f} %."
+            f"at 1 % false alarms an attacker catches at most {_percent(caught)} %."
         )
 
     def is_met_by(self, other: Guarantee) -> bool:
@@ -109,10 +112,14 @@ class Guarantee:
 
     def _require_comparable(self, other: Guarantee) -> None:
         if not isinstance(other, Guarantee) or (self.unit, self.adjacency) != (other.unit, other.adjacency):
-            raise InvalidArgument("other", f"only promises of one unit and adjacency compare: {self} is not of a kind with {other}")
+            message = f"only promises of one unit and adjacency compare: {self} is not of a kind with {other}"
+            raise InvalidArgument("other", message)
+
+
+def _percent(share: float) -> str:
+    """The share in percent, rounded up; 1e-9 forgives the arithmetic."""
+    return f"{math.ceil(1000 * share - 1e-9) / 10:.1f}"
 
 
 def _exp(value: float) -> float:
     return math.exp(value) if value < 700 else math.inf
-
-

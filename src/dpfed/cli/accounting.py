@@ -1,0 +1,170 @@
+"""``dpfed epsilon``, ``dpfed delta`` and ``dpfed calibrate``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from dpfed.cli import run
+from dpfed.cli.sections import Command
+
+NOTIONS = ("exact", "rdp", "zcdp", "advanced", "basic")
+
+
+@click.command(cls=Command)
+@run.described
+@run.option("--delta", type=float, required=True, section=run.QUESTION, help="The δ at which to give ε.")
+@run.counted
+@run.option(
+    "--notion",
+    type=click.Choice(NOTIONS),
+    default="exact",
+    show_default=True,
+    section=run.METHOD,
+    help="The way of composing the steps; all but exact are looser.",
+)
+@run.option("--bounds", is_flag=True, section=run.METHOD, help="Also show the certified lower bound.")
+@run.as_json
+def epsilon(
+    delta: float, adjacency: str, unit: str, notion: str, bounds: bool, as_json: bool, **described: Any
+) -> None:
+    """The ε of a run at a given δ: an upper bound, rounded up.
+
+    \b
+    Ten thousand steps of DP-SGD, each on 1 % of the records:
+      dpfed epsilon --noise-multiplier 1 --sample-rate 0.01 --steps 10000 --delta 1e-5
+    """
+    from dpfed import accounting
+    from dpfed.cli.show import for_whom, print_json, rounded_down, rounded_up, say
+    from dpfed.guarantee import Guarantee
+
+    if bounds and notion != "exact":
+        raise click.UsageError(f"--bounds goes with --notion exact only, not with {notion}")
+    event = run.read_run(**described)
+    lower = None
+    if bounds:
+        lower, upper = accounting.epsilon_bounds(event, delta, adjacency=adjacency)
+    else:
+        upper = accounting.epsilon(event, delta, adjacency=adjacency, notion=notion)
+    promise = Guarantee(upper, delta, unit, adjacency)
+    if as_json:
+        facts = _facts(promise, event) | {"notion": notion}
+        return print_json(facts | ({"epsilon_lower": lower} if bounds else {}))
+    below = "" if lower is None else f"{rounded_down(lower)} ≤ "
+    say(f"{below}ε ≤ {rounded_up(upper)} at δ = {delta:g} {for_whom(promise)} ({notion})")
+    return say(promise.sentence())
+
+
+@click.command(cls=Command)
+@run.described
+@run.option("--epsilon", type=float, required=True, section=run.QUESTION, help="The ε at which to give δ.")
+@run.counted
+@run.as_json
+def delta(epsilon: float, adjacency: str, unit: str, as_json: bool, **described: Any) -> None:
+    """The δ of a run at a given ε: an upper bound, rounded up.
+
+    \b
+      dpfed delta --noise-multiplier 1 --sample-rate 0.01 --steps 10000 --epsilon 6
+    """
+    from dpfed import accounting
+    from dpfed.cli.show import for_whom, print_json, rounded_up, say
+    from dpfed.guarantee import Guarantee
+
+    event = run.read_run(**described)
+    promise = Guarantee(epsilon, accounting.delta(event, epsilon, adjacency=adjacency), unit, adjacency)
+    if as_json:
+        return print_json(_facts(promise, event))
+    say(f"δ ≤ {rounded_up(promise.delta)} at ε = {epsilon:g} {for_whom(promise)}")
+    return say(promise.sentence())
+
+
+@click.command(cls=Command)
+@run.option("--epsilon", type=float, required=True, section="The target", help="The ε to keep.")
+@run.option("--delta", type=float, required=True, section="The target", help="The δ to keep it at.")
+@run.noise_multiplier
+@run.sample_rate
+@run.steps
+@run.counted
+@run.as_json
+def calibrate(
+    epsilon: float,
+    delta: float,
+    noise_multiplier: float | None,
+    sample_rate: float | None,
+    steps: int | None,
+    adjacency: str,
+    unit: str,
+    as_json: bool,
+) -> None:
+    """The least noise, the most steps or the largest sampling rate for a target.
+
+    Give two of --noise-multiplier, --sample-rate and --steps; the third is found.
+
+    \b
+    How much noise keeps a thousand steps within ε = 8?
+      dpfed calibrate --epsilon 8 --delta 1e-5 --sample-rate 0.1 --steps 1000
+    How many steps can I afford?
+      dpfed calibrate --epsilon 8 --delta 1e-5 --noise-multiplier 1 --sample-rate 0.01
+    """
+    from dpfed import accounting
+    from dpfed.accounting.calibrate import dp_sgd_event
+    from dpfed.cli.show import for_whom, print_json, rounded_up, say
+    from dpfed.guarantee import Guarantee
+
+    plan = {"noise_multiplier": noise_multiplier, "sample_rate": sample_rate, "steps": steps}
+    found = _only_missing(plan)
+    settings = {name: value for name, value in plan.items() if value is not None}
+    value = _solve(found, epsilon, delta, adjacency, settings)
+    event = dp_sgd_event(**{**settings, found: value})
+    spent = accounting.epsilon(event, delta, adjacency=adjacency)
+    promise = Guarantee(spent, delta, unit, adjacency)
+    if as_json:
+        facts = {"found": found, **plan, found: value, "target_epsilon": epsilon}
+        return print_json(facts | _facts(promise, event))
+    say(f"{found} = {_shown(found, value)}")
+    say(f"ε ≤ {rounded_up(spent)} of {epsilon:g} at δ = {delta:g} {for_whom(promise)}")
+    return say(promise.sentence())
+
+
+def _only_missing(plan: dict[str, Any]) -> str:
+    missing = [name for name, value in plan.items() if value is None]
+    if len(missing) != 1:
+        raise click.UsageError(
+            "give two of --noise-multiplier, --sample-rate (1 for none) and --steps, and the third is found; "
+            f"got {3 - len(missing)}"
+        )
+    return missing[0]
+
+
+def _solve(found: str, epsilon: float, delta: float, adjacency: str, settings: dict[str, Any]) -> float:
+    from dpfed.accounting import calibrate
+
+    if found == "steps":
+        return calibrate.steps_for(epsilon, delta, **settings, adjacency=adjacency)
+    if found == "sample_rate":
+        return calibrate.sample_rate_for(epsilon, delta, **settings, adjacency=adjacency)
+    return calibrate.compute_noise_multiplier(
+        epsilon, delta, settings["sample_rate"], settings["steps"], 1, adjacency=adjacency
+    )
+
+
+def _shown(found: str, value: float) -> str:
+    """The answer rounded so that what is shown still keeps the target."""
+    from dpfed.cli.show import rounded_down, rounded_up
+
+    if found == "steps":
+        return str(value)
+    return rounded_up(value) if found == "noise_multiplier" else rounded_down(value)
+
+
+def _facts(promise: Any, event: Any) -> dict[str, Any]:
+    return {
+        "epsilon": promise.epsilon,
+        "delta": promise.delta,
+        "unit": promise.unit,
+        "adjacency": promise.adjacency,
+        "detection_rate_at_1_percent": promise.detection_rate(0.01),
+        "sentence": promise.sentence(),
+        "event": event.to_dict(),
+    }

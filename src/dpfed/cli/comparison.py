@@ -1,0 +1,127 @@
+"""``dpfed compare``: one run in the words of every notion of privacy, for those who learn what ε is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpfed.cli import run
+from dpfed.cli.sections import Command
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from dpfed.accounting.notions import NotionRow
+    from dpfed.events import Event
+    from dpfed.guarantee import Guarantee
+
+DEFAULT_RUN = {"noise_multiplier": 1.0, "sample_rate": 0.01, "steps": 10_000}
+
+MEANING = {
+    "exact": "composes the whole distribution of the privacy loss: nothing is given away",
+    "rdp": "composes moments of the loss and turns them into ε once, at the end",
+    "zcdp": "one number ρ for all moments at once; made for Gaussian noise",
+    "advanced": "forgets all but each step's (ε, δ), then uses that losses average out",
+    "basic": "forgets all but each step's (ε, δ), then adds up the worst of each",
+    "pure": "bounds the loss of every single output; Gaussian noise never does",
+    "local": "trusts nobody: whoever collects the noisy reports sees each one",
+    "bayesian": "measures the loss on your data, for typical records, not for the worst one",
+}
+
+
+@click.command(cls=Command)
+@run.described
+@run.option(
+    "--delta",
+    type=float,
+    default=1e-5,
+    show_default=True,
+    section=run.QUESTION,
+    help="The δ at which to give ε.",
+)
+@run.counted
+@run.as_json
+def compare(delta: float, adjacency: str, unit: str, as_json: bool, **described: Any) -> None:
+    """What each notion of privacy says about one run, side by side.
+
+    Without options: 10,000 steps of DP-SGD with noise multiplier 1, each on a random 1 % of the records.
+    """
+    from dpfed.accounting.notions import compare as compare_notions
+    from dpfed.accounting.tradeoff import detection_rate
+    from dpfed.cli.show import console, print_json, say
+    from dpfed.guarantee import Guarantee
+
+    if all(value is None for value in described.values()):
+        described |= DEFAULT_RUN
+    event = run.read_run(**described)
+    rows = compare_notions(event, delta, adjacency)
+    if as_json:
+        facts = {"delta": delta, "adjacency": adjacency, "unit": unit, "event": event.to_dict()}
+        print_json(facts | {"notions": [asdict(row) | {"meaning": MEANING[row.notion]} for row in rows]})
+        return
+    say("One run, and how private each notion of privacy can prove it to be\n")
+    say(f"  The run   {in_words(event, unit)}")
+    say(f"  Asked     the smallest ε at δ = {delta:g}, {adjacency.replace('_', '-')}, per {unit}\n")
+    screen = console()
+    screen.print(_table(rows))
+    screen.print("[bold]What each one does[/bold]")
+    screen.print(_meanings(rows))
+    exact = next(row.epsilon for row in rows if row.notion == "exact")
+    if exact is not None:
+        _say_guarantee(Guarantee(exact, delta, unit, adjacency), detection_rate(event, adjacency=adjacency))
+
+
+def in_words(event: Event, unit: str) -> str:
+    """A run of DP-SGD as a person would say it; any other event as its repr."""
+    from dpfed.events import Gaussian, PoissonSampled, Repeated
+
+    step, count = (event.event, event.count) if isinstance(event, Repeated) else (event, 1)
+    noise, rate = (step.event, step.sample_rate) if isinstance(step, PoissonSampled) else (step, 1.0)
+    if not isinstance(noise, Gaussian):
+        return repr(event)
+    steps = "one step" if count == 1 else f"{count:,} steps"
+    sampled = f", each on a random {100 * rate:g} % of the {unit}s" if rate < 1 else ""
+    return f"{steps}, Gaussian noise of {noise.noise_multiplier:g} × the clip norm{sampled}"
+
+
+def _table(rows: tuple[NotionRow, ...]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    from dpfed.cli.show import rounded_up
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("Notion", no_wrap=True)
+    table.add_column("ε", justify="right", no_wrap=True)
+    for heading in ("Composition", "Tightness"):
+        table.add_column(heading)
+    for row in rows:
+        epsilon = "–" if row.epsilon is None else rounded_up(row.epsilon)
+        style = "bold" if row.notion == "exact" else "dim" if row.epsilon is None else ""
+        table.add_row(row.title, epsilon, row.composition, row.tightness, style=style)
+    return table
+
+
+def _meanings(rows: tuple[NotionRow, ...]) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for row in rows:
+        remark = f"no number here: {row.remark}" if row.epsilon is None else row.remark
+        about = f"for {row.use} · trust: {row.trust}"
+        grid.add_row(f"  {row.notion}", MEANING[row.notion])
+        grid.add_row("", f"[dim]{escape(about)} · {escape(remark)}[/dim]")
+    return grid
+
+
+def _say_guarantee(promise: Guarantee, caught: float) -> None:
+    from dpfed.cli.show import for_whom, rounded_up, say
+
+    say(f"\nThe guarantee: ε ≤ {rounded_up(promise.epsilon)} at δ = {promise.delta:g} {for_whom(promise)}.")
+    say(promise.sentence(caught))
+    alone = promise.detection_rate(0.01)
+    if alone > caught + 0.001:
+        say(f"(ε and δ alone would allow {100 * alone:.1f} %; the whole privacy curve of the run says more.)")

@@ -1,0 +1,32 @@
+"""The command ``dpfed``: the library's verbs on the command line."""
+
+from __future__ import annotations
+
+import click
+
+from dpfed import __version__
+from dpfed.cli import accounting, comparison, sensitivity
+from dpfed.cli.sections import Group
+
+
+@click.group(
+    cls=Group,
+    sections={
+        "How private is it?": ("epsilon", "delta", "compare"),
+        "What should I set?": ("calibrate", "sensitivity"),
+    },
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="dpfed", message="%(prog)s %(version)s")
+def main() -> None:
+    """Privacy accounting for differentially private (federated) learning.
+
+    Every number is a proved upper bound, rounded up. Each command takes --json.
+    """
+
+
+main.add_command(accounting.epsilon)
+main.add_command(accounting.delta)
+main.add_command(accounting.calibrate)
+main.add_command(comparison.compare)
+main.add_command(sensitivity.sensitivity)

@@ -1,0 +1,108 @@
+"""Click commands whose help comes in sections, and the one place where a refusal becomes one line and a 2."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+import click
+
+from dpfed.errors import InvalidArgument, PrivacyError
+
+OTHER = "Other"
+
+
+class Option(click.Option):
+    """An option that stands under a heading of the help page."""
+
+    def __init__(self, *args: Any, section: str = OTHER, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.section = section
+
+
+class Command(click.Command):
+    """A command that lists its options by section, in the order in which the sections first appear."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, section by section."""
+        rows: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            row = parameter.get_help_record(ctx)
+            if row is not None:
+                rows.setdefault(getattr(parameter, "section", OTHER), []).append(row)
+        _write(formatter, sorted(rows.items(), key=lambda item: item[0] == OTHER))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a refusal names the option that the user typed instead of the Python argument."""
+        try:
+            return super().invoke(ctx)
+        except InvalidArgument as error:
+            options = {parameter.name: max(parameter.opts, key=len) for parameter in self.params}
+            option = options.get(error.argument.removeprefix("target_"))
+            raise click.UsageError(_named(str(error), error.argument, option), ctx) from None
+
+
+class Group(click.Group):
+    """A group that lists its commands by section and answers every refusal with one line and exit code 2."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, sections: dict[str, tuple[str, ...]] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.sections = sections or {}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, section by section."""
+        sections = self.sections or {"Commands": tuple(self.list_commands(ctx))}
+        shown = {name: command.get_short_help_str(70) for name, command in self.commands.items()}
+        _write(formatter, ((title, [(n, shown[n]) for n in names]) for title, names in sections.items()))
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run and exit, as click does, but answer every refusal in one line."""
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        _never_fail_on_greek()
+        try:
+            code = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
+        except click.exceptions.NoArgsIsHelpError as help_page:
+            click.echo(help_page.format_message())
+            code = 0
+        except click.ClickException as error:
+            _refuse(error.format_message())
+        except PrivacyError as error:
+            _refuse(str(error))
+        except click.Abort:
+            _refuse("interrupted", code=130)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _named(message: str, argument: str, option: str | None) -> str:
+    if option is None:
+        return message
+    return message.replace(argument, option, 1) if message.startswith(argument) else f"{option}: {message}"
+
+
+def _refuse(message: str, code: int = 2) -> NoReturn:
+    click.echo(f"dpfed: {' '.join(message.split())}", err=True)
+    sys.exit(code)
+
+
+def _never_fail_on_greek() -> None:
+    """A terminal that cannot show ε gets a question mark, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def _write(formatter: click.HelpFormatter, sections: Iterable[tuple[str, list[tuple[str, str]]]]) -> None:
+    for title, rows in sections:
+        with formatter.section(title):
+            formatter.write_dl(rows)
