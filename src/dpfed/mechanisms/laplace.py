@@ -1,0 +1,82 @@
+"""Laplace noise: pure ε-differential privacy for queries of bounded L1 sensitivity.
+
+>>> mechanism = LaplaceMechanism(epsilon=0.5, sensitivity=1.0)
+>>> mechanism.scale, mechanism.event
+(2.0, Laplace(noise_multiplier=2.0))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from dpfed import checks
+from dpfed import events as ev
+from dpfed.checks import ADD_REMOVE
+from dpfed.mechanisms.additive import perturb
+from dpfed.mechanisms.sensitivity import Sensitivity, in_norm, round_up
+from dpfed.randomness import RandomSource, or_system
+
+
+@dataclass(frozen=True, repr=False)
+class LaplaceMechanism:
+    """Noise of density exp(−|x|/b)/(2b), b = sensitivity/ε, on every coordinate of a query.
+
+    Privacy: ε-DP (Dwork, McSherry, Nissim and Smith 2006) for a query of L1 sensitivity `sensitivity` under
+    its adjacency: add/remove for a bare number. The event is Laplace(b/sensitivity); for a replace-one
+    sensitivity, which says nothing about add/remove, it is PureDP(ε, adjacency="replace_one"). The hardened
+    path (the default) is described in :mod:`dpfed.mechanisms.additive`.
+    """
+
+    epsilon: float
+    sensitivity: Sensitivity | float
+    hardened: bool = True
+    source: RandomSource | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", checks.positive(epsilon=self.epsilon))
+        object.__setattr__(self, "sensitivity", in_norm("l1", self.sensitivity))
+        object.__setattr__(self, "source", or_system(self.source))
+
+    @property
+    def noise_multiplier(self) -> float:
+        """b over the sensitivity: 1/ε, rounded up."""
+        return round_up(1 / Fraction(self.epsilon))
+
+    @property
+    def scale(self) -> float:
+        """Laplace's b; the standard deviation is √2 b."""
+        return round_up(Fraction(self.noise_multiplier) * Fraction(self.sensitivity))
+
+    @property
+    def event(self) -> ev.Event:
+        """What one call of add_noise is charged as."""
+        adjacency = in_norm("l1", self.sensitivity).adjacency
+        if adjacency == ADD_REMOVE:
+            return ev.Laplace(noise_multiplier=self.noise_multiplier)
+        return ev.PureDP(epsilon=self.epsilon, adjacency=adjacency)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the noise is unpredictable; a seeded source's is not."""
+        return or_system(self.source).is_private
+
+    def add_noise(self, x: Any) -> Any:
+        """x with noise on every number, in the same structure and precision (integers become float64)."""
+        return perturb(x, or_system(self.source).laplace, self.scale, self._widening, self.hardened)
+
+    def for_sensitivity(self, sensitivity: Sensitivity | float) -> LaplaceMechanism:
+        """The mechanism of the same ε for another sensitivity."""
+        return replace(self, sensitivity=sensitivity)
+
+    def _widening(self, step: float, dimension: int) -> float:
+        return 1.0 + step * dimension / self.sensitivity * (1 + 2.0**-50)
+
+    def __repr__(self) -> str:
+        sensitivity = in_norm("l1", self.sensitivity)
+        stamp = "" if self.is_private else " [NOT PRIVATE]"
+        return (
+            f"LaplaceMechanism(epsilon={self.epsilon!r}, sensitivity={float(sensitivity)!r}, "
+            f"scale={self.scale!r}, adjacency={sensitivity.adjacency!r}){stamp}"
+        )

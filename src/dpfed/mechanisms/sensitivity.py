@@ -1,0 +1,194 @@
+"""How far one record can move an output: a number that knows its norm and its adjacency.
+
+Noise for the wrong norm, or charged under the other adjacency, is the oldest mistake of the field; a bare
+number cannot show it, so bounds derived here carry both. The formulas bound the output over *all* data sets:
+a maximum over the actual data is itself private. Each is rounded up.
+
+>>> fedavg_step(clip_norm=1.0, learning_rate=0.1, records=500)
+Sensitivity(0.0004, norm='l1', adjacency='replace_one')
+>>> fedavg_step(clip_norm=1.0, learning_rate=0.1, records=500, adjacency="add_remove")
+Sensitivity(0.0002, norm='l1', adjacency='add_remove')
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+from dpfed import checks
+from dpfed.checks import ADD_REMOVE, REPLACE_ONE
+from dpfed.errors import InvalidArgument
+
+NORMS = ("l1", "l2", "linf")
+
+
+class Sensitivity(float):
+    """The largest change of an output, in `norm`, between neighbours under `adjacency`.
+
+    It is a float; times or divided by a number it keeps its norm and adjacency.
+    """
+
+    norm: str
+    adjacency: str
+
+    def __new__(cls, value: float, norm: str, adjacency: str = ADD_REMOVE) -> Sensitivity:
+        """The sensitivity, if it is positive and finite."""
+        self = super().__new__(cls, checks.positive(sensitivity=value))
+        self.norm = _one_of("norm", norm, NORMS)
+        self.adjacency = checks.adjacency(adjacency)
+        return self
+
+    def __mul__(self, other: float) -> Sensitivity:
+        return Sensitivity(float(self) * other, self.norm, self.adjacency)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: float) -> Sensitivity:
+        return Sensitivity(float(self) / other, self.norm, self.adjacency)
+
+    def __repr__(self) -> str:
+        return f"Sensitivity({float(self):.10g}, norm={self.norm!r}, adjacency={self.adjacency!r})"
+
+    def __reduce__(self) -> tuple[type[Sensitivity], tuple[float, str, str]]:
+        return Sensitivity, (float(self), self.norm, self.adjacency)
+
+
+def in_norm(norm: str, sensitivity: Any) -> Sensitivity:
+    """The sensitivity in that norm; a bare number is taken to be in it, under add/remove."""
+    if not isinstance(sensitivity, Sensitivity):
+        return Sensitivity(sensitivity, norm)
+    if sensitivity.norm != norm:
+        raise InvalidArgument(
+            "sensitivity",
+            f"this mechanism needs an {norm.upper()} sensitivity, got {sensitivity!r}: "
+            f"clip in {norm.upper()} or choose the mechanism of the other norm",
+        )
+    return sensitivity
+
+
+def clipped_update(clip_norm: float, *, adjacency: str = REPLACE_ONE, norm: str = "l1") -> Sensitivity:
+    """The sensitivity of one release of a whole update clipped to clip_norm: S, or 2S when it is replaced."""
+    bound = Fraction(checks.positive(clip_norm=clip_norm))
+    return _rounded_up(bound * _moves(adjacency), norm, adjacency)
+
+
+def fedavg_step(
+    clip_norm: float,
+    learning_rate: float,
+    records: int,
+    steps: int = 1,
+    *,
+    adjacency: str = REPLACE_ONE,
+    norm: str = "l1",
+    clipping: str = "example",
+    normaliser: str = "public",
+    optimizer: str = "sgd",
+) -> Sensitivity:
+    """The sensitivity of a client's model after `steps` full-batch gradient steps.
+
+    Each record's gradient is clipped to C in `norm`, summed, divided by the public constant `records` = I and
+    multiplied by the learning rate η. One step moves by 2Cη/I under replace-one and Cη/I under add/remove.
+    From the second step on every gradient may change with the weights, so E steps move by 2Cη(1/I + E − 1).
+    With clipping="batch" (each step's mean clipped, or mini-batches of clipped records) it is 2CηE.
+
+    Privacy: replace-one, or add/remove with a fixed public normaliser; the start weights must be public or
+    already released. A mean over the true count, several steps under add/remove (the number of records, hence
+    the later steps, has no bound there) and optimisers with state are refused.
+    """
+    _require_sgd(optimizer)
+    _one_of("clipping", clipping, ("example", "batch"))
+    _require_public_normaliser(normaliser, adjacency)
+    bound = Fraction(checks.positive(clip_norm=clip_norm)) * Fraction(
+        checks.positive(learning_rate=learning_rate)
+    )
+    records, steps = checks.count(records=records), checks.count(steps=steps)
+    if clipping == "batch":
+        return _rounded_up(2 * bound * steps, norm, adjacency)
+    if steps > 1 and checks.adjacency(adjacency) == ADD_REMOVE:
+        raise InvalidArgument(
+            "steps",
+            f"{steps} local steps have no add/remove bound, because the number of records has none: ask for "
+            "replace_one, take one step, or clip the whole update and use clipped_update(...)",
+        )
+    return _rounded_up(bound * (Fraction(_moves(adjacency), records) + 2 * (steps - 1)), norm, adjacency)
+
+
+def iadmm_step(
+    clip_norm: float,
+    penalty: float,
+    total_records: int,
+    proximity: float = 0.0,
+    *,
+    adjacency: str = REPLACE_ONE,
+    norm: str = "l1",
+    steps: int = 1,
+    state: str = "released",
+    optimizer: str = "sgd",
+) -> Sensitivity:
+    """The sensitivity of the primal z = (ρw + λ + ζz_prev − g)/(ρ + ζ) of one inexact ADMM step.
+
+    g is the sum of per-record gradients clipped to C in `norm`, over the public total I; ρ is the penalty and
+    ζ the proximity: 2C/(I(ρ + ζ)) under replace-one, C/(I(ρ + ζ)) under add/remove.
+
+    Privacy: λ and z_prev must be computed from noisy *released* values, ρ and ζ fixed in advance (a ρ
+    balanced on residuals depends on the data), and the exact dual never leaves: it gives the primal away.
+    """
+    _require_sgd(optimizer)
+    if checks.count(steps=steps) > 1:
+        raise InvalidArgument(
+            "steps",
+            f"iadmm_step bounds one local step, got steps={steps}: take one, or clip the whole update and "
+            "use clipped_update(...)",
+        )
+    if _one_of("state", state, ("released", "exact")) == "exact":
+        raise InvalidArgument(
+            "state",
+            "an exact dual or previous iterate carries the private data of earlier rounds: compute both from "
+            "the noisy released values (state='released')",
+        )
+    divisor = Fraction(checks.positive(penalty=penalty)) + Fraction(checks.non_negative(proximity=proximity))
+    divisor *= checks.count(total_records=total_records)
+    bound = Fraction(checks.positive(clip_norm=clip_norm))
+    return _rounded_up(_moves(adjacency) * bound / divisor, norm, adjacency)
+
+
+def _moves(adjacency: str) -> int:
+    """How many clipped contributions differ between neighbours."""
+    return 2 if checks.adjacency(adjacency) == REPLACE_ONE else 1
+
+
+def _require_public_normaliser(normaliser: str, adjacency: str) -> None:
+    if _one_of("normaliser", normaliser, ("public", "realised")) == "realised" and adjacency == ADD_REMOVE:
+        raise InvalidArgument(
+            "normaliser",
+            "a mean over the true count changes with every record under add/remove: divide by a public "
+            "constant (normaliser='public') or ask for replace_one, where the count is public",
+        )
+
+
+def _require_sgd(optimizer: str) -> None:
+    if optimizer != "sgd":
+        raise InvalidArgument(
+            "optimizer",
+            f"no sensitivity is known for optimizer={optimizer!r}, whose state multiplies gradients: "
+            "use 'sgd', or clip the whole update and use clipped_update(...)",
+        )
+
+
+def _one_of(argument: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise InvalidArgument(
+            argument, f"{argument} must be one of {', '.join(map(repr, allowed))}, got {value!r}"
+        )
+    return value
+
+
+def _rounded_up(value: Fraction, norm: str, adjacency: str) -> Sensitivity:
+    return Sensitivity(round_up(value), norm, adjacency)
+
+
+def round_up(value: Fraction) -> float:
+    """The smallest float that is not below the value."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
