@@ -89,6 +89,8 @@ def epsilon_to_zcdp_cap(epsilon: float, delta: float) -> float:
     """The largest ρ, up to rounding, whose `zcdp_to_epsilon` is at most ε: a budget in the words of zCDP."""
     epsilon, delta = checks.positive(epsilon=epsilon), checks.positive_probability(delta=delta)
     low, high = 0.0, epsilon
+    while zcdp_to_epsilon(high, delta) <= epsilon:
+        low, high = high, 2 * high
     for _ in range(200):
         middle = (low + high) / 2
         if middle in (low, high):

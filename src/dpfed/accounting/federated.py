@@ -2,8 +2,8 @@
 
 *Sample* level protects one record of a client's data and is spent where that client trains; *user* level
 protects a whole client and is spent by the server. Rates and steps differ between clients, so the
-record-level figure of a federation is its **worst client's**: an average would promise a small site less
-noise than it needs.
+record-level figure of a federation is its **worst client's**: an average would promise
+the smallest site a privacy that it does not have.
 
 >>> accountant = FederatedAccountant(target_delta=1e-5)
 >>> for round_num in (1, 2):
@@ -17,17 +17,16 @@ noise than it needs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from itertools import groupby
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from dpfed import checks
 from dpfed.accounting.calibrate import dp_sgd_event
 from dpfed.accounting.exact import Composition
+from dpfed.accounting.rounds import RoundHistory, RoundRecord, client_name, read_history
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument
-from dpfed.events import Event
 from dpfed.guarantee import Guarantee
 
 VERSION = 1
@@ -52,29 +51,6 @@ def epsilon_by_round(
         composition.add(event)
         table.append(composition.epsilon(delta))
     return tuple(table)
-
-
-@dataclass(frozen=True)
-class RoundRecord:
-    """One round's training at one level, of one client or (client None) of every client alike."""
-
-    round: int
-    client: str | None
-    noise_multiplier: float
-    sample_rate: float
-    steps: int
-
-    def __post_init__(self) -> None:
-        checks.count(round_num=self.round)
-        _name(self.client)
-        checks.positive(noise_multiplier=self.noise_multiplier)
-        checks.rate(sample_rate=self.sample_rate)
-        checks.count(steps=self.steps)
-
-    @property
-    def event(self) -> Event:
-        """What the round did to each record, or to each client."""
-        return dp_sgd_event(self.noise_multiplier, self.sample_rate, self.steps)
 
 
 @dataclass(frozen=True)
@@ -115,8 +91,8 @@ class FederatedAccountant:
         self.target_delta_user = checks.positive_probability(target_delta_user=user)
         self.adjacency = checks.adjacency(adjacency)
         self._levels = {
-            SAMPLE: _Level(self.target_delta, self.adjacency),
-            USER: _Level(self.target_delta_user, self.adjacency),
+            SAMPLE: RoundHistory(self.target_delta, self.adjacency),
+            USER: RoundHistory(self.target_delta_user, self.adjacency),
         }
 
     def record_round(
@@ -135,7 +111,7 @@ class FederatedAccountant:
         A level is recorded when its noise multiplier is given. Without a sample rate it took part for
         certain, and without steps_user the server made one release.
         """
-        name = _name(client)
+        name = client_name(client)
         sample = _record(SAMPLE, round_num, name, noise_multiplier_sample, sample_rate_sample, steps_sample)
         user = _record(USER, round_num, name, noise_multiplier_user, sample_rate_user, steps_user)
         given = {level: record for level, record in ((SAMPLE, sample), (USER, user)) if record is not None}
@@ -159,7 +135,7 @@ class FederatedAccountant:
 
     def get_client_epsilon(self, client: str | int, level: str = SAMPLE) -> float:
         """The ε of one client so far; one that was never named has what was recorded for every client."""
-        return self._level(level).epsilon(_name(client))
+        return self._level(level).epsilon(client_name(client))
 
     def clients(self, level: str = SAMPLE) -> tuple[str, ...]:
         """The clients that were ever named at a level."""
@@ -222,7 +198,7 @@ class FederatedAccountant:
             adjacency=state.get("adjacency", ADD_REMOVE),
         )
         for level, key in ((SAMPLE, "sample_history"), (USER, "user_history")):
-            for record in _history(state.get(key, ())):
+            for record in read_history(state.get(key, ())):
                 accountant._levels[level].require_new(record, level)
                 accountant._levels[level].add(record)
         return accountant
@@ -234,67 +210,10 @@ class FederatedAccountant:
     def _repr_html_(self) -> str:
         return "".join(part._repr_html_() for part in self.guarantees()) or "<p>nothing recorded</p>"
 
-    def _level(self, name: str) -> _Level:
+    def _level(self, name: str) -> RoundHistory:
         if name not in self._levels:
             raise InvalidArgument("level", f"level must be {SAMPLE!r} or {USER!r}, got {name!r}")
         return self._levels[name]
-
-
-class _Level:
-    """The rounds of one level: a composition per named client, and one of what every client did."""
-
-    def __init__(self, delta: float, adjacency: str) -> None:
-        self.delta = delta
-        self.adjacency = adjacency
-        self.records: list[RoundRecord] = []
-        self._seen: set[tuple[int, str | None]] = set()
-        self._compositions: dict[str | None, Composition] = {None: Composition(adjacency=adjacency)}
-        self._epsilons: dict[str | None, float] = {}
-
-    def require_new(self, record: RoundRecord, level: str) -> None:
-        if (record.round, record.client) in self._seen:
-            who = "every client" if record.client is None else record.client
-            raise InvalidArgument(
-                "round_num",
-                f"round {record.round} of {who} is already recorded at {level} level: record it once",
-            )
-
-    def add(self, record: RoundRecord) -> None:
-        compositions = self._compositions
-        if record.client is not None and record.client not in compositions:
-            compositions[record.client] = compositions[None].copy()
-        for name in compositions if record.client is None else [record.client]:
-            compositions[name].add(record.event)
-            self._epsilons.pop(name, None)
-        self.records.append(record)
-        self._seen.add((record.round, record.client))
-
-    def epsilon(self, client: str | None) -> float:
-        name = client if client in self._compositions else None
-        if name not in self._epsilons:
-            composition = self._compositions[name]
-            self._epsilons[name] = composition.epsilon(self.delta) if composition.events else 0.0
-        return self._epsilons[name]
-
-    def names(self) -> tuple[str, ...]:
-        return tuple(name for name in self._compositions if name is not None)
-
-    def worst_name(self) -> str | None:
-        return max(self._compositions, key=self.epsilon)
-
-    def worst(self) -> float:
-        return self.epsilon(self.worst_name())
-
-    def by_round(self) -> dict[int, float]:
-        replay, table = _Level(self.delta, self.adjacency), {}
-        for number, records in groupby(sorted(self.records, key=_round), key=_round):
-            for record in records:
-                replay.add(record)
-            table[number] = replay.worst()
-        return table
-
-    def history(self) -> list[dict[str, Any]]:
-        return [asdict(record) for record in self.records]
 
 
 def _record(
@@ -322,26 +241,6 @@ def _record(
     )
 
 
-def _name(client: object) -> str | None:
-    """The client's name; a number is its digits, so that 7 and "7" are one client and spend one budget."""
-    if client is None or (isinstance(client, str) and client):
-        return client
-    if isinstance(client, int) and not isinstance(client, bool):
-        return str(client)
-    raise InvalidArgument("client", f"client must be a name, or None for every client, got {client!r}")
-
-
-def _round(record: RoundRecord) -> int:
-    return record.round
-
-
 def _finite(epsilon: float) -> float | None:
     """The ε as strict JSON can hold it: None for ∞."""
     return epsilon if epsilon < math.inf else None
-
-
-def _history(rows: Iterable[Any]) -> list[RoundRecord]:
-    return [
-        RoundRecord(**row) if isinstance(row, Mapping) else RoundRecord(number, None, *row)
-        for number, row in enumerate(rows, start=1)
-    ]

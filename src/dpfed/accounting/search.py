@@ -60,7 +60,7 @@ class _Grid:
         return min(max(value if self.tolerance else round(value), self.low), self.high)
 
     def are_neighbours(self, lower: float, upper: float) -> bool:
-        return upper <= self.up(lower) * (1 + 1e-12)
+        return upper <= self.up(lower) * (1 + 1e-6 * self.tolerance)
 
 
 @dataclass
@@ -133,6 +133,8 @@ def _search(cost: Callable[[float], float], budget: float, grid: _Grid, start: f
 
 
 def _log_ratio(cost: float, budget: float) -> float:
-    if not cost > 0:
-        return -math.inf
-    return math.log(cost) - math.log(budget) if cost < math.inf else math.inf
+    """log(cost/budget), positive exactly where the cost is above the budget, be it by one rounding."""
+    if not 0 < cost < math.inf:
+        return math.inf if cost > 0 else -math.inf
+    ratio = math.log(cost) - math.log(budget)
+    return min(ratio, 0.0) if cost <= budget else max(ratio, math.ulp(0.0))
