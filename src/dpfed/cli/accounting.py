@@ -97,7 +97,7 @@ def calibrate(
     unit: str,
     as_json: bool,
 ) -> None:
-    """The least noise, the most steps or the largest sampling rate for a target.
+    """The least noise, the most steps or the largest rate for a target.
 
     Give two of --noise-multiplier, --sample-rate and --steps; the third is found.
 

@@ -12,8 +12,8 @@ from dpfed.cli.sections import Group
 @click.group(
     cls=Group,
     sections={
-        "How private is it?": ("epsilon", "delta", "compare"),
-        "What should I set?": ("calibrate", "sensitivity"),
+        "How private is a run": ("epsilon", "delta", "compare"),
+        "What to set": ("calibrate", "sensitivity"),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dpfed.mechanisms.sensitivity import Sensitivity
 
 STEP = "The local step"
+DIVISOR = "The public constant the sum is divided by."
 
 clip = run.option(
     "--clip",
@@ -21,9 +22,6 @@ clip = run.option(
     required=True,
     section=STEP,
     help="Clip norm of each record's gradient.",
-)
-records = run.option(
-    "--records", type=int, required=True, section=STEP, help="The public constant the sum is divided by."
 )
 norm = run.option(
     "--norm",
@@ -54,7 +52,7 @@ def sensitivity() -> None:
 @sensitivity.command(cls=Command)
 @clip
 @run.option("--lr", "learning_rate", type=float, required=True, section=STEP, help="Learning rate.")
-@records
+@run.option("--records", type=int, required=True, section=STEP, help=DIVISOR)
 @run.option(
     "--local-steps", "steps", type=int, default=1, show_default=True, section=STEP, help="Full-batch steps."
 )
@@ -80,12 +78,18 @@ def fedavg(
 @run.option(
     "--proximity", type=float, default=0.0, show_default=True, section=STEP, help="The proximal weight ζ."
 )
-@records
+@run.option("--records", "total_records", type=int, required=True, section=STEP, help=DIVISOR)
 @norm
 @adjacency
 @run.as_json
 def iadmm(
-    clip_norm: float, penalty: float, proximity: float, records: int, norm: str, adjacency: str, as_json: bool
+    clip_norm: float,
+    penalty: float,
+    proximity: float,
+    total_records: int,
+    norm: str,
+    adjacency: str,
+    as_json: bool,
 ) -> None:
     """The sensitivity of the primal after one inexact ADMM step.
 
@@ -96,7 +100,7 @@ def iadmm(
     """
     from dpfed.mechanisms.sensitivity import iadmm_step
 
-    _show(iadmm_step(clip_norm, penalty, records, proximity, adjacency=adjacency, norm=norm), as_json)
+    _show(iadmm_step(clip_norm, penalty, total_records, proximity, adjacency=adjacency, norm=norm), as_json)
 
 
 def _show(bound: Sensitivity, as_json: bool) -> None:
