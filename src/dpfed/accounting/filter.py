@@ -144,11 +144,12 @@ class RenyiFilter:
         shortfall, order, total, cap = min(
             (float(total - Fraction(cap)), order, float(total), cap)
             for total, order, cap in zip(after, self.orders, self.caps, strict=True)
+            if cap > 0
         )
         times = f"{count} × " if count > 1 else ""
         return (
             f"charging {times}{event} would take the Rényi divergence at order {order:g} to {total:.6g} of "
-            f"{cap:.6g}, {shortfall:.6g} too much: it still fits {self.affordable(event)} times over; "
+            f"{cap:.6g}, {shortfall:.6g} too much: at most {self.affordable(event)} more fit; "
             "charge less often, add noise, or ask for a larger budget"
         )
 
