@@ -1,0 +1,282 @@
+"""A small harness: one pinned process per contestant, asked in turn, the minimum of repeats.
+
+A benchmark script declares ``Contestant``s (what each can do, by task) and builds ``Row``s from
+``measure``. The script is also its own worker: ``script.py --worker NAME`` loads that contestant alone
+and answers one JSON line per question, so a peer whose pins collide with ours runs in a venv of its own,
+``.bench/<peer>``, made from ``peers/<peer>.txt``. Only the standard library is imported here, because the
+file is read in those venvs too.
+
+Rules: no measurement is bent. Every call gets parameters nudged by a few parts in 10⁹, so nobody's cache
+answers. Imports are not counted, and the minimum forgives a cold start, for everybody. A contestant that
+is not installed is "not measured", never a pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+VENVS = HERE.parent / ".bench"
+ONE_THREAD = dict.fromkeys(
+    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
+)
+NOT_MEASURED = "not measured"
+Task = Callable[[float], float]
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """Who takes part: ``load`` imports the library and returns its tasks; ``venv`` names its peer file."""
+
+    name: str
+    load: Callable[[], dict[str, Task]]
+    venv: str | None = None
+    slow: frozenset[str] = frozenset()  # tasks that --quick leaves out
+
+    @property
+    def python(self) -> Path:
+        return Path(sys.executable) if self.venv is None else VENVS / self.venv / "bin" / "python"
+
+
+@dataclass(frozen=True)
+class Result:
+    """The value a contestant gave and its fastest time in seconds."""
+
+    value: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison; ``holds`` is None, not a pass, if the peer was not measured, False if we were not."""
+
+    name: str
+    peer: float | str
+    ours: float | str
+    ratio: float | None
+    goal: float
+    holds: bool | None
+
+
+def faster(name: str, ours: Result | None, peer: Result | None, goal: float) -> Row:
+    """A row that holds if we are at least ``goal`` times as fast."""
+    return _row(name, ours and ours.seconds, peer and peer.seconds, goal)
+
+
+def tighter(name: str, ours: Result | None, peer: Result | None) -> Row:
+    """A row that holds if our upper bound is at most the peer's."""
+    return _row(name, ours and ours.value, peer and peer.value, 1.0)
+
+
+def within(name: str, ours: Result | None, seconds: float) -> Row:
+    """A row that holds if we need at most so many seconds; no peer takes part."""
+    return _row(name, ours and ours.seconds, seconds, 1.0)
+
+
+def _row(name: str, ours: float | None, peer: float | None, goal: float) -> Row:
+    if ours is None:
+        return Row(name, NOT_MEASURED if peer is None else peer, NOT_MEASURED, None, goal, False)
+    if peer is None:
+        return Row(name, NOT_MEASURED, ours, None, goal, None)
+    return Row(name, peer, ours, peer / ours, goal, peer / ours >= goal)
+
+
+# --- the driver ---
+
+
+@dataclass
+class Worker:
+    """One contestant in its own process, on one core with one thread; what it cannot do is None."""
+
+    contestant: Contestant
+    script: Path
+    core: int
+    process: subprocess.Popen[str] | None = field(default=None, init=False)
+
+    def __enter__(self) -> Worker:
+        if self.contestant.python.exists():
+            command = [str(self.contestant.python), str(self.script), "--worker", self.contestant.name]
+            environment = {**os.environ, **ONE_THREAD, "DPFED_BENCH_CORE": str(self.core)}
+            self.process = subprocess.Popen(
+                command,
+                env=environment,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None:
+            self.process.terminate()
+            self.process.communicate()
+
+    def ask(self, task: str, nudge: float) -> Result | None:
+        if self.process is None or self.process.poll() is not None:
+            return None
+        try:
+            print(json.dumps({"task": task, "nudge": nudge}), file=self.process.stdin, flush=True)
+            answer = json.loads(self.process.stdout.readline())
+        except (BrokenPipeError, ValueError):
+            return None
+        if answer and "error" in answer:
+            print(f"{self.contestant.name}, {task}: {answer['error']}", file=sys.stderr)
+            return None
+        return Result(**answer) if answer else None
+
+
+def measure(
+    script: Path,
+    contestants: Sequence[Contestant],
+    tasks: Iterable[str],
+    *,
+    quick: bool = False,
+    repeats: int = 5,
+) -> dict[tuple[str, str], Result]:
+    """{(contestant, task): Result}: the contestants take turns, and each keeps its fastest time."""
+    repeats = 2 if quick else repeats
+    core = max(os.sched_getaffinity(0))
+    results: dict[tuple[str, str], Result] = {}
+    workers = [Worker(contestant, script, core) for contestant in contestants]
+    for worker in workers:
+        worker.__enter__()
+    try:
+        for task in tasks:
+            running = [w for w in workers if not (quick and task in w.contestant.slow)]
+            for worker, result in _take_turns(running, task, repeats, patience=1.0 if quick else 40.0):
+                results[worker.contestant.name, task] = result
+    finally:
+        for worker in workers:
+            worker.__exit__()
+    return results
+
+
+def _take_turns(
+    workers: Sequence[Worker], task: str, repeats: int, patience: float
+) -> Iterable[tuple[Worker, Result]]:
+    """Each worker's best; one that has used up its patience (seconds) is not asked again."""
+    best: dict[int, Result] = {}
+    spent = dict.fromkeys(range(len(workers)), 0.0)
+    for repeat in range(repeats):
+        for number, worker in enumerate(workers):
+            if repeat and (number not in best or spent[number] > patience):
+                continue
+            started = time.perf_counter()
+            answer = worker.ask(task, nudge=repeat * 1e-8)
+            spent[number] += time.perf_counter() - started
+            if answer is not None:
+                first = best.get(number, answer)
+                best[number] = Result(first.value, min(first.seconds, answer.seconds))
+    return [(workers[number], result) for number, result in best.items()]
+
+
+# --- the worker ---
+
+
+def serve(contestant: Contestant) -> None:
+    """Answer questions until the driver hangs up."""
+    os.sched_setaffinity(0, {int(os.environ["DPFED_BENCH_CORE"])})
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints must not mix with the answers
+    try:
+        tasks = contestant.load()
+    except ImportError:
+        tasks = {}
+    for line in sys.stdin:
+        question = json.loads(line)
+        task = tasks.get(question["task"])
+        print(json.dumps(task and _answer(task, question["nudge"])), file=answers, flush=True)
+
+
+def _answer(task: Task, nudge: float) -> dict[str, Any]:
+    try:
+        return asdict(_time(task, nudge))
+    except Exception as error:  # a peer may fail in any way; the row is then "not measured"
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _time(task: Task, nudge: float) -> Result:
+    """The value at the first nudge, and the fastest of as many calls as fit into a tenth of a second."""
+    value, fastest, calls, spent = 0.0, float("inf"), 0, 0.0
+    while calls < 2 or (spent < 0.1 and calls < 50):
+        started = time.perf_counter()
+        answer = task(nudge + calls * 1e-10)
+        elapsed = time.perf_counter() - started
+        value = answer if calls == 0 else value
+        fastest, calls, spent = min(fastest, elapsed), calls + 1, spent + elapsed
+        if spent > 0.5:  # a warm-up would not show
+            break
+    return Result(float(value), fastest)
+
+
+# --- command line and output ---
+
+
+def run(
+    script: str,
+    contestants: Sequence[Contestant],
+    rows: Callable[[bool], list[Row]],
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """The whole command line of a benchmark script."""
+    parser = argparse.ArgumentParser(prog=Path(script).name)
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    parser.add_argument("--quick", action="store_true", help="end within a minute")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.worker:
+        serve(next(c for c in contestants if c.name == options.worker))
+        return 0
+    measured = [asdict(row) for row in rows(options.quick)]
+    print(json.dumps(measured, indent=1) if options.json else table(measured))
+    return 0
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """The rows as aligned text."""
+    lines = [("", "ours", "peer", "peer/ours", "goal", "holds"), *(cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(6)]
+    return "\n".join(
+        "  ".join(
+            [
+                line[0].ljust(widths[0]),
+                *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)),
+            ]
+        )
+        for line in lines
+    )
+
+
+def cells(row: dict[str, Any]) -> tuple[str, ...]:
+    """A row as six short texts."""
+    figures = [text if isinstance(text := row[key], str) else f"{text:.7g}" for key in ("ours", "peer")]
+    ratio = (
+        "–" if row["ratio"] is None else f"{row['ratio']:.7g}" if row["ratio"] < 10 else f"{row['ratio']:.0f}"
+    )
+    holds = {True: "yes", False: "NO", None: "–"}[row["holds"]]
+    return (row["name"], *figures, ratio, f"{row['goal']:g}", holds)
+
+
+def machine() -> dict[str, str]:
+    """What the figures were measured on."""
+    model = "unknown"
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        models = [
+            line.partition(":")[2].strip()
+            for line in cpuinfo.read_text().splitlines()
+            if line.startswith("model name")
+        ]
+        model = models[0] if models else model
+    return {"cpu": model, "system": platform.system(), "python": platform.python_version()}

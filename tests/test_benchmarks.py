@@ -1,0 +1,138 @@
+"""The benchmark harness: it takes turns, keeps the minimum, and never turns a missing peer into a pass."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import accounting as accounting_benchmark
+import bench
+import page
+import venvs
+
+SCRIPT = """\
+import os, sys, time
+sys.path.insert(0, {benchmarks!r})
+import bench
+from pathlib import Path
+
+def quick():
+    return {{"add": lambda nudge: 1 + nudge, "cores": lambda nudge: len(os.sched_getaffinity(0))}}
+
+def slow():
+    def add(nudge):
+        print("chatter on stdout")
+        time.sleep(0.02)
+        return 2.0
+    return {{"add": add, "broken": lambda nudge: 1 / 0}}
+
+def absent():
+    import a_package_that_nobody_has
+
+PLAYERS = [bench.Contestant("quick", quick), bench.Contestant("slow", slow),
+           bench.Contestant("absent", absent), bench.Contestant("elsewhere", quick, venv="never_built")]
+
+def rows(is_quick):
+    found = bench.measure(Path(__file__), PLAYERS, ["add", "cores", "broken"], quick=is_quick)
+    ours = found["quick", "add"]
+    rows = [bench.faster(f"seconds, {{p.name}}", ours, found.get((p.name, "add")), 2.0) for p in PLAYERS[1:]]
+    rows += [bench.tighter("value, slow", ours, found["slow", "add"])]
+    rows += [bench.tighter("reverse", found["slow", "add"], ours)]
+    rows += [bench.tighter("broken", found["quick", "cores"], found.get(("slow", "broken")))]
+    return rows
+
+sys.exit(bench.run(__file__, PLAYERS, rows))
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    script = tmp_path_factory.mktemp("bench") / "toy.py"
+    script.write_text(SCRIPT.format(benchmarks=str(bench.HERE)))
+    command = [sys.executable, str(script), "--json", "--quick"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def rows(finished: subprocess.CompletedProcess[str]) -> dict[str, dict[str, object]]:
+    return {row["name"]: row for row in json.loads(finished.stdout)}
+
+
+def test_a_row_has_the_six_agreed_fields(rows: dict[str, dict[str, object]]) -> None:
+    assert all(list(row) == ["name", "peer", "ours", "ratio", "goal", "holds"] for row in rows.values())
+
+
+def test_a_measured_peer_is_compared_although_it_chatters_on_stdout(
+    rows: dict[str, dict[str, object]],
+) -> None:
+    assert rows["seconds, slow"]["peer"] >= 0.02
+    assert rows["seconds, slow"]["holds"] is True
+
+
+def test_a_larger_bound_of_ours_is_shown_as_not_holding(rows: dict[str, dict[str, object]]) -> None:
+    assert rows["value, slow"]["holds"] is True
+    assert rows["value, slow"]["ratio"] == 2.0
+    assert rows["reverse"]["holds"] is False
+
+
+@pytest.mark.parametrize("name", ["seconds, absent", "seconds, elsewhere", "broken"])
+def test_a_peer_without_an_answer_is_not_measured_and_never_a_pass(rows, name: str) -> None:
+    assert rows[name]["peer"] == "not measured"
+    assert rows[name]["ratio"] is None
+    assert not rows[name]["holds"]
+
+
+def test_a_peer_that_fails_says_why(finished: subprocess.CompletedProcess[str]) -> None:
+    assert "slow, broken: ZeroDivisionError" in finished.stderr
+
+
+def test_a_worker_runs_on_one_core(rows: dict[str, dict[str, object]]) -> None:
+    assert rows["broken"]["ours"] == 1.0
+
+
+def test_our_own_failure_does_not_hold() -> None:
+    row = bench.faster("x", None, bench.Result(1.0, 1.0), 1.0)
+    assert row.holds is False
+    assert row.ours == "not measured"
+
+
+def test_a_missed_goal_stays_visible_in_the_table() -> None:
+    row = bench.within("rounds", bench.Result(1.0, 2.0), seconds=1.0)
+    assert "NO" in bench.table([vars(row)])
+
+
+def test_every_call_of_a_task_gets_other_parameters() -> None:
+    seen: list[float] = []
+    bench._time(lambda nudge: seen.append(nudge) or 1.0, nudge=1e-8)
+    assert len(set(seen)) == len(seen) > 1
+
+
+def test_a_peer_file_may_add_pip_options_and_is_rebuilt_when_it_changes(tmp_path: Path) -> None:
+    peer = tmp_path / "toy.txt"
+    peer.write_text("# pip: --no-deps --no-index\n")
+    assert venvs.options(peer) == ["--no-deps", "--no-index"]
+    assert venvs.build(peer, tmp_path)
+    assert venvs.is_built(peer, tmp_path)
+    peer.write_text("# pip: --no-index\nno-such-package\n")
+    assert not venvs.is_built(peer, tmp_path)
+    assert not venvs.build(peer, tmp_path)
+
+
+def test_every_peer_file_belongs_to_a_contestant_and_the_other_way_round() -> None:
+    asked = {peer.venv for peer in accounting_benchmark.PEERS if peer.venv}
+    assert asked == {file.stem for file in venvs.PEERS.glob("*.txt")}
+
+
+def test_every_peer_enters_only_workloads_that_exist() -> None:
+    assert {peer.name for peer in accounting_benchmark.PEERS} == set(accounting_benchmark.ENTRIES)
+    assert {task for tasks in accounting_benchmark.ENTRIES.values() for task in tasks} <= set(
+        accounting_benchmark.WORKLOADS
+    )
+
+
+def test_the_page_of_figures_is_the_one_made_from_the_results() -> None:
+    assert page.PAGE.read_text() == page.render()
