@@ -4,7 +4,7 @@ k Gaussians of noise multipliers z_i are one Gaussian with μ² = Σ z_i⁻² (D
 curve of Balle and Wang (2018) serves them all.
 
 >>> round(gaussian_epsilon(1.0, 1e-5), 4)
-4.3768
+4.3772
 """
 
 from __future__ import annotations

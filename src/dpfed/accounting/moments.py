@@ -1,0 +1,306 @@
+"""What each event does to the privacy loss: an ordered pair of distributions, or only an RDP curve.
+
+`pairs(atom, adjacency)` gives the worst-case pairs (P, Q): one where the pair is its own mirror image, else the two
+directions (unit present, unit absent), which are kept apart to the end. `curve(atom, adjacency)` bounds the Rényi
+divergence and exists for every event. An event that has no pair puts the whole composition on RDP.
+
+>>> from dpfed.events import Gaussian
+>>> pairs(Gaussian(noise_multiplier=2.0), "add_remove")
+(GaussianPair(mu=0.5),)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfed import events as ev
+from dpfed.accounting import laws, sampled_rdp
+from dpfed.accounting.lattice import composed_law
+from dpfed.accounting.laws import Array, DiscreteLaw, GaussianLaw, LaplaceLaw, Law
+from dpfed.accounting.normal_form import atoms
+from dpfed.accounting.sampled_gaussian import SampledGaussian, Side
+from dpfed.checks import REPLACE_ONE
+from dpfed.errors import AdjacencyMismatch, UnsupportedEvent
+
+Line = tuple[NDArray[np.complex128], float]
+Curve = Callable[[Array], Array]
+
+_UNIT = 2.0**-52
+# Mass that a discrete law or an inner composition may move to infinity.
+_TAIL = 1e-32
+
+
+class Pair(Protocol):
+    """One ordered pair (P, Q), seen through the moments of its loss."""
+
+    @property
+    def law(self) -> Law:
+        """The distribution of the loss."""
+
+    def cumulants(self, tilts: Array) -> Array:
+        """Upper bounds on log E_P[e^{θL}; L < ∞] at real θ ≥ 0."""
+
+
+class Analytic(Pair, Protocol):
+    """A pair whose moments are known for complex arguments as well: it can go on a contour."""
+
+    def line(self, tilt: float, step: float, count: int) -> Line:
+        """log E_P[e^{sL}; L < ∞] at s = θ + i·step·j for j < count, and a bound on the errors as shares of M(θ)."""
+
+    def decay(self, tilt: float, omega: float, enough: float) -> float:
+        """A bound on log |M(θ+iw)/M(θ)| for every w ≥ Ω; 0 where nothing is proved."""
+
+
+@dataclass(frozen=True)
+class GaussianPair:
+    """N(μ, 1) against N(0, 1): log-moment μ²s(s+1)/2."""
+
+    mu: float
+
+    @property
+    def law(self) -> Law:
+        """The Gaussian law."""
+        return GaussianLaw(self.mu)
+
+    def cumulants(self, tilts: Array) -> Array:
+        """μ²θ(θ+1)/2."""
+        return self.mu**2 * tilts * (tilts + 1) / 2 * (1 + 4 * _UNIT)
+
+    def line(self, tilt: float, step: float, count: int) -> Line:
+        """The closed form."""
+        s = _points(tilt, step, count)
+        values = self.mu**2 * s * (s + 1) / 2
+        return values, 8 * _UNIT * (1 + float(np.abs(values).max()))
+
+    def decay(self, tilt: float, omega: float, enough: float) -> float:
+        """Exactly −μ²Ω²/2."""
+        return -((self.mu * omega) ** 2) / 2
+
+
+class _NoDecay:
+    """Atoms of the loss keep |φ| near 1 again and again: nothing is proved."""
+
+    def decay(self, tilt: float, omega: float, enough: float) -> float:
+        """0."""
+        return 0.0
+
+
+@dataclass(frozen=True)
+class LaplacePair(_NoDecay):
+    """Laplace noise of scale 1 shifted by `shift` (Mironov 2017, Table II)."""
+
+    shift: float
+
+    @property
+    def law(self) -> Law:
+        """The Laplace law."""
+        return LaplaceLaw(self.shift)
+
+    def cumulants(self, tilts: Array) -> Array:
+        """The closed form at real arguments."""
+        return self._moment(tilts).real + 8 * _UNIT * (1 + tilts * self.shift)
+
+    def line(self, tilt: float, step: float, count: int) -> Line:
+        """The closed form."""
+        s = _points(tilt, step, count)
+        return self._moment(s), 16 * _UNIT * (1 + abs(s[-1]) * self.shift)
+
+    def _moment(self, s: NDArray[np.complex128] | Array) -> NDArray[np.complex128]:
+        share = s / (2 * s + 1) * np.exp(-(2 * s + 1) * self.shift)
+        return np.asarray(s * self.shift + np.log((s + 1) / (2 * s + 1) + share), dtype=complex)
+
+
+@dataclass(frozen=True)
+class DiscretePair(_NoDecay):
+    """Losses with probabilities, and mass at infinity."""
+
+    losses: tuple[float, ...]
+    probabilities: tuple[float, ...]
+    at_infinity: float = 0.0
+    unit: float = 0.0
+
+    @cached_property
+    def law(self) -> Law:
+        """The discrete law."""
+        return DiscreteLaw(np.array(self.losses), np.array(self.probabilities), self.at_infinity, self.unit)
+
+    def cumulants(self, tilts: Array) -> Array:
+        """The finite sum at real arguments."""
+        size = max(map(abs, self.losses))
+        return self._moment(tilts).real + 8 * _UNIT * (1 + tilts * size)
+
+    def line(self, tilt: float, step: float, count: int) -> Line:
+        """The finite sum."""
+        s = _points(tilt, step, count)
+        return self._moment(s), 16 * _UNIT * (1 + abs(s[-1]) * max(map(abs, self.losses)))
+
+    def _moment(self, s: NDArray[np.complex128] | Array) -> NDArray[np.complex128]:
+        peak = s.real * max(self.losses)
+        terms = [p * np.exp(s * loss - peak) for loss, p in zip(self.losses, self.probabilities, strict=True)]
+        return np.asarray(peak + np.log(sum(terms)), dtype=complex)
+
+
+@dataclass(frozen=True)
+class LawPair:
+    """A pair known only through its law: the lattice composes it, its cumulants are bounded cell by cell."""
+
+    law: Law
+
+    def cumulants(self, tilts: Array) -> Array:
+        """Upper bounds from cells that keep both masses; ∞ where mass was cut off."""
+        values = laws.cumulants(self.law, tilts, 0.0 if self.law.maximum < math.inf else _TAIL)
+        return values if self.law.maximum < math.inf else np.full_like(tilts, np.inf)
+
+
+def is_analytic(pair: Pair) -> bool:
+    """Whether the pair can go on a contour."""
+    return hasattr(pair, "line")
+
+
+@lru_cache(maxsize=4096)
+def pairs(atom: ev.Event, adjacency: str) -> tuple[Pair, ...]:
+    """The worst-case pairs of an atom, one or two; none where only an RDP curve is proved.
+
+    Privacy: each pair dominates every neighbouring pair of the mechanism, so composing pairs dominates the adaptive
+    composition of mechanisms (Zhu, Dong and Wang 2022, Theorem 10).
+    """
+    require_adjacency(atom, adjacency)
+    shift = 2 if adjacency == REPLACE_ONE else 1
+    match atom:
+        case ev.Gaussian():
+            return (GaussianPair(shift / atom.noise_multiplier),)
+        case ev.Laplace():
+            return (LaplacePair(shift / atom.noise_multiplier),)
+        case ev.DiscreteLaplace():
+            return (_discrete_laplace(atom.scale, shift * atom.sensitivity),)
+        case ev.DiscreteGaussian(dimension=1):
+            return (_discrete_gaussian(atom.scale, shift * atom.sensitivity),)
+        case ev.RandomizedResponse():
+            return (_randomized_response(atom.epsilon, atom.num_buckets),)
+        case ev.PureDP() | ev.Exponential():
+            return (_randomized_response(atom.epsilon, 2),)
+        case ev.ApproximateDP():
+            return (_randomized_response(atom.epsilon, 2, atom.delta),)
+        case ev.PoissonSampled():
+            return _poisson(atom, adjacency)
+        case _:
+            return ()
+
+
+@lru_cache(maxsize=4096)
+def curve(atom: ev.Event, adjacency: str) -> tuple[Curve, ...]:
+    """Functions from orders α > 1 to upper bounds on the Rényi divergence, one per direction."""
+    require_adjacency(atom, adjacency)
+    shift = 2 if adjacency == REPLACE_ONE else 1
+    match atom:
+        case ev.ZeroConcentratedDP():
+            return (_concentrated(atom.rho),)
+        case ev.Exponential():
+            # ε-bounded range implies ε²/8-zCDP (Cesar and Rogers 2021); the divergence is at most ε at any order.
+            return (lambda orders: np.minimum(atom.epsilon**2 / 8 * orders, atom.epsilon),)
+        case ev.RenyiDP():
+            return (lambda orders: sampled_rdp.between(orders, np.array(atom.orders), np.array(atom.epsilons)),)
+        case ev.DiscreteGaussian() if atom.dimension > 1:
+            return (_concentrated((shift * atom.sensitivity / atom.scale) ** 2 / 2),)
+        case ev.SampledWithoutReplacement():
+            inner = [(curve(part, adjacency), count) for part, count in atoms(atom.event).items()]
+            gaussian = shift / atom.event.noise_multiplier if isinstance(atom.event, ev.Gaussian) else 0.0
+            return (sampled_rdp.without_replacement(inner, atom.sample_size / atom.population, gaussian),)
+        case ev.Unprotected():
+            return (lambda orders: np.full_like(orders, np.inf),)
+        case _:
+            return tuple(_divergence(pair) for pair in pairs(atom, adjacency))
+
+
+def require_adjacency(atom: ev.Event, adjacency: str) -> None:
+    """Refuse an event that is stated for the other neighbouring relation."""
+    if isinstance(atom, ev.SampledWithoutReplacement) and adjacency != REPLACE_ONE:
+        raise AdjacencyMismatch(
+            "sampling without replacement is analysed under replace_one only, where the population's size is public; "
+            "ask with adjacency='replace_one' or sample by PoissonSampled"
+        )
+    stated = getattr(atom, "adjacency", adjacency)
+    if stated != adjacency:
+        raise AdjacencyMismatch(
+            f"{atom!r} is stated under {stated}, asked under {adjacency}; ask with adjacency={stated!r}{_group_hint(atom)}"
+        )
+
+
+def _group_hint(atom: ev.Event) -> str:
+    if isinstance(atom, ev.PureDP) and atom.adjacency != REPLACE_ONE:
+        return f", or state what group privacy of two gives: PureDP({2 * atom.epsilon!r}, adjacency='replace_one')"
+    return ""
+
+
+def _poisson(atom: ev.PoissonSampled, adjacency: str) -> tuple[Pair, ...]:
+    rate, inner = atom.sample_rate, atom.event
+    if isinstance(inner, ev.Gaussian):
+        sides = (Side.REPLACED,) if adjacency == REPLACE_ONE else (Side.PRESENT, Side.ABSENT)
+        return tuple(SampledGaussian(inner.noise_multiplier, rate, side) for side in sides)
+    if adjacency == REPLACE_ONE:
+        raise UnsupportedEvent(
+            f"under replace_one Poisson sampling is proved for Gaussian noise only, got {inner!r}; "
+            "ask with adjacency='add_remove'"
+        )
+    present, absent = _inner_laws(inner, adjacency)
+    return LawPair(laws.PresentLaw(present, rate)), LawPair(laws.AbsentLaw(absent, rate))
+
+
+def _inner_laws(inner: ev.Event, adjacency: str) -> tuple[Law, Law]:
+    parts = [(pairs(part, adjacency), count) for part, count in atoms(inner).items()]
+    if not all(found for found, _ in parts):
+        raise UnsupportedEvent(f"sampling is proved only for events with a known worst-case pair, got {inner!r}")
+    sides = [[(found[side % len(found)].law, count) for found, count in parts] for side in (0, 1)]
+    present, absent = (side[0][0] if len(side) == 1 and side[0][1] == 1 else composed_law(side, _TAIL) for side in sides)
+    return present, absent
+
+
+def _randomized_response(epsilon: float, buckets: int, delta: float = 0.0) -> DiscretePair:
+    """The true bucket, one given other, and all the rest; δ of the mass is revealed outright."""
+    other = (1 - delta) / (math.exp(min(epsilon, 700.0)) + buckets - 1)
+    truth = (1 - delta) / (1 + (buckets - 1) * math.exp(-epsilon))
+    if buckets == 2:
+        return DiscretePair((-epsilon, epsilon), (other, truth), delta, epsilon)
+    return DiscretePair((-epsilon, 0.0, epsilon), (other, (buckets - 2) * other, truth), delta, epsilon)
+
+
+def _discrete_laplace(scale: float, shift: int) -> DiscretePair:
+    ratio = math.exp(-1 / scale)
+    between = np.arange(1, shift)
+    masses = (1 - ratio) / (1 + ratio) * np.exp(-between / scale)
+    losses = (shift / scale, *((shift - 2 * between) / scale), -shift / scale)
+    ends = 1 / (1 + ratio), math.exp(-shift / scale) / (1 + ratio)
+    return DiscretePair(tuple(map(float, losses)), (ends[0], *map(float, masses), ends[1]), 0.0, 1 / scale)
+
+
+def _discrete_gaussian(scale: float, shift: int) -> DiscretePair:
+    reach = math.ceil(12.2 * scale) + 1
+    if reach > 1_000_000:
+        raise UnsupportedEvent(f"a discrete Gaussian of scale {scale} is too wide for exact accounting; use dimension=2")
+    k = np.arange(-reach, reach + 1)
+    masses = np.exp(-(k**2) / (2 * scale**2))
+    losses = shift * (shift - 2 * k) / (2 * scale**2)
+    return DiscretePair(
+        tuple(map(float, losses)), tuple(map(float, masses / masses.sum())), _TAIL, shift / (2 * scale**2)
+    )
+
+
+def _concentrated(rho: float) -> Curve:
+    return lambda orders: rho * orders
+
+
+def _divergence(pair: Pair) -> Curve:
+    if pair.law.at_infinity > _TAIL:
+        return lambda orders: np.full_like(orders, np.inf)
+    return lambda orders: pair.cumulants(orders - 1) / (orders - 1)
+
+
+def _points(tilt: float, step: float, count: int) -> NDArray[np.complex128]:
+    return tilt + 1j * step * np.arange(count)

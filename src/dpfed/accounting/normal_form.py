@@ -1,0 +1,76 @@
+"""An event tree as a bag of atoms: the one place where counts multiply and order is forgotten.
+
+>>> from dpfed.events import Composed, Gaussian, PoissonSampled, Repeated
+>>> step = PoissonSampled(Composed([Gaussian(2.0), Gaussian(2.0)]), 0.1)
+>>> atoms(Composed([Repeated(step, 3), step]))
+{PoissonSampled(Gaussian(noise_multiplier=1.4142135623730951), sample_rate=0.1): 4}
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+
+from dpfed.events import Composed, Event, Gaussian, PoissonSampled, Repeated, SampledWithoutReplacement, dumps, require_event
+
+
+def atoms(event: Event) -> dict[Event, int]:
+    """How often each atom occurs in the event; an atom is neither repeated nor composed."""
+    bag: Counter[Event] = Counter()
+    _gather(require_event(event), 1, bag)
+    return dict(bag)
+
+
+def as_event(bag: Mapping[Event, int]) -> Event:
+    """One event for a bag of atoms, in a fixed order."""
+    parts = [Repeated(atom, count) if count > 1 else atom for atom, count in sorted(bag.items(), key=_order)]
+    return parts[0] if len(parts) == 1 else Composed(tuple(parts))
+
+
+def _order(item: tuple[Event, int]) -> str:
+    return dumps(item[0])
+
+
+def _gather(event: Event, count: int, bag: Counter[Event]) -> None:
+    match event:
+        case Repeated():
+            _gather(event.event, count * event.count, bag)
+        case Composed():
+            for part in event.events:
+                _gather(part, count, bag)
+        case PoissonSampled():
+            for atom, times in _sampled(event).items():
+                bag[atom] += count * times
+        case SampledWithoutReplacement():
+            bag[_drawn(event)] += count
+        case _:
+            bag[event] += count
+
+
+def _sampled(event: PoissonSampled) -> dict[Event, int]:
+    inner = _merge_gaussians(atoms(event.event))
+    if event.sample_rate == 1:
+        return inner
+    match list(inner.items()):
+        case [(PoissonSampled(event=core, sample_rate=rate), 1)]:
+            # A unit that must pass two independent draws is in the second sample with the product of the rates.
+            return _sampled(PoissonSampled(core, rate * event.sample_rate))
+        case _:
+            return {PoissonSampled(as_event(inner), event.sample_rate): 1}
+
+
+def _drawn(event: SampledWithoutReplacement) -> Event:
+    inner = as_event(_merge_gaussians(atoms(event.event)))
+    return SampledWithoutReplacement(inner, event.sample_size, event.population)
+
+
+def _merge_gaussians(bag: dict[Event, int]) -> dict[Event, int]:
+    """The bag with its Gaussians as one: releases of one draw add up to z⁻² = Σ zᵢ⁻² (Dong, Roth and Su 2022)."""
+    gaussians = {atom: times for atom, times in bag.items() if isinstance(atom, Gaussian)}
+    if not gaussians or list(gaussians.values()) == [1]:
+        return bag
+    precision = math.fsum(times / atom.noise_multiplier**2 for atom, times in gaussians.items())
+    rest = {atom: times for atom, times in bag.items() if atom not in gaussians}
+    # Rounded down: a hair less noise than was drawn.
+    return {Gaussian(math.nextafter(1 / math.sqrt(precision), 0.0)): 1, **rest}
