@@ -15,7 +15,7 @@ Torch tensors are recognised by their methods, so torch is never imported.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from dpfed.errors import InvalidArgument
 
 Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,12 @@ def rebuild(tree: Any, values: Sequence[Floats]) -> Any:
 
     Values are rounded to the nearest number of the leaf's precision; integers become float64.
     """
-    return _rebuild(tree, iter(values))
+    return _rebuild(tree, iter(values), _write)
+
+
+def rebuild_whole(tree: Any, values: Sequence[Whole]) -> Any:
+    """A tree like `tree` with those whole numbers; integers stay integers (arrays become int64)."""
+    return _rebuild(tree, iter(values), _write_whole)
 
 
 def precisions(tree: Any) -> list[Precision]:
@@ -113,16 +119,16 @@ def _to_numpy(leaf: Any, argument: str, where: str) -> NDArray[Any]:
     )
 
 
-def _rebuild(tree: Any, values: Iterator[Floats]) -> Any:
+def _rebuild(tree: Any, values: Iterator[Any], write: Callable[[Any, Any], Any]) -> Any:
     if isinstance(tree, Mapping):
         kind = OrderedDict if isinstance(tree, OrderedDict) else dict
-        return kind((key, _rebuild(item, values)) for key, item in tree.items())
+        return kind((key, _rebuild(item, values, write)) for key, item in tree.items())
     if isinstance(tree, list):
-        return [_rebuild(item, values) for item in tree]
+        return [_rebuild(item, values, write) for item in tree]
     if isinstance(tree, tuple):
-        items = [_rebuild(item, values) for item in tree]
+        items = [_rebuild(item, values, write) for item in tree]
         return type(tree)(*items) if hasattr(tree, "_fields") else tuple(items)
-    return _write(tree, next(values))
+    return write(tree, next(values))
 
 
 def _write(leaf: Any, value: Floats) -> Any:
@@ -133,6 +139,14 @@ def _write(leaf: Any, value: Floats) -> Any:
     if isinstance(leaf, np.ndarray):
         return rounded
     return rounded[()] if isinstance(leaf, np.generic) else float(rounded)
+
+
+def _write_whole(leaf: Any, value: Whole) -> Any:
+    if isinstance(leaf, int):
+        return int(value)
+    if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind in "iu":
+        return value if isinstance(leaf, np.ndarray) else value[()]
+    return _write(leaf, value.astype(np.float64))
 
 
 def _dtype(leaf: Any) -> np.dtype[Any]:

@@ -89,8 +89,8 @@ class GaussianMechanism:
         return perturb(x, or_system(self.source).normal, self.scale, self._widening, self.hardened)
 
     def for_sensitivity(self, sensitivity: Sensitivity | float) -> GaussianMechanism:
-        """The mechanism of the same guarantee for another sensitivity."""
-        return replace(self, sensitivity=sensitivity)
+        """The mechanism of the same guarantee for another sensitivity; a bare number keeps the adjacency."""
+        return replace(self, sensitivity=in_norm("l2", sensitivity, self._sensitivity.adjacency))
 
     @property
     def _multiplier(self) -> float:

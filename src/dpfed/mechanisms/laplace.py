@@ -52,7 +52,7 @@ class LaplaceMechanism:
     @property
     def event(self) -> ev.Event:
         """What one call of add_noise is charged as."""
-        adjacency = in_norm("l1", self.sensitivity).adjacency
+        adjacency = self._sensitivity.adjacency
         if adjacency == ADD_REMOVE:
             return ev.Laplace(noise_multiplier=self.noise_multiplier)
         return ev.PureDP(epsilon=self.epsilon, adjacency=adjacency)
@@ -67,14 +67,18 @@ class LaplaceMechanism:
         return perturb(x, or_system(self.source).laplace, self.scale, self._widening, self.hardened)
 
     def for_sensitivity(self, sensitivity: Sensitivity | float) -> LaplaceMechanism:
-        """The mechanism of the same ε for another sensitivity."""
-        return replace(self, sensitivity=sensitivity)
+        """The mechanism of the same ε for another sensitivity; a bare number keeps the adjacency."""
+        return replace(self, sensitivity=in_norm("l1", sensitivity, self._sensitivity.adjacency))
+
+    @property
+    def _sensitivity(self) -> Sensitivity:
+        return in_norm("l1", self.sensitivity)
 
     def _widening(self, step: float, dimension: int) -> float:
         return 1.0 + step * dimension / self.sensitivity * (1 + 2.0**-50)
 
     def __repr__(self) -> str:
-        sensitivity = in_norm("l1", self.sensitivity)
+        sensitivity = self._sensitivity
         stamp = "" if self.is_private else " [NOT PRIVATE]"
         return (
             f"LaplaceMechanism(epsilon={self.epsilon!r}, sensitivity={float(sensitivity)!r}, "

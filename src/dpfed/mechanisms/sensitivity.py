@@ -54,10 +54,10 @@ class Sensitivity(float):
         return Sensitivity, (float(self), self.norm, self.adjacency)
 
 
-def in_norm(norm: str, sensitivity: Any) -> Sensitivity:
-    """The sensitivity in that norm; a bare number is taken to be in it, under add/remove."""
+def in_norm(norm: str, sensitivity: Any, adjacency: str = ADD_REMOVE) -> Sensitivity:
+    """The sensitivity in that norm; a bare number is taken to be in it, under that adjacency."""
     if not isinstance(sensitivity, Sensitivity):
-        return Sensitivity(sensitivity, norm)
+        return Sensitivity(sensitivity, norm, adjacency)
     if sensitivity.norm != norm:
         raise InvalidArgument(
             "sensitivity",

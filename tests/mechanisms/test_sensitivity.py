@@ -1,0 +1,171 @@
+"""Derived sensitivities against brute force: no noise, small logistic regressions, worst-case records."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import expit
+
+from dpfed.clipping import clip_per_example
+from dpfed.errors import InvalidArgument
+from dpfed.mechanisms.sensitivity import Sensitivity, clipped_update, fedavg_step, iadmm_step, round_up
+
+ORDER = {"l1": 1, "l2": 2}
+CLIP, RATE, RECORDS = 0.5, 0.3, 4
+
+Records = list[tuple[np.ndarray, float]]
+
+
+def clipped_sum(weights: np.ndarray, records: Records, norm: str) -> np.ndarray:
+    """The sum of clipped per-record gradients of the logistic loss."""
+    if not records:
+        return np.zeros_like(weights)
+    x = np.array([features for features, _ in records])
+    y = np.array([label for _, label in records])
+    gradients = -(y * expit(-y * (x @ weights)))[:, None] * x
+    return clip_per_example(gradients, CLIP, norm).sum(axis=0)
+
+
+def fedavg(records: Records, norm: str, steps: int = 1) -> np.ndarray:
+    weights = np.array([0.2, -0.1])
+    for _ in range(steps):
+        weights = weights - RATE * clipped_sum(weights, records, norm) / RECORDS
+    return weights
+
+
+def iadmm(records: Records, norm: str, penalty: float, proximity: float, total: int) -> np.ndarray:
+    released, dual, previous = np.array([0.2, -0.1]), np.array([0.3, 0.3]), np.array([0.1, 0.0])
+    gradient = clipped_sum(previous, records, norm) / total
+    return (penalty * released + dual + proximity * previous - gradient) / (penalty + proximity)
+
+
+def candidates() -> Records:
+    """Records small and huge in several directions: some gradients reach the clip in opposite ways."""
+    points = [(1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (-3.0, 5.0), (1e4, 1.0), (-1e4, 1e4), (0.1, 0.0)]
+    return [(np.array(point), label) for point in points for label in (-1.0, 1.0)]
+
+
+def others() -> Records:
+    rng = np.random.default_rng(0)
+    return [(rng.normal(size=2) * 3, float(rng.choice([-1, 1]))) for _ in range(RECORDS - 1)]
+
+
+def largest_change(algorithm: object, adjacency: str, norm: str) -> float:
+    rest, extra = others(), candidates()
+    if adjacency == "add_remove":
+        pairs = [(rest, [*rest, record]) for record in extra]
+    else:
+        pairs = [([*rest, a], [*rest, b]) for a, b in itertools.combinations(extra, 2)]
+    return max(np.linalg.norm(algorithm(here) - algorithm(there), ORDER[norm]) for here, there in pairs)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
+def test_fedavg_step_is_exactly_the_largest_change(adjacency: str, norm: str) -> None:
+    bound = fedavg_step(CLIP, RATE, RECORDS, adjacency=adjacency, norm=norm)
+    measured = largest_change(lambda records: fedavg(records, norm), adjacency, norm)
+    assert measured <= bound * (1 + 1e-12)
+    assert measured >= bound * 0.99
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("steps", [2, 5])
+def test_several_steps_stay_within_their_bound_and_may_pass_that_of_independent_ones(
+    steps: int, norm: str
+) -> None:
+    bound = fedavg_step(CLIP, RATE, RECORDS, steps, norm=norm)
+    assert float(bound) == pytest.approx(2 * CLIP * RATE * (1 / RECORDS + steps - 1))
+    measured = largest_change(lambda records: fedavg(records, norm, steps), "replace_one", norm)
+    assert measured <= bound
+    assert measured > fedavg_step(CLIP, RATE, RECORDS, norm=norm)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("proximity", [0.0, 0.7])
+def test_iadmm_step_is_exactly_the_largest_change(proximity: float, adjacency: str, norm: str) -> None:
+    bound = iadmm_step(CLIP, 1.5, 40, proximity, adjacency=adjacency, norm=norm)
+    measured = largest_change(lambda records: iadmm(records, norm, 1.5, proximity, 40), adjacency, norm)
+    assert measured <= bound * (1 + 1e-9)
+    assert measured >= bound * 0.99
+
+
+def test_a_mean_over_the_true_count_moves_more_than_the_bound_that_is_refused() -> None:
+    def renormalised(records: Records) -> np.ndarray:
+        return -RATE * clipped_sum(np.array([0.2, -0.1]), records, "l1") / len(records)
+
+    measured = largest_change(renormalised, "add_remove", "l1")
+    assert measured > fedavg_step(CLIP, RATE, RECORDS, adjacency="add_remove")
+    with pytest.raises(InvalidArgument, match="public constant"):
+        fedavg_step(CLIP, RATE, RECORDS, adjacency="add_remove", normaliser="realised")
+
+
+def test_the_formulas_of_the_notes() -> None:
+    assert float(fedavg_step(1.0, 0.1, 500)) == pytest.approx(2 * 0.1 / 500)
+    assert float(fedavg_step(1.0, 0.1, 500, adjacency="add_remove")) == pytest.approx(0.1 / 500)
+    assert float(fedavg_step(1.0, 0.1, 500, steps=3)) == pytest.approx(0.2 * (1 / 500 + 2))
+    assert float(fedavg_step(1.0, 0.1, 500, steps=3, clipping="batch")) == pytest.approx(0.6)
+    assert float(
+        fedavg_step(1.0, 0.1, 500, steps=3, clipping="batch", adjacency="add_remove")
+    ) == pytest.approx(0.6)
+    assert float(iadmm_step(1.0, 2.0, 100)) == pytest.approx(2 / 200)
+    assert float(iadmm_step(1.0, 2.0, 100, proximity=3.0)) == pytest.approx(2 / 500)
+    assert float(iadmm_step(1.0, 2.0, 100, adjacency="add_remove")) == pytest.approx(1 / 200)
+    assert float(clipped_update(0.3)) == pytest.approx(0.6)
+    assert float(clipped_update(0.3, adjacency="add_remove")) == 0.3
+
+
+def test_replace_one_is_the_default_and_is_carried_along() -> None:
+    assert fedavg_step(1.0, 0.1, 500).adjacency == "replace_one"
+    assert iadmm_step(1.0, 1.0, 500, norm="l2").norm == "l2"
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: fedavg_step(1.0, 0.1, 500, steps=2, adjacency="add_remove"), "steps"),
+        (lambda: fedavg_step(1.0, 0.1, 500, optimizer="adam"), "optimizer"),
+        (lambda: fedavg_step(1.0, 0.1, 500, clipping="none"), "clipping"),
+        (lambda: fedavg_step(1.0, 0.1, 500, normaliser="mean"), "normaliser"),
+        (lambda: fedavg_step(0.0, 0.1, 500), "clip_norm"),
+        (lambda: fedavg_step(1.0, -0.1, 500), "learning_rate"),
+        (lambda: fedavg_step(1.0, 0.1, 0), "records"),
+        (lambda: fedavg_step(1.0, 0.1, 500.5), "records"),
+        (lambda: fedavg_step(1.0, 0.1, 500, adjacency="remove"), "adjacency"),
+        (lambda: fedavg_step(1.0, 0.1, 500, norm="l3"), "norm"),
+        (lambda: iadmm_step(1.0, 1.0, 500, steps=2), "steps"),
+        (lambda: iadmm_step(1.0, 1.0, 500, state="exact"), "state"),
+        (lambda: iadmm_step(1.0, 1.0, 500, optimizer="adam"), "optimizer"),
+        (lambda: iadmm_step(1.0, 0.0, 500), "penalty"),
+        (lambda: iadmm_step(1.0, 1.0, 500, -0.5), "proximity"),
+        (lambda: iadmm_step(1.0, 1.0, 0), "total_records"),
+        (lambda: clipped_update(0.0), "clip_norm"),
+        (lambda: Sensitivity(float("nan"), "l1"), "sensitivity"),
+    ],
+)
+def test_unsound_and_bad_questions_are_refused_by_name(call: object, name: str) -> None:
+    with pytest.raises(InvalidArgument) as refusal:
+        call()
+    assert refusal.value.argument == name
+
+
+@given(st.fractions(min_value=Fraction(1, 10**9), max_value=10**9))
+def test_rounding_up_gives_the_next_float_and_never_a_smaller_number(value: Fraction) -> None:
+    rounded = round_up(value)
+    assert Fraction(rounded) >= value
+    assert Fraction(np.nextafter(rounded, 0)) < value
+
+
+def test_scaling_copying_and_pickling_keep_norm_and_adjacency() -> None:
+    bound = Sensitivity(0.5, "l2", "replace_one")
+    for same in (2 * bound, bound * 2, bound / 0.5, copy.deepcopy(bound), pickle.loads(pickle.dumps(bound))):  # noqa: S301
+        assert (same.norm, same.adjacency) == ("l2", "replace_one")
+    assert 2 * bound == 1.0
+    assert repr(bound) == "Sensitivity(0.5, norm='l2', adjacency='replace_one')"
