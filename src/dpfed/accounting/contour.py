@@ -71,14 +71,14 @@ class Inversion:
     def lower(self, epsilon: float) -> float:
         """A lower bound on δ(ε)."""
         scale = self._scale(epsilon)
-        return scale * (self._sum(epsilon) - self._rounding(epsilon)) - self.copies(epsilon) + self.at_infinity
+        return scale * (self._sum(epsilon) - self._rounding(epsilon)) - self._copies(epsilon) + self.at_infinity
 
-    def copies(self, epsilon: float) -> float:
-        """An upper bound on Σ_{k≠0} δ(ε + kW) e^{θkW}, W = 2π/step."""
-        period = 2 * math.pi / self.step
-        left = math.exp(-self.tilt * period) / -math.expm1(-self.tilt * period)
-        right = min((_beyond(epsilon, self.tilt, period, *other) for other in self.others), default=math.inf)
-        return left + right
+    def width(self, epsilon: float) -> float:
+        """How far apart the two bounds on δ(ε) are."""
+        return 2 * self._scale(epsilon) * self._rounding(epsilon) + self._copies(epsilon)
+
+    def _copies(self, epsilon: float) -> float:
+        return copies(epsilon, self.tilt, self.step, self.others)
 
     def _sum(self, epsilon: float) -> float:
         return float((self._terms * np.exp(-1j * epsilon * self._frequencies)).real.sum())
@@ -90,12 +90,14 @@ class Inversion:
         return math.exp(min(700.0, self.log_mass - self.tilt * epsilon))
 
 
-def _beyond(epsilon: float, tilt: float, period: float, other: float, cumulant: float) -> float:
-    """Σ_{k≥1} δ(ε + kW) e^{θkW} by Chernoff's bound at a larger tilt."""
-    if other <= tilt:
-        return math.inf
-    ratio = math.exp(-(other - tilt) * period)
-    return math.exp(min(700.0, cumulant - other * epsilon)) * ratio / (1 - ratio) if ratio < 1 else math.inf
+def copies(epsilon: float, tilt: float, step: float, others: Sequence[tuple[float, float]]) -> float:
+    """An upper bound on Σ_{k≠0} δ(ε + kW) e^{θkW}, W = 2π/step: by 1 on the left, by Chernoff at a larger tilt on the right."""
+    period = 2 * math.pi / step
+    right = math.inf
+    for other, cumulant in others:
+        log_ratio = -(other - tilt) * period
+        right = min(right, math.exp(min(700.0, cumulant - other * epsilon + log_ratio)) / -math.expm1(log_ratio))
+    return math.exp(-tilt * period) / -math.expm1(-tilt * period) + right
 
 
 def smallest_epsilon(inversion: Inversion, delta: float, start: float) -> float:

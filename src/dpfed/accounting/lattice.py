@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from dpfed.accounting.laws import Array, DiscreteLaw, Law, cumulants, split
-from dpfed.accounting.roots import crossing
+from dpfed.accounting.roots import crossing, first_passing
 
 Counted = Sequence[tuple[Law, int]]
 
@@ -34,6 +34,10 @@ _TILTS = np.concatenate(([0.0], np.geomspace(2.0**-12, 2.0**13, 101)))
 _RESOLUTION = 1e-5
 _CUT = 1e-8
 _OUTSIDE = -42.0
+
+
+class TooLarge(ArithmeticError):
+    """The composition does not fit a lattice of at most two million cells."""
 
 
 @dataclass(frozen=True)
@@ -106,15 +110,13 @@ def epsilon_bracket(counted: Counted, delta: float) -> tuple[float, float]:
     return largest_lower(below, delta, upper), upper
 
 
-def delta_bracket(counted: Counted, epsilon: float) -> tuple[float, float]:
-    """Certified lower and upper bounds on the δ of the composition at ε."""
-    guess = max(chernoff_delta(counted, epsilon), 1e-300)
-    shape = _shape(counted, guess)
-    lower = _compose(counted, shape, _merged).lower(epsilon)
-    return max(0.0, lower), min(1.0, _compose(counted, shape, _dominating).upper(epsilon))
+def delta_upper(counted: Counted, epsilon: float) -> float:
+    """A certified upper bound on the δ of the composition at ε."""
+    shape = _shape(counted, max(_chernoff_delta(counted, epsilon), 1e-300))
+    return min(1.0, _compose(counted, shape, _dominating).upper(epsilon))
 
 
-def chernoff_delta(counted: Counted, epsilon: float) -> float:
+def _chernoff_delta(counted: Counted, epsilon: float) -> float:
     """A quick upper bound on δ(ε): the least e^{K(θ) − θε} plus the mass at infinity."""
     cut = 1e-30 / sum(count for _, count in counted)
     total = sum(count * cumulants(law, _TILTS, cut) for law, count in counted)
@@ -156,7 +158,7 @@ def _shape(counted: Counted, delta: float) -> _Shape:
         if high - low <= (_MOST_CELLS - 8) * width:
             return _Shape(tilt, low, high, width, tail, float(raised[best]))
         width *= 2
-    raise ArithmeticError("no lattice of that size holds this composition")
+    raise TooLarge("no lattice of that size holds this composition")
 
 
 def _raise(width: float, steps: int) -> Array:
@@ -287,17 +289,10 @@ def _narrowed(bound: Callable[[float], float], delta: float, low: float, high: f
 
 def _epsilon(bound: Callable[[float], float], delta: float) -> float:
     """The smallest ε at which the falling bound is at most δ."""
-    target = math.log(delta)
 
     def excess(epsilon: float) -> float:
         value = bound(epsilon)
-        return math.log(value) - target if value > 0 else -math.inf
+        return math.log(value / delta) if value > 0 else -math.inf
 
-    if excess(0.0) <= 0:
-        return 0.0
-    high = 1.0
-    while excess(high) > 0:
-        high *= 2
-        if high > 1e9:
-            return math.inf
-    return crossing(excess, 0.0, high, tolerance=1e-12)
+    high = first_passing(excess)
+    return high if high in (0.0, math.inf) else crossing(excess, 0.0, high, tolerance=1e-12)

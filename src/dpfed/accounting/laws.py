@@ -3,7 +3,7 @@
 A law is one ordered pair (P, Q). It is all the rigorous path needs: the lattice cuts it into cells, and a single
 release is read off directly, δ(ε) = P[L > ε] − e^ε Q[L > ε].
 
->>> float(GaussianLaw(1.0).delta(1.0).round(6))
+>>> round(delta(GaussianLaw(1.0), 1.0), 6)
 0.126937
 """
 
@@ -38,11 +38,11 @@ class Law(Protocol):
         """Finite losses between which P has all its finite-loss mass but at most `tail` at each end."""
 
 
-def delta(law: Law, epsilon: float) -> np.float64:
+def delta(law: Law, epsilon: float) -> float:
     """The δ of a single release at ε, rounded up."""
     (p,), (q,) = law.masses(np.array([epsilon, np.inf]))
     excess = p - math.exp(min(epsilon, 700.0)) * q
-    return np.float64(max(0.0, excess) + 2.0**-50 * p)
+    return float(max(0.0, excess) + 2.0**-50 * p)
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,6 @@ class GaussianLaw:
         """The losses at the tail quantiles of N(μ, 1)."""
         reach = -float(ndtri(tail))
         return self.mu * (self.mu / 2 - reach), self.mu * (self.mu / 2 + reach)
-
-    def delta(self, epsilon: float) -> np.float64:
-        """The δ of a single release at ε."""
-        return delta(self, epsilon)
 
 
 @dataclass(frozen=True)

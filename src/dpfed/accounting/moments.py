@@ -25,7 +25,7 @@ from dpfed.accounting import laws, sampled_rdp
 from dpfed.accounting.lattice import composed_law
 from dpfed.accounting.laws import Array, DiscreteLaw, GaussianLaw, LaplaceLaw, Law
 from dpfed.accounting.normal_form import atoms
-from dpfed.accounting.sampled_gaussian import SampledGaussian, Side
+from dpfed.accounting.sampled_gaussian import SampledGaussian, Side, TooManyNodes
 from dpfed.checks import REPLACE_ONE
 from dpfed.errors import AdjacencyMismatch, UnsupportedEvent
 

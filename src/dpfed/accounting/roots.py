@@ -39,6 +39,18 @@ def crossing(
     return high
 
 
+def first_passing(excess: Callable[[float], float], most: float = 1e9) -> float:
+    """0, 1, 2, 4, … up to the first point at which the falling function `excess` is not positive; ∞ where none is."""
+    if excess(0.0) <= 0:
+        return 0.0
+    high = 1.0
+    while excess(high) > 0:
+        high *= 2
+        if high > most:
+            return float("inf")
+    return high
+
+
 def _inside(low: float, high: float, at_low: float, at_high: float, *, halve: bool) -> float:
     width = high - low
     if halve or not 0 < at_low - at_high < float("inf"):

@@ -30,6 +30,10 @@ _ANGLES = (1.0, 0.8, 0.6, 0.45, 0.3)
 _GRID_PER_SIGMA = 12
 
 
+class TooManyNodes(ArithmeticError):
+    """The quadrature is not worth its cost; the lattice takes over."""
+
+
 class Side(Enum):
     """Which of the pair's two data sets is P."""
 
@@ -81,8 +85,8 @@ class SampledGaussian:
             return 0.0
         exponents, loss = self._tilted(x, step, tilt)
         keep = exponents > exponents.max() - 12
-        mass = np.exp(exponents[keep] - float(self.cumulants(np.array([tilt]))[0]))
-        return log_decay(mass, loss[keep], omega, enough)
+        mass = np.exp(exponents - exponents.max())
+        return log_decay(mass[keep] / mass.sum(), loss[keep], omega, enough)
 
     def _weights(self, tilt: float, omega: float) -> tuple[Array, Array, float, float]:
         x, step = self._nodes(tilt, omega)
@@ -120,7 +124,7 @@ class SampledGaussian:
         step = _step(self, tilt, omega)
         count = int((high - low) / step) + 2
         if count > _MOST_NODES:
-            raise ArithmeticError("the quadrature would need too many nodes")
+            raise TooManyNodes(f"{self} at tilt {tilt} would need {count} nodes")
         return low + step * np.arange(count), step
 
 

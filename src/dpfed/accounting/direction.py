@@ -1,0 +1,129 @@
+"""One direction of the worst-case pair: which path answers, and how it hands over.
+
+Gaussians alone have a closed form and a single release is read off its law. Otherwise the contour answers where every
+error is proved to be below a thousandth of δ, and the lattice where that fails (few steps, purely discrete losses).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import TypeVar
+
+from dpfed.accounting import closed_forms, contour, lattice, moments
+from dpfed.accounting.contour import Inversion
+from dpfed.accounting.laws import delta as single_delta
+from dpfed.accounting.moments import Pair
+from dpfed.accounting.roots import crossing, first_passing
+from dpfed.accounting.running import RunningMoments
+
+T = TypeVar("T")
+
+_GATE = 1e-3
+
+
+class Direction:
+    """Ordered pairs that were composed, with their counts."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[Pair] = Counter()
+        self._moments = RunningMoments()
+
+    def add(self, pair: Pair, count: int) -> None:
+        """Compose `count` more of the pair."""
+        self._counts[pair] += count
+        self._moments.add(pair, count)
+
+    def copy(self) -> Direction:
+        """A direction that can go its own way."""
+        twin = Direction()
+        twin._counts, twin._moments = self._counts.copy(), self._moments.copy()
+        return twin
+
+    def largest_loss(self) -> float:
+        """The ε of pure differential privacy."""
+        if any(pair.law.at_infinity > 0 for pair in self._counts):
+            return math.inf
+        return math.fsum(count * pair.law.maximum for pair, count in self._counts.items()) * (1 + 2.0**-50)
+
+    def epsilon(self, delta: float) -> float:
+        """An upper bound on ε at δ > 0."""
+        if (simple := self._simple_epsilon(delta)) is not None:
+            return simple
+        found = self._contour(delta)
+        return found[1] if found else self._on_lattice(lambda laws: lattice.epsilon_upper(laws, delta), math.inf)
+
+    def bracket(self, delta: float) -> tuple[float, float]:
+        """Lower and upper bounds on ε at δ > 0."""
+        if (simple := self._simple_epsilon(delta)) is not None:
+            # These are rounded up by far less.
+            return simple * (1 - 1e-10), simple
+        if found := self._contour(delta):
+            inversion, upper = found
+            return lattice.largest_lower(inversion.lower, delta, upper), upper
+        return self._on_lattice(lambda laws: lattice.epsilon_bracket(laws, delta), (0.0, math.inf))
+
+    def delta(self, epsilon: float) -> float:
+        """An upper bound on δ at ε."""
+        if (mu := self._gaussian()) is not None:
+            return closed_forms.gaussian_delta(mu, epsilon)
+        if self._is_single():
+            return single_delta(next(iter(self._counts)).law, epsilon)
+        chernoff = self._moments.chernoff_delta(epsilon) + self._at_infinity()
+        if 0 < chernoff < 1 and self._is_analytic():
+            inversion = self._moments.inversion_at(epsilon, chernoff, self._at_infinity())
+            if inversion and inversion.width(epsilon) <= _GATE * inversion.upper(epsilon):
+                return min(chernoff, inversion.upper(epsilon))
+        return min(1.0, chernoff, self._on_lattice(lambda laws: lattice.delta_upper(laws, epsilon), 1.0))
+
+    def _simple_epsilon(self, delta: float) -> float | None:
+        if (mu := self._gaussian()) is not None:
+            return closed_forms.gaussian_epsilon(mu, delta)
+        return _single_epsilon(next(iter(self._counts)), delta) if self._is_single() else None
+
+    def _contour(self, delta: float) -> tuple[Inversion, float] | None:
+        """The inversion that answers at δ and its ε, or nothing where its errors would be too large."""
+        at_infinity = self._at_infinity()
+        if not self._is_analytic() or at_infinity >= delta:
+            return None
+        start, inversion = self._moments.inversion_near(delta, at_infinity)
+        if inversion is None:
+            return None
+        epsilon = min(start, contour.smallest_epsilon(inversion, delta, start))
+        return (inversion, epsilon) if inversion.width(epsilon) <= _GATE * delta else None
+
+    def _on_lattice(self, ask: Callable[[lattice.Counted], T], otherwise: T) -> T:
+        try:
+            return ask([(pair.law, count) for pair, count in self._counts.items()])
+        except lattice.TooLarge:
+            return otherwise
+
+    def _is_single(self) -> bool:
+        return sum(self._counts.values()) == 1
+
+    def _is_analytic(self) -> bool:
+        return all(moments.is_analytic(pair) for pair in self._counts)
+
+    def _at_infinity(self) -> float:
+        return -math.expm1(math.fsum(n * math.log1p(-pair.law.at_infinity) for pair, n in self._counts.items()))
+
+    def _gaussian(self) -> float | None:
+        """The μ of a composition of Gaussians alone, rounded up."""
+        total = 0.0
+        for pair, count in self._counts.items():
+            if not isinstance(pair, moments.GaussianPair):
+                return None
+            total += count * pair.mu**2
+        return math.sqrt(total) * (1 + len(self._counts) * 2.0**-51)
+
+
+def _single_epsilon(pair: Pair, delta: float) -> float:
+    law = pair.law
+
+    def excess(epsilon: float) -> float:
+        value = single_delta(law, epsilon)
+        return math.log(value / delta) if value > 0 else -math.inf
+
+    high = first_passing(excess)
+    return high if high in (0.0, math.inf) else crossing(excess, 0.0, high)
