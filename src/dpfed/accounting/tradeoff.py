@@ -1,7 +1,7 @@
 """What an attacker can do against a run, from its whole privacy curve instead of one point of it.
 
-An (ε, δ) pair is one point of a run's curve δ(ε), and alone it allows far more to an attacker than the run
-does. Each point bounds every attack, so the least of these bounds holds too; over all points it is the exact
+An (ε, δ) pair is one point of a run's curve, and alone it allows far more to an attacker than the run does.
+Each point bounds every attack, so the least of these bounds holds too; over all points it is the exact
 trade-off between false alarms and detections (Dong, Roth and Su 2022, Proposition 2.13).
 
 >>> from dpfed.events import Gaussian
@@ -11,31 +11,46 @@ trade-off between false alarms and detections (Dong, Roth and Su 2022, Propositi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from dpfed import accounting, checks
+from dpfed import checks
+from dpfed.accounting.exact import Composition
 from dpfed.checks import ADD_REMOVE
 from dpfed.events import Event
 from dpfed.guarantee import Guarantee
 
-_COARSE = (0.0, *np.geomspace(1e-3, 64.0, 33).tolist())
-_REFINEMENTS = 3
-_POINTS = 9
+# The best point has a δ of the order of what is caught; the first, tiny one is for losses that are bounded.
+_SMALLEST = 1e-12
+_FIRST, _LAST, _RATIO = 1e-4, 0.99, 2.0
+_REFINEMENTS, _POINTS = 3, 7
 
 
 def detection_rate(event: Event, false_alarm_rate: float = 0.01, *, adjacency: str = ADD_REMOVE) -> float:
     """The largest share of members any attacker can catch at that false-alarm rate: an upper bound."""
-    alpha, adjacency = checks.rate(false_alarm_rate=false_alarm_rate), checks.adjacency(adjacency)
-    epsilons, least = list(_COARSE), 1.0
+    alpha = checks.rate(false_alarm_rate=false_alarm_rate)
+    curve = Composition(adjacency)
+    curve.add(event)
+
+    def bound(delta: float) -> float:
+        return Guarantee(curve.epsilon(delta), delta).detection_rate(alpha)
+
+    return min(bound(_SMALLEST), _least_on_the_curve(bound, _coarse()))
+
+
+def _coarse() -> list[float]:
+    steps = np.arange(0.0, np.log(_LAST / _FIRST), np.log(_RATIO))
+    return [*(_FIRST * np.exp(steps)).tolist(), _LAST]
+
+
+def _least_on_the_curve(bound: Callable[[float], float], deltas: list[float]) -> float:
+    """The least bound found: by a first look everywhere, then three closer ones around the best so far."""
+    least = 1.0
     for _ in range(1 + _REFINEMENTS):
-        bounds = [_bound(event, epsilon, alpha, adjacency) for epsilon in epsilons]
+        bounds = [bound(delta) for delta in deltas]
         best = int(np.argmin(bounds))
         least = min(least, bounds[best])
-        left, right = epsilons[max(best - 1, 0)], epsilons[min(best + 1, len(epsilons) - 1)]
-        epsilons = np.linspace(left, right, _POINTS).tolist()
+        left, right = deltas[max(best - 1, 0)], deltas[min(best + 1, len(deltas) - 1)]
+        deltas = np.linspace(left, right, _POINTS).tolist()
     return least
-
-
-def _bound(event: Event, epsilon: float, alpha: float, adjacency: str) -> float:
-    delta = accounting.delta(event, epsilon, adjacency=adjacency)
-    return Guarantee(epsilon, delta, adjacency=adjacency).detection_rate(alpha) if delta < 1 else 1.0

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dpfed.cli import run
 from dpfed.cli.sections import Command
+
+if TYPE_CHECKING:
+    from dpfed.events import Event
+    from dpfed.guarantee import Guarantee
 
 NOTIONS = ("exact", "rdp", "zcdp", "advanced", "basic")
 
@@ -48,12 +52,13 @@ def epsilon(
     else:
         upper = accounting.epsilon(event, delta, adjacency=adjacency, notion=notion)
     promise = Guarantee(upper, delta, unit, adjacency)
+    caught = _caught(promise, event) if notion == "exact" else promise.detection_rate(0.01)
     if as_json:
-        facts = _facts(promise, event) | {"notion": notion}
+        facts = _facts(promise, event, caught) | {"notion": notion}
         return print_json(facts | ({"epsilon_lower": lower} if bounds else {}))
     below = "" if lower is None else f"{rounded_down(lower)} ≤ "
     say(f"{below}ε ≤ {rounded_up(upper)} at δ = {delta:g} {for_whom(promise)} ({notion})")
-    return say(promise.sentence())
+    return say(promise.sentence(caught))
 
 
 @click.command(cls=Command)
@@ -73,10 +78,11 @@ def delta(epsilon: float, adjacency: str, unit: str, as_json: bool, **described:
 
     event = run.read_run(**described)
     promise = Guarantee(epsilon, accounting.delta(event, epsilon, adjacency=adjacency), unit, adjacency)
+    caught = _caught(promise, event)
     if as_json:
-        return print_json(_facts(promise, event))
+        return print_json(_facts(promise, event, caught))
     say(f"δ ≤ {rounded_up(promise.delta)} at ε = {epsilon:g} {for_whom(promise)}")
-    return say(promise.sentence())
+    return say(promise.sentence(caught))
 
 
 @click.command(cls=Command)
@@ -112,19 +118,20 @@ def calibrate(
     from dpfed.cli.show import for_whom, print_json, rounded_up, say
     from dpfed.guarantee import Guarantee
 
-    plan = {"noise_multiplier": noise_multiplier, "sample_rate": sample_rate, "steps": steps}
+    plan: dict[str, Any] = {"noise_multiplier": noise_multiplier, "sample_rate": sample_rate, "steps": steps}
     found = _only_missing(plan)
     settings = {name: value for name, value in plan.items() if value is not None}
     value = _solve(found, epsilon, delta, adjacency, settings)
     event = dp_sgd_event(**{**settings, found: value})
     spent = accounting.epsilon(event, delta, adjacency=adjacency)
     promise = Guarantee(spent, delta, unit, adjacency)
+    caught = _caught(promise, event)
     if as_json:
         facts = {"found": found, **plan, found: value, "target_epsilon": epsilon}
-        return print_json(facts | _facts(promise, event))
+        return print_json(facts | _facts(promise, event, caught))
     say(f"{found} = {_shown(found, value)}")
     say(f"ε ≤ {rounded_up(spent)} of {epsilon:g} at δ = {delta:g} {for_whom(promise)}")
-    return say(promise.sentence())
+    return say(promise.sentence(caught))
 
 
 def _only_missing(plan: dict[str, Any]) -> str:
@@ -158,13 +165,20 @@ def _shown(found: str, value: float) -> str:
     return rounded_up(value) if found == "noise_multiplier" else rounded_down(value)
 
 
-def _facts(promise: Any, event: Any) -> dict[str, Any]:
+def _caught(promise: Guarantee, event: Event) -> float:
+    """The share of members an attacker catches at 1 % false alarms, by the whole privacy curve of the run."""
+    from dpfed.accounting.tradeoff import detection_rate
+
+    return min(promise.detection_rate(0.01), detection_rate(event, 0.01, adjacency=promise.adjacency))
+
+
+def _facts(promise: Guarantee, event: Event, caught: float) -> dict[str, Any]:
     return {
         "epsilon": promise.epsilon,
         "delta": promise.delta,
         "unit": promise.unit,
         "adjacency": promise.adjacency,
-        "detection_rate_at_1_percent": promise.detection_rate(0.01),
-        "sentence": promise.sentence(),
+        "detection_rate_at_1_percent": caught,
+        "sentence": promise.sentence(caught),
         "event": event.to_dict(),
     }
