@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from dpfed.accounting.rdp import rdp
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
@@ -15,6 +14,7 @@ from scipy.stats import norm
 from dpfed.accounting.closed_forms import gaussian_delta, gaussian_mu
 from dpfed.accounting.conversions import rdp_to_epsilon
 from dpfed.accounting.filter import UNLIMITED, RenyiFilter, default_order
+from dpfed.accounting.rdp import rdp
 from dpfed.errors import AdjacencyMismatch, BudgetExceeded, InfeasibleTarget, InvalidArgument, UnknownEvent
 from dpfed.events import (
     ApproximateDP,
@@ -184,7 +184,7 @@ class TestTwoStages:
 
     Each of the two plans alone would be (1, 10⁻³)-DP if fixed in advance. Chosen by the output, they are not:
     at each value of the first loss the worse of the two branches is taken, and the expected δ is the mean of
-    the maxima, which is above the larger of the means. The Rényi filter admits smaller second stages, and keeps
+    the maxima, above the larger of the means. The Rényi filter admits smaller second stages, and keeps
     the cap.
     """
 

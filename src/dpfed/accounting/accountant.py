@@ -20,17 +20,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dpfed import accounting, checks, events
+from dpfed import checks, events
 from dpfed.accounting.calibrate import dp_sgd_event
-from dpfed.accounting.exact import Composition
-from dpfed.accounting.normal_form import as_event
+from dpfed.accounting.questions import epsilon as epsilon_of
 from dpfed.accounting.search import largest_count
+from dpfed.accounting.tally import Tally
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument
 from dpfed.events import Event
 
 VERSION = 1
-_FIELDS = {"delta", "max_epsilon", "adjacency", "step_event", "steps", "event"}
+_FIELDS = {"delta", "max_epsilon", "adjacency", "step_event", "steps", "events"}
 
 
 @dataclass(frozen=True)
@@ -68,26 +68,26 @@ class PrivacyAccountant:
         self.adjacency = checks.adjacency(adjacency)
         self.step_event = _step_event(noise_multiplier, sample_rate)
         self.steps = 0
-        self._composition = Composition(adjacency=self.adjacency)
+        self._tally = Tally(self.adjacency)
 
     @property
     def event(self) -> Event | None:
         """Everything recorded as one event; None before anything."""
-        return as_event(self._composition.events) if self._composition.events else None
+        return self._tally.event
 
     def step(self, num_steps: int = 1) -> None:
         """Record `num_steps` steps of the configured event."""
         num_steps = checks.count(num_steps=num_steps)
-        self._composition.add(self._configured_step(), num_steps)
+        self._tally.add(self._configured_step(), num_steps)
         self.steps += num_steps
 
     def compose(self, event: Event, count: int = 1) -> None:
         """Record any event, `count` times over."""
-        self._composition.add(events.require_event(event), checks.count(count=count))
+        self._tally.add(events.require_event(event), checks.count(count=count))
 
     def get_epsilon(self) -> float:
         """The ε of everything recorded, at this accountant's δ: an upper bound; 0.0 before anything."""
-        return _epsilon(self._composition, self.delta)
+        return self._tally.epsilon(self.delta)
 
     def is_budget_exceeded(self) -> bool:
         """Whether what was recorded costs more than max_epsilon; never without one."""
@@ -109,6 +109,7 @@ class PrivacyAccountant:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on elsewhere, as plain JSON values; ε follows from it to the last bit."""
+        self._tally.settle()
         return {
             "version": VERSION,
             "delta": self.delta,
@@ -116,7 +117,7 @@ class PrivacyAccountant:
             "adjacency": self.adjacency,
             "step_event": self.step_event.to_dict() if self.step_event else None,
             "steps": self.steps,
-            "event": self.event.to_dict() if self.event else None,
+            "events": self._tally.rows(),
         }
 
     @classmethod
@@ -135,8 +136,7 @@ class PrivacyAccountant:
         accountant.steps = int(state["steps"])
         if state["step_event"] is not None:
             accountant.step_event = events.from_dict(state["step_event"])
-        if state["event"] is not None:
-            accountant.compose(events.from_dict(state["event"]))
+        accountant._tally = Tally.from_rows(state["events"], accountant.adjacency)
         return accountant
 
     def __repr__(self) -> str:
@@ -159,9 +159,9 @@ class PrivacyAccountant:
         return self.step_event
 
     def _after(self, event: Event, count: int) -> float:
-        composition = self._composition.copy()
-        composition.add(event, count)
-        return _epsilon(composition, self.delta)
+        tally = self._tally.copy()
+        tally.add(event, count)
+        return tally.epsilon(self.delta)
 
     def _affordable_steps(self, max_epsilon: float) -> int | None:
         if self.step_event is None:
@@ -175,7 +175,7 @@ def get_privacy_spent(
 ) -> float:
     """The ε of `steps` steps of DP-SGD at δ: an upper bound."""
     event = dp_sgd_event(noise_multiplier, sample_rate, steps)
-    return float(accounting.epsilon(event, checks.probability(delta=delta), adjacency=adjacency))
+    return epsilon_of(event, checks.probability(delta=delta), adjacency=adjacency)
 
 
 def compute_privacy_budget(
@@ -198,7 +198,3 @@ def _step_event(noise_multiplier: float | None, sample_rate: float | None) -> Ev
             "noise_multiplier", "a sample_rate alone describes no step: give noise_multiplier too"
         )
     return None
-
-
-def _epsilon(composition: Composition, delta: float) -> float:
-    return composition.epsilon(delta) if composition.events else 0.0

@@ -17,8 +17,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from dpfed import accounting, checks
+from dpfed import checks
 from dpfed.accounting.closed_forms import gaussian_mu
+from dpfed.accounting.questions import epsilon as epsilon_of
 from dpfed.accounting.search import largest_count, largest_value
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InfeasibleTarget
@@ -60,7 +61,7 @@ def calibrate_noise(
 
     # Searched as 1/σ, with which the cost rises.
     def cost(inverse: float) -> float:
-        return float(accounting.epsilon(make_event(1 / inverse), target_delta, adjacency=adjacency))
+        return epsilon_of(make_event(1 / inverse), target_delta, adjacency=adjacency)
 
     guess = 1 / start if start else gaussian_mu(target_epsilon, target_delta) or target_epsilon
     high = 1 / min(LEAST_NOISE, most)
@@ -147,7 +148,7 @@ class _Plan:
 
     def epsilon(self) -> float:
         event = dp_sgd_event(self.noise_multiplier, self.sample_rate, self.steps)
-        return float(accounting.epsilon(event, self.target_delta, adjacency=self.adjacency))
+        return epsilon_of(event, self.target_delta, adjacency=self.adjacency)
 
     def least_noise(self, most: float = MOST_NOISE) -> float:
         return calibrate_noise(
@@ -233,7 +234,7 @@ def _square_divergence(noise_multiplier: float) -> float:
 
 
 def _unreachable(epsilon: float, delta: float, event: Event, most: float, adjacency: str) -> InfeasibleTarget:
-    cost = float(accounting.epsilon(event, delta, adjacency=adjacency))
+    cost = epsilon_of(event, delta, adjacency=adjacency)
     message = f"ε = {epsilon:g} at δ = {delta:g} is out of reach with noise multipliers up to {most:g}"
     if cost == math.inf:
         why = "a part of the event that the noise does not reach costs more than that"

@@ -23,8 +23,8 @@ from typing import Any
 
 from dpfed import checks
 from dpfed.accounting.calibrate import dp_sgd_event
-from dpfed.accounting.exact import Composition
 from dpfed.accounting.rounds import RoundHistory, RoundRecord, client_name, read_history
+from dpfed.accounting.tally import Tally
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
@@ -46,10 +46,10 @@ def epsilon_by_round(
     """The cumulative ε after each round of a plan whose rounds are all alike."""
     event = dp_sgd_event(noise_multiplier, sample_rate, checks.count(steps_per_round=steps_per_round))
     delta = checks.probability(delta=delta)
-    composition, table = Composition(adjacency=checks.adjacency(adjacency)), []
+    tally, table = Tally(checks.adjacency(adjacency)), []
     for _ in range(checks.count(num_rounds=num_rounds)):
-        composition.add(event)
-        table.append(composition.epsilon(delta))
+        tally.add(event)
+        table.append(tally.epsilon(delta))
     return tuple(table)
 
 

@@ -181,5 +181,5 @@ def _times(room: Divergence, each: Divergence) -> int:
 
 @lru_cache(maxsize=4096)
 def _divergences(atom: Event, orders: tuple[float, ...], adjacency: str) -> tuple[Divergence, ...]:
-    values = (float(value) for value in rdp(atom, orders, adjacency))
+    values = (float(value) for value in rdp(atom, orders, adjacency=adjacency))
     return tuple(Fraction(value) if math.isfinite(value) else math.inf for value in values)

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from dpfed import accounting, checks
+from dpfed import checks
 from dpfed.accounting.composition import advanced_composition_epsilon
 from dpfed.accounting.conversions import (
     bounded_range_to_zcdp,
@@ -25,6 +25,7 @@ from dpfed.accounting.conversions import (
     pure_to_zcdp,
     zcdp_to_epsilon,
 )
+from dpfed.accounting.exact import Composition
 from dpfed.accounting.normal_form import atoms
 from dpfed.accounting.rdp import DEFAULT_ORDERS, epsilon_from_rdp, rdp
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
@@ -155,11 +156,13 @@ def _require_adjacency(atom: Event, stated: str, asked: str) -> None:
 
 
 def _exact(event: Event, delta: float, adjacency: str) -> float:
-    return float(accounting.epsilon(event, delta, adjacency=adjacency))
+    composition = Composition(adjacency=adjacency)
+    composition.add(event)
+    return composition.epsilon(delta)
 
 
 def _by_rdp(event: Event, delta: float, adjacency: str) -> float:
-    return float(epsilon_from_rdp(DEFAULT_ORDERS, rdp(event, DEFAULT_ORDERS, adjacency), delta))
+    return epsilon_from_rdp(DEFAULT_ORDERS, rdp(event, DEFAULT_ORDERS, adjacency=adjacency), delta)
 
 
 def _by_zcdp(event: Event, delta: float, adjacency: str) -> float:

@@ -16,7 +16,7 @@ from typing import Any
 
 from dpfed import checks
 from dpfed.accounting.calibrate import dp_sgd_event
-from dpfed.accounting.exact import Composition
+from dpfed.accounting.tally import Tally
 from dpfed.errors import InvalidArgument
 from dpfed.events import Event
 
@@ -52,8 +52,7 @@ class RoundHistory:
         self.adjacency = adjacency
         self.records: list[RoundRecord] = []
         self._seen: set[tuple[int, str | None]] = set()
-        self._compositions: dict[str | None, Composition] = {None: Composition(adjacency=adjacency)}
-        self._epsilons: dict[str | None, float] = {}
+        self._tallies: dict[str | None, Tally] = {None: Tally(adjacency)}
 
     def require_new(self, record: RoundRecord, level: str) -> None:
         """Refuse a round that this client (or every client) has already been recorded for."""
@@ -66,30 +65,24 @@ class RoundHistory:
 
     def add(self, record: RoundRecord) -> None:
         """Compose the record into its client's account, or into every client's."""
-        compositions = self._compositions
-        if record.client is not None and record.client not in compositions:
-            compositions[record.client] = compositions[None].copy()
-        for name in compositions if record.client is None else [record.client]:
-            compositions[name].add(record.event)
-            self._epsilons.pop(name, None)
+        if record.client is not None and record.client not in self._tallies:
+            self._tallies[record.client] = self._tallies[None].copy()
+        for name in self._tallies if record.client is None else [record.client]:
+            self._tallies[name].add(record.event)
         self.records.append(record)
         self._seen.add((record.round, record.client))
 
     def epsilon(self, client: str | None) -> float:
         """The ε of a client so far; of one that was never named, what every client did."""
-        name = client if client in self._compositions else None
-        if name not in self._epsilons:
-            composition = self._compositions[name]
-            self._epsilons[name] = composition.epsilon(self.delta) if composition.events else 0.0
-        return self._epsilons[name]
+        return self._tallies[client if client in self._tallies else None].epsilon(self.delta)
 
     def names(self) -> tuple[str, ...]:
         """The clients that were ever named."""
-        return tuple(name for name in self._compositions if name is not None)
+        return tuple(name for name in self._tallies if name is not None)
 
     def worst_name(self) -> str | None:
         """The client of the largest ε; None where that is any client that was never named."""
-        return max(self._compositions, key=self.epsilon)
+        return max(self._tallies, key=self.epsilon)
 
     def worst(self) -> float:
         """The largest ε of any client."""
@@ -105,7 +98,9 @@ class RoundHistory:
         return table
 
     def history(self) -> list[dict[str, Any]]:
-        """The records as plain JSON values."""
+        """The records as plain JSON values; from here on a restored history agrees in every bit."""
+        for tally in self._tallies.values():
+            tally.settle()
         return [asdict(record) for record in self.records]
 
 
@@ -127,9 +122,9 @@ def client_name(client: object) -> str | None:
     """The client's name; a number is its digits, so that 7 and "7" are one client and spend one budget."""
     if client is None or (isinstance(client, str) and client):
         return client
-    if isinstance(client, Integral) and not isinstance(client, bool):
-        return str(client)
-    raise InvalidArgument("client", f"client must be a name, or None for every client, got {client!r}")
+    if isinstance(client, bool) or not isinstance(client, Integral):
+        raise InvalidArgument("client", f"client must be a name, or None for every client, got {client!r}")
+    return str(int(client))
 
 
 def _round(record: RoundRecord) -> int:
