@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpfed.accounting.laws import Array
 
-# Interval half-widths in grid points, and the share of a half-width by which they slide.
-HALF_WIDTHS = (5, 8, 12, 17, 24, 34)
+# The grid that the intervals suit, their widths in grid points and the share of a width by which they slide.
+POINTS_PER_SIGMA = 8
+_WIDTHS = (6, 10, 15, 22, 34)
 _SLIDES = 4
 _MOST_LINKS = 16
 _SLACK = 0.9
@@ -40,13 +42,13 @@ class _Intervals:
 
     def near(self, mass: Array, loss: Array, omega: float) -> Array:
         """The least 1 − |φ(w)|² that each interval proves from Ω to its reach."""
-        waves = np.concatenate(([0.0], np.cumsum(mass * np.exp(1j * omega * loss))))
-        part = np.abs(waves[self.high] - waves[self.low])
-        return np.asarray(_SLACK * (self.mass**2 - part**2))
+        waves = np.cumsum(mass * np.exp(1j * omega * loss))
+        part = waves[self.high] - waves[self.low]
+        return np.asarray(_SLACK * (self.mass**2 - (part.real**2 + part.imag**2)))
 
     def far(self, omega: float) -> float:
         """The smallest bound on log |φ(w)| for all w ≥ Ω by integration by parts."""
-        bound = float(np.min(1 - _SLACK * self.mass + self.variation / (_SLACK * omega)))
+        bound = 1 - float((_SLACK * self.mass - self.variation / (_SLACK * omega)).max())
         return math.log(bound) if bound < 1 else 0.0
 
 
@@ -71,20 +73,26 @@ def log_decay(mass: Array, loss: Array, omega: float, enough: float) -> float:
 
 
 def _intervals(mass: Array, loss: Array) -> _Intervals:
-    count = len(mass)
-    low, high = [], []
-    for half in HALF_WIDTHS:
-        start = np.arange(0, max(1, count - 2 * half), max(1, half // _SLIDES))
-        low.append(start)
-        high.append(np.minimum(start + 2 * half, count - 1))
-    first, last = np.concatenate(low), np.concatenate(high)
-    total = np.concatenate(([0.0], np.cumsum(mass)))
-    density = mass / np.maximum(np.abs(np.gradient(loss)), 1e-300)
-    change = np.concatenate(([0.0], np.cumsum(np.abs(np.diff(density)))))
+    first, last = _ends(len(mass))
+    total = np.cumsum(mass)
+    density = mass[1:] / np.maximum(np.abs(loss[1:] - loss[:-1]), 1e-300)
+    change = np.concatenate(([0.0], np.cumsum(np.abs(density[1:] - density[:-1]))))
+    inner, outer = first, last - 1
     return _Intervals(
         low=first,
         high=last,
         mass=total[last] - total[first],
         reach=math.pi / np.maximum(np.abs(loss[last] - loss[first]), 1e-300),
-        variation=density[first] + density[last] + change[last] - change[first],
+        variation=density[inner] + density[outer] + change[outer] - change[inner],
     )
+
+
+@lru_cache(maxsize=512)
+def _ends(count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first and last points of intervals of every width that slide over a grid of that many points."""
+    first, last = [], []
+    for width in _WIDTHS:
+        start = np.arange(0, max(1, count - width), max(1, width // _SLIDES))
+        first.append(start)
+        last.append(np.minimum(start + width, count - 1))
+    return np.concatenate(first), np.concatenate(last)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from copy import copy
 from typing import TypeVar
 
 from dpfed.accounting import closed_forms, contour, lattice, moments
@@ -29,21 +30,33 @@ class Direction:
     def __init__(self) -> None:
         self._counts: Counter[Pair] = Counter()
         self._moments = RunningMoments()
+        self._steps = 0
+        self._log_finite = 0.0
+        self._precision = 0.0
+        self._is_gaussian = True
+        self._is_analytic = True
 
     def add(self, pair: Pair, count: int) -> None:
         """Compose `count` more of the pair."""
         self._counts[pair] += count
         self._moments.add(pair, count)
+        self._steps += count
+        self._log_finite += count * math.log1p(-pair.law.at_infinity)
+        self._is_analytic &= moments.is_analytic(pair)
+        if isinstance(pair, moments.GaussianPair):
+            self._precision += count * pair.mu**2
+        else:
+            self._is_gaussian = False
 
     def copy(self) -> Direction:
         """A direction that can go its own way."""
-        twin = Direction()
+        twin = copy(self)
         twin._counts, twin._moments = self._counts.copy(), self._moments.copy()
         return twin
 
     def largest_loss(self) -> float:
         """The ε of pure differential privacy."""
-        if any(pair.law.at_infinity > 0 for pair in self._counts):
+        if self._log_finite < 0:
             return math.inf
         return math.fsum(count * pair.law.maximum for pair, count in self._counts.items()) * (1 + 2.0**-50)
 
@@ -71,7 +84,7 @@ class Direction:
         if self._is_single():
             return single_delta(next(iter(self._counts)).law, epsilon)
         chernoff = self._moments.chernoff_delta(epsilon) + self._at_infinity()
-        if 0 < chernoff < 1 and self._is_analytic():
+        if 0 < chernoff < 1 and self._is_analytic:
             inversion = self._moments.inversion_at(epsilon, chernoff, self._at_infinity())
             if inversion and inversion.width(epsilon) <= _GATE * inversion.upper(epsilon):
                 return min(chernoff, inversion.upper(epsilon))
@@ -85,7 +98,7 @@ class Direction:
     def _contour(self, delta: float) -> tuple[Inversion, float] | None:
         """The inversion that answers at δ and its ε, or nothing where its errors would be too large."""
         at_infinity = self._at_infinity()
-        if not self._is_analytic() or at_infinity >= delta:
+        if not self._is_analytic or at_infinity >= delta:
             return None
         start, inversion = self._moments.inversion_near(delta, at_infinity)
         if inversion is None:
@@ -100,22 +113,14 @@ class Direction:
             return otherwise
 
     def _is_single(self) -> bool:
-        return sum(self._counts.values()) == 1
-
-    def _is_analytic(self) -> bool:
-        return all(moments.is_analytic(pair) for pair in self._counts)
+        return self._steps == 1
 
     def _at_infinity(self) -> float:
-        return -math.expm1(math.fsum(n * math.log1p(-pair.law.at_infinity) for pair, n in self._counts.items()))
+        return -math.expm1(self._log_finite)
 
     def _gaussian(self) -> float | None:
         """The μ of a composition of Gaussians alone, rounded up."""
-        total = 0.0
-        for pair, count in self._counts.items():
-            if not isinstance(pair, moments.GaussianPair):
-                return None
-            total += count * pair.mu**2
-        return math.sqrt(total) * (1 + len(self._counts) * 2.0**-51)
+        return math.sqrt(self._precision) * (1 + len(self._counts) * 2.0**-51) if self._is_gaussian else None
 
 
 def _single_epsilon(pair: Pair, delta: float) -> float:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
+from copy import copy
 
 from dpfed import checks
 from dpfed import events as ev
@@ -38,6 +39,8 @@ class Composition:
         self._events: Counter[ev.Event] = Counter()
         self._sides: tuple[Direction, Direction] = (Direction(), Direction())
         self._is_mirrored = True
+        self._is_exact = True
+        self._has_tighter_curve = False
 
     @property
     def events(self) -> Mapping[ev.Event, int]:
@@ -47,7 +50,7 @@ class Composition:
     @property
     def is_exact(self) -> bool:
         """Whether every event has a worst-case pair; otherwise ε comes from RDP."""
-        return all(moments.pairs(atom, self.adjacency) for atom in self._events)
+        return self._is_exact
 
     def add(self, event: ev.Event, count: int = 1) -> None:
         """Compose `count` more of the event; refused events leave the composition as it was."""
@@ -57,16 +60,17 @@ class Composition:
         for atom, times in bag.items():
             self._events[atom] += times * count
             self._is_mirrored &= len(found[atom]) < 2
+            self._is_exact &= bool(found[atom])
+            self._has_tighter_curve |= isinstance(atom, ev.Exponential)
             for index, side in enumerate(self._sides):
                 if found[atom]:
                     side.add(found[atom][index % len(found[atom])], times * count)
 
     def copy(self) -> Composition:
         """A composition that can go its own way."""
-        twin = Composition(self.adjacency)
+        twin = copy(self)
         twin._events = self._events.copy()
         twin._sides = (self._sides[0].copy(), self._sides[1].copy())
-        twin._is_mirrored = self._is_mirrored
         return twin
 
     def epsilon(self, delta: float) -> float:
@@ -77,12 +81,12 @@ class Composition:
         if not self.is_exact or delta == 0:
             return self._epsilon_without_pairs(delta)
         exact = max(side.epsilon(delta) for side in self._distinct())
-        return min(exact, self._rdp_epsilon(delta)) if self._has_tighter_curve() or exact == math.inf else exact
+        return min(exact, self._rdp_epsilon(delta)) if self._has_tighter_curve or exact == math.inf else exact
 
     def epsilon_bounds(self, delta: float) -> tuple[float, float]:
         """Certified lower and upper bounds on ε at δ; the lower is 0 where only an upper bound is proved."""
         delta = checks.probability(delta=delta)
-        if not self._events or not self.is_exact or self._has_tighter_curve():
+        if not self._events or not self.is_exact or self._has_tighter_curve:
             return 0.0, self.epsilon(delta)
         if delta == 0:
             return self.epsilon(0.0), self.epsilon(0.0)
@@ -100,9 +104,6 @@ class Composition:
 
     def _distinct(self) -> tuple[Direction, ...]:
         return self._sides[:1] if self._is_mirrored else self._sides
-
-    def _has_tighter_curve(self) -> bool:
-        return any(isinstance(atom, ev.Exponential) for atom in self._events)
 
     def _rdp(self) -> Array:
         return rdp.total(self._events, rdp.DEFAULT_ORDERS, self.adjacency)

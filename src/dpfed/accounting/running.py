@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -40,6 +41,7 @@ class RunningMoments:
 
     def __init__(self) -> None:
         self._log: list[tuple[Pair, int]] = []
+        self._steps = 0
         self._fans: dict[int, tuple[int, Array]] = {}
         self._lines: dict[int, list[_Line]] = {}
         self._level: int | None = None
@@ -47,11 +49,12 @@ class RunningMoments:
     def add(self, pair: Pair, count: int) -> None:
         """Compose `count` more of the pair."""
         self._log.append((pair, count))
+        self._steps += count
 
     def copy(self) -> RunningMoments:
         """Running moments that can go their own way."""
-        twin = RunningMoments()
-        twin._log, twin._fans, twin._level = self._log.copy(), self._fans.copy(), self._level
+        twin = copy(self)
+        twin._log, twin._fans = self._log.copy(), self._fans.copy()
         twin._lines = {level: lines.copy() for level, lines in self._lines.items()}
         return twin
 
@@ -73,27 +76,42 @@ class RunningMoments:
         return start, self._inversion(level, start, delta, at_infinity)
 
     def _inversion(self, level: int, epsilon: float, delta: float, at_infinity: float) -> Inversion | None:
-        """The shortest line that answers questions near ε and δ; none where its decay cannot be proved."""
+        """An inversion of a line kept near the level, or of a fresh one; none where its decay cannot be proved."""
+        for near in (level, level - 1, level + 1):
+            needs = self._needs(near, epsilon, delta) if near in self._lines else None
+            if needs and (line := self._kept_line(near, needs)):
+                return line.inversion(needs.others, at_infinity)
+        # Tilts fall as a composition grows: of several events, the next level down will serve for longer.
+        level = level - 1 if len(self._log) > 8 and level > _LEVELS[0] else level
+        needs = self._needs(level, epsilon, delta)
+        fresh = self._fresh_line(level, needs)
+        return fresh.inversion(needs.others, at_infinity) if fresh else None
+
+    def _needs(self, level: int, epsilon: float, delta: float) -> _Needs:
         tilt, fan = _tilt(level), self._fan(level)
         others = [(tilt * factor, cumulant) for factor, cumulant in zip(_FAN[2:], fan[2:], strict=True)]
         step = 2 * math.pi * tilt / (_PERIOD - math.log(delta))
         while contour.copies(epsilon, tilt, step, others) > _COPIES * delta and step > tilt / 100:
             step /= _RATIO
         spread = math.sqrt(max(float(fan[3] - 2 * fan[2] + fan[1]), 1e-300)) / (0.1 * tilt)
-        line = self._line(level, step, _CUT_OFF / spread)
-        return line.inversion(others, at_infinity) if line else None
+        return _Needs(step, _CUT_OFF / spread, others)
 
-    def _line(self, level: int, step: float, cut_off: float) -> _Line | None:
-        """A line that reaches the cut-off with that step or a finer one, caught up; kept for the next question."""
-        lines = self._lines.setdefault(level, [])
+    def _kept_line(self, level: int, needs: _Needs) -> _Line | None:
+        """A line from an earlier question that is fine and long enough, caught up with the log."""
+        lines = self._lines[level]
         for index, line in enumerate(lines):
-            if line.suits(step, cut_off) and (longer := line.caught_up(self._log)):
+            if line.suits(needs) and (longer := line.caught_up(self._log, self._steps)):
                 lines[index] = longer
                 return longer
+        return None
+
+    def _fresh_line(self, level: int, needs: _Needs) -> _Line | None:
+        """The shortest new line whose decay is proved, kept for the next question."""
         for count in _COUNTS:
-            if (count - 1) * step >= cut_off and (fresh := _Line(_tilt(level), step, count).caught_up(self._log)):
-                lines.insert(0, fresh)
-                return fresh
+            line = _Line(_tilt(level), needs.step, count)
+            if line.suits(needs) and (whole := line.caught_up(self._log, self._steps)):
+                self._lines.setdefault(level, []).append(whole)
+                return whole
         return None
 
     def _best(self, objective: _Objective) -> int:
@@ -127,6 +145,15 @@ class RunningMoments:
 
 
 @dataclass(frozen=True)
+class _Needs:
+    """How fine and how long a line must be, and the Chernoff bounds that limit its copies."""
+
+    step: float
+    cut_off: float
+    others: list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
 class _Line:
     """The sum of the log-moments of the first `position` entries of a log at θ + i·step·j, j < count."""
 
@@ -138,16 +165,15 @@ class _Line:
     error: float = 0.0
     values: NDArray[np.complex128] = field(default_factory=lambda: np.zeros(1, dtype=complex))
 
-    def suits(self, step: float, cut_off: float) -> bool:
+    def suits(self, needs: _Needs) -> bool:
         """Whether the line is as fine and as long as asked."""
-        return self.step <= step and (self.count - 1) * self.step >= cut_off
+        return self.step <= needs.step and (self.count - 1) * self.step >= needs.cut_off
 
-    def caught_up(self, log: list[tuple[Pair, int]]) -> _Line | None:
+    def caught_up(self, log: list[tuple[Pair, int]], steps: int) -> _Line | None:
         """The line with the rest of the log; none where the decay of the whole cannot be proved."""
         fresh = log[self.position :]
         if not fresh:
             return self
-        steps = sum(count for _, count in log)
         decay, omega = self.decay, self.step * (self.count - 1)
         for pair, count in fresh:
             if decay > 2 * _LEFT_OUT:

@@ -20,14 +20,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfed.accounting.decay import log_decay
+from dpfed.accounting.decay import POINTS_PER_SIGMA, log_decay
 from dpfed.accounting.laws import AbsentLaw, Array, GaussianLaw, Law, PresentLaw, ReplacedGaussianLaw
 
 _LOG_ACCURACY = 39.0
 _UNIT = 2.0**-53
 _MOST_NODES = 200_000
 _ANGLES = (1.0, 0.8, 0.6, 0.45, 0.3)
-_GRID_PER_SIGMA = 12
 
 
 class TooManyNodes(ArithmeticError):
@@ -79,13 +78,15 @@ class SampledGaussian:
     def decay(self, tilt: float, omega: float, enough: float) -> float:
         """A bound on log |M(θ+iw)/M(θ)| for every w ≥ Ω: below `enough`, or 0 where so much cannot be proved."""
         low, high = _range(self, tilt)
-        step = self.sigma / _GRID_PER_SIGMA
+        step = self.sigma / POINTS_PER_SIGMA
         x = np.arange(low, high, step)
         if len(x) > _MOST_NODES:
             return 0.0
         exponents, loss = self._tilted(x, step, tilt)
-        keep = exponents > exponents.max() - 12
         mass = np.exp(exponents - exponents.max())
+        keep = mass > 1e-5
+        if np.count_nonzero(keep) < 4:
+            return 0.0
         return log_decay(mass[keep] / mass.sum(), loss[keep], omega, enough)
 
     def _weights(self, tilt: float, omega: float) -> tuple[Array, Array, float, float]:
@@ -171,8 +172,9 @@ def _reach(sigma: float, growth: float) -> float:
 def _log_mixture(x: Array, sigma: float, rate: float) -> Array:
     """log(1 − q + q e^t) at t = (2x − 1)/(2σ²), accurate for small q and safe for large t."""
     t = (2 * x - 1) / (2 * sigma**2)
-    with np.errstate(over="ignore"):
-        return np.where(t > 500, t + math.log(rate), np.log1p(rate * np.expm1(np.minimum(t, 500.0))))
+    if max(t[0], t[-1]) < 500:
+        return np.asarray(np.log1p(rate * np.expm1(t)))
+    return np.where(t > 500, t + math.log(rate), np.log1p(rate * np.expm1(np.minimum(t, 500.0))))
 
 
 def _power_sums(weights: Array, loss: Array, step: float, count: int) -> NDArray[np.complex128]:
