@@ -7,6 +7,7 @@ line that names it (or its package) below. A new module is added here on purpose
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -229,6 +230,14 @@ def test_the_version_is_one():
         [sys.executable, "-m", "dpfed", "--version"], capture_output=True, text=True, check=True
     )
     assert shown.stdout.split()[-1] == dpfed.__version__ == version("dpfed")
+
+
+@pytest.mark.parametrize("name", [name for name in modules() if is_package(name)])
+def test_no_lazy_name_is_also_the_name_of_a_module(name):
+    """Once such a module is imported, ``from package import name`` gives the module instead of the thing."""
+    package = importlib.import_module(name)
+    lazy = set(getattr(package, "_HOME", ()))
+    assert not {lazy_name for lazy_name in lazy if f"{name}.{lazy_name}" in modules()}
 
 
 @pytest.mark.parametrize("name", [name for name in dpfed.__all__ if name != "__version__"])

@@ -2,7 +2,8 @@
 
 In README.md, CONTRIBUTING.md and docs/ every fenced block has a language, and
 
-- ``python`` blocks run from top to bottom in one namespace per page; with ``>>>`` their output is compared;
+- ``python`` and ``console`` blocks run from top to bottom, in one namespace and one directory per page;
+- in ``python`` blocks with ``>>>`` the output is compared;
 - ``console`` blocks hold ``$ dpfed ...`` commands; each must succeed, and the lines below it are its output
   (``...`` stands for anything, as in a doctest; a command with nothing below it only has to succeed);
 - ``sh`` blocks are for set-up and are not run, but every ``make`` target they name exists;
@@ -23,6 +24,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
+
+from dpfed.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src"
@@ -67,12 +71,15 @@ def test_every_block_has_a_language_that_is_checked(page):
     assert not strange, f"{relative(page)}: {strange}; use one of {sorted(LANGUAGES)}"
 
 
-def test_python_blocks_run(page, tmp_path, monkeypatch):
+def test_blocks_run_in_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
     namespace = {"__name__": "__main__"}
     for block in blocks(page):
         if block.language == "python":
             run_python(block, page, namespace)
+        elif block.language == "console":
+            run_console(block)
 
 
 def run_python(block: Block, page: Path, namespace: dict[str, object]) -> None:
@@ -97,23 +104,14 @@ def commands(block: Block) -> list[tuple[str, str]]:
     return [tuple(part.split("\n", 1)) for part in parts[1:]]
 
 
-def test_console_blocks_show_what_the_commands_print(page, tmp_path, monkeypatch):
-    from click.testing import CliRunner
-
-    from dpfed.cli.main import main
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    for block in blocks(page):
-        for command, shown in commands(block) if block.language == "console" else []:
-            program, *arguments = shlex.split(command)
-            assert program == "dpfed", f"line {block.line}: a console block runs dpfed only, not {program}"
-            result = CliRunner().invoke(main, arguments)
-            assert result.exit_code == 0, f"$ {command}\n{result.output}"
-            same = doctest.OutputChecker().check_output(shown, result.output, FLAGS)
-            assert same or not shown.strip(), (
-                f"$ {command}\nprints\n{result.output}\nbut the page shows\n{shown}"
-            )
+def run_console(block: Block) -> None:
+    for command, shown in commands(block):
+        program, *arguments = shlex.split(command)
+        assert program == "dpfed", f"line {block.line}: a console block runs dpfed only, not {program}"
+        result = CliRunner().invoke(main, arguments)
+        assert result.exit_code == 0, f"$ {command}\n{result.output}"
+        same = doctest.OutputChecker().check_output(shown, result.output, FLAGS)
+        assert same or not shown.strip(), f"$ {command}\nprints\n{result.output}\nbut the page shows\n{shown}"
 
 
 def test_sh_blocks_name_targets_that_exist(page):

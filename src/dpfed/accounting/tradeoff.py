@@ -5,8 +5,8 @@ Each point bounds every attack, so the least of these bounds holds too; over all
 trade-off between false alarms and detections (Dong, Roth and Su 2022, Proposition 2.13).
 
 >>> from dpfed.events import Gaussian
->>> round(detection_rate(Gaussian(noise_multiplier=1.0)), 3)    # ε = 4.38 at δ = 1e-5 alone allows 0.797
-0.093
+>>> round(detection_rate(Gaussian(noise_multiplier=1.0)), 3)    # ε = 4.38 at δ = 1e-5 alone allows 0.796
+0.092
 """
 
 from __future__ import annotations

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 DEFAULT_RUN = {"noise_multiplier": 1.0, "sample_rate": 0.01, "steps": 10_000}
 
 MEANING = {
-    "exact": "composes the whole distribution of the privacy loss: nothing is given away",
+    "exact": "composes the whole distribution of the loss: nothing is given away",
     "rdp": "composes moments of the loss and turns them into ε once, at the end",
     "zcdp": "one number ρ for all moments at once; made for Gaussian noise",
-    "advanced": "forgets all but each step's (ε, δ), then uses that losses average out",
+    "advanced": "forgets all but each step's (ε, δ); losses then partly average out",
     "basic": "forgets all but each step's (ε, δ), then adds up the worst of each",
     "pure": "bounds the loss of every single output; Gaussian noise never does",
     "local": "trusts nobody: whoever collects the noisy reports sees each one",
-    "bayesian": "measures the loss on your data, for typical records, not for the worst one",
+    "bayesian": "measures the loss on your own data, for typical records only",
 }
 
 
@@ -50,7 +50,7 @@ def compare(delta: float, adjacency: str, unit: str, as_json: bool, **described:
     """
     from dpfed.accounting.notions import compare as compare_notions
     from dpfed.accounting.tradeoff import detection_rate
-    from dpfed.cli.show import console, print_json, say
+    from dpfed.cli.show import console, print_json
     from dpfed.guarantee import Guarantee
 
     if all(value is None for value in described.values()):
@@ -61,10 +61,10 @@ def compare(delta: float, adjacency: str, unit: str, as_json: bool, **described:
         facts = {"delta": delta, "adjacency": adjacency, "unit": unit, "event": event.to_dict()}
         print_json(facts | {"notions": [asdict(row) | {"meaning": MEANING[row.notion]} for row in rows]})
         return
-    say("One run, and how private each notion of privacy can prove it to be\n")
-    say(f"  The run   {in_words(event, unit)}")
-    say(f"  Asked     the smallest ε at δ = {delta:g}, {adjacency.replace('_', '-')}, per {unit}\n")
+    question = f"the smallest ε at δ = {delta:g}, {adjacency.replace('_', '-')}, per {unit}"
     screen = console()
+    screen.print("[bold]One run, and how private each notion of privacy can prove it to be[/bold]\n")
+    screen.print(_grid([("  The run", in_words(event, unit)), ("  Asked", question)]))
     screen.print(_table(rows))
     screen.print("[bold]What each one does[/bold]")
     screen.print(_meanings(rows))
@@ -82,7 +82,7 @@ def in_words(event: Event, unit: str) -> str:
     if not isinstance(noise, Gaussian):
         return repr(event)
     steps = "one step" if count == 1 else f"{count:,} steps"
-    sampled = f", each on a random {100 * rate:g} % of the {unit}s" if rate < 1 else ""
+    sampled = f", each on a random {100 * rate:g}\u00a0% of the {unit}s" if rate < 1 else ""
     return f"{steps}, Gaussian noise of {noise.noise_multiplier:g} × the clip norm{sampled}"
 
 
@@ -105,15 +105,24 @@ def _table(rows: tuple[NotionRow, ...]) -> Table:
 
 
 def _meanings(rows: tuple[NotionRow, ...]) -> Table:
-    from rich.markup import escape
-    from rich.table import Table
-
-    grid = Table.grid(padding=(0, 2, 0, 0))
+    lines = []
     for row in rows:
         remark = f"no number here: {row.remark}" if row.epsilon is None else row.remark
-        about = f"for {row.use} · trust: {row.trust}"
-        grid.add_row(f"  {row.notion}", MEANING[row.notion])
-        grid.add_row("", f"[dim]{escape(about)} · {escape(remark)}[/dim]")
+        lines += [
+            (f"  {row.notion}", MEANING[row.notion]),
+            ("", f"for {row.use} · trust: {row.trust} · {remark}"),
+        ]
+    return _grid(lines)
+
+
+def _grid(lines: list[tuple[str, str]]) -> Table:
+    """Two columns of text; what has no name on its left belongs to the line above and is dimmed."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for name, text in lines:
+        grid.add_row(Text(name), Text(text, style="" if name else "dim"))
     return grid
 
 
@@ -124,4 +133,4 @@ def _say_guarantee(promise: Guarantee, caught: float) -> None:
     say(promise.sentence(caught))
     alone = promise.detection_rate(0.01)
     if alone > caught + 0.001:
-        say(f"(ε and δ alone would allow {100 * alone:.1f} %; the whole privacy curve of the run says more.)")
+        say(f"(ε and δ alone would allow {100 * alone:.1f} %; the run's whole privacy curve says more.)")
