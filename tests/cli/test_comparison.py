@@ -59,7 +59,7 @@ def test_any_event_can_be_compared(dpfed):
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        (EVENT, "10,000 steps, Gaussian noise of 1 × the clip norm, each on a random 1 % of the records"),
+        (EVENT, "10,000 steps, Gaussian noise of 1 × the clip norm, each on a random 1\u00a0% of the records"),
         (ev.Gaussian(2.5), "one step, Gaussian noise of 2.5 × the clip norm"),
         (ev.Repeated(ev.Gaussian(2.5), 7), "7 steps, Gaussian noise of 2.5 × the clip norm"),
         (ev.Laplace(1.0), "Laplace(noise_multiplier=1.0)"),
