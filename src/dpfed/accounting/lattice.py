@@ -154,6 +154,8 @@ def _shape(counted: Counted, delta: float) -> _Shape:
     for _ in range(30):
         # On its own unit a discrete law is not spread at all.
         raised = total if width == unit else total + _raise(width, steps)
+        if not raised[best] < math.inf:
+            break
         low, high = _window(raised, best)
         if high - low <= (_MOST_CELLS - 8) * width:
             return _Shape(tilt, low, high, width, tail, float(raised[best]))
