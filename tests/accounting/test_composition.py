@@ -6,7 +6,7 @@ import math
 import mpmath
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dpfed.accounting.composition import (
@@ -20,6 +20,9 @@ from dpfed.errors import InvalidArgument
 epsilons = st.floats(1e-4, 12.0)
 failures = st.one_of(st.just(0.0), st.floats(1e-12, 1e-3))
 deltas = st.floats(1e-14, 0.2)
+
+# The oracle rounds too, in its 50th digit; where δ is met exactly (one release at its own δ) that shows.
+ORACLE_ERROR = mpmath.mpf(10) ** -40
 
 
 def worst_mechanism(epsilon: float, failure: float) -> list[tuple[mpmath.mpf, mpmath.mpf]]:
@@ -124,6 +127,7 @@ def test_optimal_known_answers_for_randomized_response():
     )
 
 
+@example(epsilon=0.001, failure=0.001, count=1, delta=0.001)
 @given(epsilon=st.floats(1e-3, 6.0), failure=failures, count=st.integers(1, 4), delta=deltas)
 def test_optimal_is_the_truth_by_enumeration_of_all_outcomes(epsilon, failure, count, delta):
     ours = optimal_composition_epsilon(epsilon, failure, count, delta)
@@ -131,7 +135,7 @@ def test_optimal_is_the_truth_by_enumeration_of_all_outcomes(epsilon, failure, c
         if ours == math.inf:
             assert 1 - (1 - mpmath.mpf(failure)) ** count > delta
             return
-        assert delta_by_enumeration(epsilon, failure, count, mpmath.mpf(ours)) <= delta
+        assert delta_by_enumeration(epsilon, failure, count, mpmath.mpf(ours)) <= delta + ORACLE_ERROR
         just_below = mpmath.mpf(ours) - mpmath.mpf(1e-8)
         assert ours == 0 or delta_by_enumeration(epsilon, failure, count, just_below) > delta
 
@@ -143,7 +147,7 @@ def test_optimal_is_never_below_the_truth_and_hardly_above(epsilon, failure, cou
         if ours == math.inf:
             assert 1 - (1 - mpmath.mpf(failure)) ** count > delta
             return
-        assert delta_by_counting(epsilon, failure, count, mpmath.mpf(ours)) <= delta
+        assert delta_by_counting(epsilon, failure, count, mpmath.mpf(ours)) <= delta + ORACLE_ERROR
         just_below = mpmath.mpf(ours) * (1 - mpmath.mpf(1e-8)) - mpmath.mpf(1e-8)
         assert ours < 1e-8 or delta_by_counting(epsilon, failure, count, just_below) > delta
 
