@@ -80,8 +80,21 @@ class Inversion:
     def _copies(self, epsilon: float) -> float:
         return copies(epsilon, self.tilt, self.step, self.others)
 
+    def log_upper(self, epsilon: float) -> tuple[float, float]:
+        """The log of the upper bound and its slope, to find roots with."""
+        waves = self._waves(epsilon)
+        value = float(waves.real.sum())
+        slope = -self.tilt + float((waves.imag * self._frequencies).sum()) / max(value, 1e-300)
+        bound = self.upper(epsilon)
+        # The slope is near −θ at the root; far from it rounding may say anything.
+        slope = min(max(slope, -20 * self.tilt), -0.5 * self.tilt)
+        return (math.log(bound) if bound > 0 else -1e3), slope
+
     def _sum(self, epsilon: float) -> float:
-        return float((self._terms * np.exp(-1j * epsilon * self._frequencies)).real.sum())
+        return float(self._waves(epsilon).real.sum())
+
+    def _waves(self, epsilon: float) -> NDArray[np.complex128]:
+        return self._terms * np.exp(-1j * epsilon * self._frequencies)
 
     def _rounding(self, epsilon: float) -> float:
         return self._slack * (1 + 2 * _UNIT * float(self._frequencies[-1]) * abs(epsilon) / max(self.error, _UNIT))
@@ -103,34 +116,22 @@ def copies(epsilon: float, tilt: float, step: float, others: Sequence[tuple[floa
 def smallest_epsilon(inversion: Inversion, delta: float, start: float) -> float:
     """The ε near `start` at which the upper bound has come down to δ; ∞ where none was found.
 
-    Secant steps find it, but the answer stands on its own: the bound was evaluated there and is at most δ.
+    Newton's steps find it, but the answer stands on its own: the bound was evaluated there and is at most δ.
     """
-    if inversion.upper(0.0) <= delta:
-        return 0.0
-    guess = _secant(inversion, math.log(delta), start)
+    guess = _root(inversion, math.log(delta), start)
     for nudge in (0.0, 1e-12, 1e-10, 1e-8, 1e-6):
         epsilon = guess + nudge * max(1.0, guess)
-        if epsilon >= 0 and inversion.upper(epsilon) <= delta:
+        if inversion.upper(epsilon) <= delta:
             return epsilon
     return math.inf
 
 
-def _secant(inversion: Inversion, target: float, start: float) -> float:
-    epsilon, slope = start, -inversion.tilt
-    excess = _excess(inversion, epsilon, target)
+def _root(inversion: Inversion, target: float, epsilon: float) -> float:
+    """About where log δ(ε) meets the target."""
     for _ in range(40):
-        moved = max(0.0, epsilon - excess / slope)
-        if abs(moved - epsilon) <= 1e-13 * max(1.0, epsilon):
+        value, slope = inversion.log_upper(epsilon)
+        moved = max(0.0, epsilon + (target - value) / slope)
+        if abs(moved - epsilon) <= 1e-9 * max(1.0, epsilon):
             return moved
-        there = _excess(inversion, moved, target)
-        if there != excess:
-            # log δ falls at least as fast as the tilt says near the root; a slope out of that range is rounding.
-            slope = min(max((there - excess) / (moved - epsilon), -20 * inversion.tilt), -0.5 * inversion.tilt)
-        epsilon, excess = moved, there
+        epsilon = moved
     return epsilon
-
-
-def _excess(inversion: Inversion, epsilon: float, target: float) -> float:
-    value = inversion.upper(epsilon)
-    # Below zero only by rounding, far beyond the root: step back.
-    return math.log(value) - target if value > 0 else -1.0

@@ -58,17 +58,19 @@ def log_decay(mass: Array, loss: Array, omega: float, enough: float) -> float:
     `mass` holds the probabilities of the points of an even grid of x, `loss` their losses.
     """
     intervals = _intervals(mass, loss)
+    needed = -math.expm1(2 * enough)
     worst = -math.inf
     for _ in range(_MOST_LINKS):
         far = intervals.far(omega)
-        if far <= max(enough, worst):
+        if far <= enough:
             return max(far, worst)
-        spread = np.where(intervals.reach > 1.1 * omega, intervals.near(mass, loss, omega), 0.0)
-        best = float(spread.max())
-        worst = max(worst, 0.5 * math.log1p(-0.8 * min(best, 1.0))) if best > 0 else 0.0
-        if worst > enough:
+        proved = intervals.near(mass, loss, omega)
+        reach = np.where(proved > needed, intervals.reach, 0.0)
+        best = int(np.argmax(reach))
+        if reach[best] <= omega:
             return 0.0
-        omega = float(intervals.reach[spread >= 0.8 * best].max())
+        worst = max(worst, 0.5 * math.log1p(-min(float(proved[best]), 1 - 1e-9)))
+        omega = float(reach[best])
     return 0.0
 
 

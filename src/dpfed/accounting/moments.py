@@ -44,6 +44,10 @@ class Pair(Protocol):
     def law(self) -> Law:
         """The distribution of the loss."""
 
+    @property
+    def variance(self) -> float:
+        """About the variance of the loss; only a hint where to start looking."""
+
     def cumulants(self, tilts: Array) -> Array:
         """Upper bounds on log E_P[e^{θL}; L < ∞] at real θ ≥ 0."""
 
@@ -68,6 +72,11 @@ class GaussianPair:
     def law(self) -> Law:
         """The Gaussian law."""
         return GaussianLaw(self.mu)
+
+    @property
+    def variance(self) -> float:
+        """μ²."""
+        return self.mu**2
 
     def cumulants(self, tilts: Array) -> Array:
         """μ²θ(θ+1)/2."""
@@ -103,6 +112,11 @@ class LaplacePair(_NoDecay):
         """The Laplace law."""
         return LaplaceLaw(self.shift)
 
+    @property
+    def variance(self) -> float:
+        """At most that of the two ends."""
+        return self.shift**2
+
     def cumulants(self, tilts: Array) -> Array:
         """The closed form at real arguments."""
         return self._moment(tilts).real + 8 * _UNIT * (1 + tilts * self.shift)
@@ -131,6 +145,11 @@ class DiscretePair(_NoDecay):
         """The discrete law."""
         return DiscreteLaw(np.array(self.losses), np.array(self.probabilities), self.at_infinity, self.unit)
 
+    @property
+    def variance(self) -> float:
+        """The second moment."""
+        return math.fsum(p * loss**2 for loss, p in zip(self.losses, self.probabilities, strict=True))
+
     def cumulants(self, tilts: Array) -> Array:
         """The finite sum at real arguments."""
         size = max(map(abs, self.losses))
@@ -152,6 +171,11 @@ class LawPair:
     """A pair known only through its law: the lattice composes it, its cumulants are bounded cell by cell."""
 
     law: Law
+
+    @property
+    def variance(self) -> float:
+        """About twice the cumulant at a small tilt."""
+        return 2 * max(0.0, float(laws.cumulants(self.law, np.array([1.0]), _TAIL)[0]))
 
     def cumulants(self, tilts: Array) -> Array:
         """Upper bounds from cells that keep both masses; ∞ where mass was cut off."""

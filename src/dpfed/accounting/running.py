@@ -25,7 +25,9 @@ _RATIO = 1.5
 _LEVELS = range(-34, 26)
 # A fan: the levels below and above, and tilts just above for Chernoff bounds on how far the tilted loss reaches.
 _FAN = np.array([1 / _RATIO, 1.0, 1.1, 1.2, 1.35, _RATIO])
-_COUNTS = tuple(round(32 * 1.25**power) for power in range(20))
+_MOST_FREQUENCIES = 2000
+# The log of the cancellation that a line may suffer.
+_MOST_DIGITS = 12.0
 # A line's shortest period, the share of δ that its copies may have, and the log of what it may leave out.
 _PERIOD = 17.0
 _COPIES = 1e-7
@@ -42,14 +44,17 @@ class RunningMoments:
     def __init__(self) -> None:
         self._log: list[tuple[Pair, int]] = []
         self._steps = 0
+        self._variance = 0.0
         self._fans: dict[int, tuple[int, Array]] = {}
         self._lines: dict[int, list[_Line]] = {}
         self._level: int | None = None
+        self._kept: int | None = None
 
     def add(self, pair: Pair, count: int) -> None:
         """Compose `count` more of the pair."""
         self._log.append((pair, count))
         self._steps += count
+        self._variance += count * pair.variance
 
     def copy(self) -> RunningMoments:
         """Running moments that can go their own way."""
@@ -60,32 +65,52 @@ class RunningMoments:
 
     def chernoff_delta(self, epsilon: float) -> float:
         """The smallest e^{K(θ) − θε} over the levels: an upper bound on the finite part of δ(ε)."""
-        level = self._best(lambda tilt, cumulant: cumulant - tilt * epsilon)
+        level = self._best(_exponent(epsilon))
         return math.exp(min(0.0, self._cumulant(level) - _tilt(level) * epsilon))
 
     def inversion_at(self, epsilon: float, delta: float, at_infinity: float) -> Inversion | None:
         """An inversion that suits questions at ε, where δ is about as given."""
-        level = self._best(lambda tilt, cumulant: cumulant - tilt * epsilon)
+        level = self._best(_exponent(epsilon))
         return self._inversion(level, epsilon, delta, at_infinity)
 
     def inversion_near(self, delta: float, at_infinity: float) -> tuple[float, Inversion | None]:
         """The ε that RDP promises at δ, and an inversion that suits questions near it."""
         target = -math.log(delta - at_infinity)
-        level = self._best(lambda tilt, cumulant: _conversion(tilt, cumulant, target))
-        start = max(0.0, _conversion(_tilt(level), self._cumulant(level), target))
+        objective = _conversion(target)
+        level = self._kept_level(objective)
+        if level is None:
+            level = self._best(objective)
+            # Tilts fall as a composition grows: of several events, the next level down will serve for longer.
+            level = max(level - (len(self._log) > 4), _LEVELS[0])
+        start = max(0.0, objective(_tilt(level), self._cumulant(level)))
+        if level != self._kept and self._needs(level, start, delta).count > 60:
+            level = self._shorter(level, start, delta)
         return start, self._inversion(level, start, delta, at_infinity)
 
+    def _shorter(self, level: int, epsilon: float, delta: float) -> int:
+        """The level, or one below where the loss has heavy tails: there a line is shorter, at the price of some digits."""
+        while level > _LEVELS[0]:
+            here, below = self._needs(level, epsilon, delta), self._needs(level - 1, epsilon, delta)
+            digits = self._cumulant(level - 1) - _tilt(level - 1) * epsilon - math.log(delta)
+            if below.count > 0.8 * here.count or digits > _MOST_DIGITS:
+                break
+            level -= 1
+        return level
+
+    def _kept_level(self, objective: _Objective) -> int | None:
+        """The level of the last line, while a better one would gain less than a factor e² of amplitude."""
+        if self._kept is None:
+            return None
+        fan, tilt = self._fan(self._kept), _tilt(self._kept)
+        low, here, high = (objective(tilt * _FAN[i], float(fan[i])) for i in (0, 1, -1))
+        return self._kept if tilt * (here - min(low, high)) < 2 else None
+
     def _inversion(self, level: int, epsilon: float, delta: float, at_infinity: float) -> Inversion | None:
-        """An inversion of a line kept near the level, or of a fresh one; none where its decay cannot be proved."""
-        for near in (level, level - 1, level + 1):
-            needs = self._needs(near, epsilon, delta) if near in self._lines else None
-            if needs and (line := self._kept_line(near, needs)):
-                return line.inversion(needs.others, at_infinity)
-        # Tilts fall as a composition grows: of several events, the next level down will serve for longer.
-        level = level - 1 if len(self._log) > 8 and level > _LEVELS[0] else level
+        """An inversion of a line kept at the level, or of a fresh one; none where its decay cannot be proved."""
         needs = self._needs(level, epsilon, delta)
-        fresh = self._fresh_line(level, needs)
-        return fresh.inversion(needs.others, at_infinity) if fresh else None
+        line = self._kept_line(level, needs) or self._fresh_line(level, needs)
+        self._kept = level if line else None
+        return line.inversion(needs.others, at_infinity) if line else None
 
     def _needs(self, level: int, epsilon: float, delta: float) -> _Needs:
         tilt, fan = _tilt(level), self._fan(level)
@@ -94,11 +119,13 @@ class RunningMoments:
         while contour.copies(epsilon, tilt, step, others) > _COPIES * delta and step > tilt / 100:
             step /= _RATIO
         spread = math.sqrt(max(float(fan[3] - 2 * fan[2] + fan[1]), 1e-300)) / (0.1 * tilt)
-        return _Needs(step, _CUT_OFF / spread, others)
+        # Rare large losses widen the spread but prove no decay. A longer line proves its decay from fewer events.
+        cut_off = _CUT_OFF / min(spread, math.sqrt(self._variance)) * (1.6 if len(self._log) > 4 else 1.0)
+        return _Needs(step, cut_off, others)
 
     def _kept_line(self, level: int, needs: _Needs) -> _Line | None:
         """A line from an earlier question that is fine and long enough, caught up with the log."""
-        lines = self._lines[level]
+        lines = self._lines.get(level, [])
         for index, line in enumerate(lines):
             if line.suits(needs) and (longer := line.caught_up(self._log, self._steps)):
                 lines[index] = longer
@@ -107,11 +134,13 @@ class RunningMoments:
 
     def _fresh_line(self, level: int, needs: _Needs) -> _Line | None:
         """The shortest new line whose decay is proved, kept for the next question."""
-        for count in _COUNTS:
-            line = _Line(_tilt(level), needs.step, count)
-            if line.suits(needs) and (whole := line.caught_up(self._log, self._steps)):
-                self._lines.setdefault(level, []).append(whole)
-                return whole
+        count = needs.count
+        while count <= _MOST_FREQUENCIES:
+            line = _Line(_tilt(level), needs.step, count).caught_up(self._log, self._steps)
+            if line:
+                self._lines.setdefault(level, []).append(line)
+                return line
+            count = math.ceil(count * _RATIO)
         return None
 
     def _best(self, objective: _Objective) -> int:
@@ -128,9 +157,9 @@ class RunningMoments:
         return level
 
     def _first_guess(self) -> int:
-        """The level for δ about 1e-6 if the loss were Gaussian with the variance that the cumulant at 1 suggests."""
-        variance = max(float(self._fan(0)[1]), 1e-12)
-        level = round(math.log(5.0 / math.sqrt(variance), _RATIO)) if variance < math.inf else _LEVELS[0]
+        """The level for δ about 1e-5 if the loss were Gaussian with the variances that the pairs suggest."""
+        variance = min(max(self._variance, 1e-12), 1e12)
+        level = round(math.log(4.5 / math.sqrt(variance), _RATIO))
         return min(max(level, _LEVELS[0]), _LEVELS[-1])
 
     def _cumulant(self, level: int) -> float:
@@ -151,6 +180,11 @@ class _Needs:
     step: float
     cut_off: float
     others: list[tuple[float, float]]
+
+    @property
+    def count(self) -> int:
+        """How many frequencies that takes."""
+        return math.ceil(self.cut_off / self.step) + 1
 
 
 @dataclass(frozen=True)
@@ -176,7 +210,7 @@ class _Line:
             return self
         decay, omega = self.decay, self.step * (self.count - 1)
         for pair, count in fresh:
-            if decay > 2 * _LEFT_OUT:
+            if decay > 1.1 * _LEFT_OUT:
                 decay += count * pair.decay(self.tilt, omega, 1.2 * _LEFT_OUT / steps)
         if decay > _LEFT_OUT:
             return None
@@ -199,9 +233,13 @@ def _tilt(level: int) -> float:
     return float(_RATIO**level)
 
 
-def _conversion(tilt: float, cumulant: float, target: float) -> float:
-    """ε from the cumulant at one tilt (Canonne, Kamath and Steinke 2020, Proposition 12)."""
-    return (cumulant + target - math.log1p(tilt)) / tilt - math.log1p(1 / tilt)
+def _exponent(epsilon: float) -> _Objective:
+    return lambda tilt, cumulant: cumulant - tilt * epsilon
+
+
+def _conversion(target: float) -> _Objective:
+    """ε at δ = e^−target from the cumulant at one tilt (Canonne, Kamath and Steinke 2020, Proposition 12)."""
+    return lambda tilt, cumulant: (cumulant + target - math.log1p(tilt)) / tilt - math.log1p(1 / tilt)
 
 
 @lru_cache(maxsize=20_000)

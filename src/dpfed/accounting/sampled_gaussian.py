@@ -61,108 +61,132 @@ class SampledGaussian:
             case Side.REPLACED:
                 return ReplacedGaussianLaw(self.sigma, self.rate)
 
+    @property
+    def variance(self) -> float:
+        """q²(e^{1/σ²} − 1) where that is small."""
+        return min(self.rate**2 * math.expm1(min(1 / self.sigma**2, 100.0)), 1 / self.sigma**2)
+
     def cumulants(self, tilts: Array) -> Array:
         """log E_P[e^{θL}] at each real tilt, rounded up."""
-        x, step = self._nodes(float(tilts.max()), 0.0)
-        up, down = self._powers(x)
-        exponents = self._density(x, step) + up + np.multiply.outer(tilts, up - down)
+        tilt = float(tilts.max())
+        nodes = self._nodes(tilt, 0.0)
+        loss, base = self._loss_and_base(nodes)
+        exponents = base + np.multiply.outer(tilts, loss)
         peaks = exponents.max(axis=1)
         sums = np.exp(exponents - peaks[:, None]).sum(axis=1)
-        return np.asarray(peaks + np.log(sums) + self._rounding(float(tilts.max()), x))
+        return np.asarray(peaks + np.log(sums) + _UNIT * (64 + 4 * (tilt + 1) * nodes.largest))
 
     def line(self, tilt: float, step: float, count: int) -> tuple[NDArray[np.complex128], float]:
         """log E_P[e^{sL}] at s = θ + i·step·j for j < count, and a bound on their errors as shares of M(θ)."""
-        weights, loss, peak, rounding = self._weights(tilt, step * count)
-        return np.log(_power_sums(weights, loss, step, count)) + peak, rounding
+        omega = step * count
+        nodes = self._nodes(tilt, omega)
+        loss, base = self._loss_and_base(nodes)
+        exponents = base + tilt * loss
+        peak = float(exponents.max())
+        weights = np.exp(exponents - peak)
+        # Not a matrix product: for sizes like this BLAS threads cost far more than they give.
+        sums = (_waves(nodes, step, count) * weights).sum(axis=1)
+        if self.side is Side.ABSENT:
+            sums = sums.conj()
+        # Each weight carries the rounding of its exponent's parts and of its phase: their mean is that of the sum.
+        parts = (tilt + 1 + omega) * np.abs(loss) - nodes.log_density
+        return np.log(sums) + peak, _UNIT * (64 + 4 * float((parts * weights).sum() / weights.sum()))
 
     def decay(self, tilt: float, omega: float, enough: float) -> float:
         """A bound on log |M(θ+iw)/M(θ)| for every w ≥ Ω: below `enough`, or 0 where so much cannot be proved."""
-        low, high = _range(self, tilt)
-        step = self.sigma / POINTS_PER_SIGMA
-        x = np.arange(low, high, step)
-        if len(x) > _MOST_NODES:
+        try:
+            nodes = _nodes(self.sigma, self.rate, self.side is Side.REPLACED, tilt, None)
+        except TooManyNodes:
             return 0.0
-        exponents, loss = self._tilted(x, step, tilt)
+        loss, base = self._loss_and_base(nodes)
+        exponents = base + tilt * loss
         mass = np.exp(exponents - exponents.max())
         keep = mass > 1e-5
         if np.count_nonzero(keep) < 4:
             return 0.0
         return log_decay(mass[keep] / mass.sum(), loss[keep], omega, enough)
 
-    def _weights(self, tilt: float, omega: float) -> tuple[Array, Array, float, float]:
-        x, step = self._nodes(tilt, omega)
-        exponents, loss = self._tilted(x, step, tilt)
-        peak = float(exponents.max())
-        keep = exponents > peak - _LOG_ACCURACY - math.log(len(x))
-        rounding = self._rounding(tilt, x[keep]) + 4 * _UNIT * omega * float(np.abs(loss[keep]).max())
-        return np.exp(exponents[keep] - peak), loss[keep], peak, rounding
+    def _nodes(self, tilt: float, omega: float) -> _Nodes:
+        return _nodes(self.sigma, self.rate, self.side is Side.REPLACED, tilt, omega)
 
-    def _tilted(self, x: Array, step: float, tilt: float) -> tuple[Array, Array]:
-        """The log of the tilted weight of each node, and its loss."""
-        up, down = self._powers(x)
-        loss = up - down
-        return self._density(x, step) + tilt * loss + up, loss
-
-    def _powers(self, x: Array) -> tuple[Array, Array]:
-        """The two logs whose difference is the loss: those of P/N and Q/N, N the noise of an empty sample."""
-        if self.side is Side.PRESENT:
-            return _log_mixture(x, self.sigma, self.rate), np.zeros_like(x)
+    def _loss_and_base(self, nodes: _Nodes) -> tuple[Array, Array]:
+        """The loss of each node, and the log of its P-weight."""
         if self.side is Side.ABSENT:
-            return np.zeros_like(x), _log_mixture(x, self.sigma, self.rate)
-        return _log_mixture(x, self.sigma, self.rate), _log_mixture(-x, self.sigma, self.rate)
+            return -nodes.loss, nodes.log_density
+        return nodes.loss, nodes.log_density + nodes.log_ratio
 
-    def _density(self, x: Array, step: float) -> Array:
-        return np.asarray(-(x**2) / (2 * self.sigma**2) + math.log(step / (self.sigma * math.sqrt(2 * math.pi))))
 
-    def _rounding(self, tilt: float, x: Array) -> float:
-        largest = max(abs(float(x[0])), abs(float(x[-1])))
-        log_ratio = (2 * largest + 1) / (2 * self.sigma**2) - min(0.0, math.log1p(-self.rate))
-        size = largest**2 / (2 * self.sigma**2) + (2 * tilt + 1) * log_ratio
-        return _UNIT * (32 + 4 * min(size, 4 * _LOG_ACCURACY + (2 * tilt + 1) * log_ratio))
+@dataclass(frozen=True, eq=False)
+class _Nodes:
+    """Nodes of the quadrature, shared by the directions: log-weight, log P/N and loss (P the side with the unit)."""
 
-    def _nodes(self, tilt: float, omega: float) -> tuple[Array, float]:
-        low, high = _range(self, tilt)
-        step = _step(self, tilt, omega)
-        count = int((high - low) / step) + 2
-        if count > _MOST_NODES:
-            raise TooManyNodes(f"{self} at tilt {tilt} would need {count} nodes")
-        return low + step * np.arange(count), step
+    log_density: Array
+    log_ratio: Array
+    loss: Array
+    largest: float
 
 
 @lru_cache(maxsize=4096)
-def _step(pair: SampledGaussian, tilt: float, omega: float) -> float:
+def _nodes(sigma: float, rate: float, is_replaced: bool, tilt: float, omega: float | None) -> _Nodes:
+    """Nodes that serve every frequency up to Ω, or an even grid for the proof of decay where Ω is None."""
+    low, high = _range(sigma, rate, is_replaced, tilt)
+    step = sigma / POINTS_PER_SIGMA if omega is None else _step(sigma, is_replaced, tilt, omega)
+    count = int((high - low) / step) + 2
+    if count > _MOST_NODES:
+        raise TooManyNodes(f"{count} nodes for σ={sigma}, q={rate} at tilt {tilt}")
+    x = low + step * np.arange(count)
+    ratio = _log_mixture(x, sigma, rate)
+    loss = ratio - _log_mixture(-x, sigma, rate) if is_replaced else ratio
+    log_density = -(x**2) / (2 * sigma**2) + math.log(step / (sigma * math.sqrt(2 * math.pi)))
+    return _Nodes(
+        log_density,
+        ratio,
+        loss,
+        largest=float(np.abs(loss).max() - log_density.min()),
+    )
+
+
+@lru_cache(maxsize=32)
+def _waves(nodes: _Nodes, step: float, count: int) -> NDArray[np.complex128]:
+    """e^{i·step·j·loss} for j < count, the powers built by doubling."""
+    waves = np.empty((count, len(nodes.loss)), dtype=complex)
+    waves[0] = 1.0
+    power, done = np.exp(1j * step * nodes.loss), 1
+    while done < count:
+        more = min(done, count - done)
+        np.multiply(waves[:more], power, out=waves[done : done + more])
+        done += more
+        power = power * power
+    return waves
+
+
+def _step(sigma: float, is_replaced: bool, tilt: float, omega: float) -> float:
     """The largest step with a proved relative error of 2⁻⁵⁶ at every frequency up to Ω."""
-    sigma2 = pair.sigma**2
-    turning = 2.0 if pair.side is Side.REPLACED else 1.0
-    negative = 0.0 if pair.side is Side.PRESENT else tilt
-    widest = min(math.sqrt(2 * _LOG_ACCURACY) / pair.sigma, 3.0)
+    sigma2 = sigma**2
+    turning = 2.0 if is_replaced else 1.0
+    widest = min(math.sqrt(2 * _LOG_ACCURACY) / sigma, 3.0)
     best = 0.0
     for share in _ANGLES:
         angle = share * widest
-        growth = sigma2 * angle**2 / 2 + turning * omega * angle - negative * math.log(math.cos(angle / 2))
+        growth = sigma2 * angle**2 / 2 + turning * omega * angle - tilt * math.log(math.cos(angle / 2))
         best = max(best, 2 * math.pi * sigma2 * angle / (_LOG_ACCURACY + math.log(4) + growth))
     return best
 
 
-def _range(pair: SampledGaussian, tilt: float) -> tuple[float, float]:
-    """Outputs beyond which the tilted density has less than e^{−39} of its mass.
+def _range(sigma: float, rate: float, is_replaced: bool, tilt: float) -> tuple[float, float]:
+    """Outputs beyond which the tilted density has less than e^{−39} of its mass, in every direction.
 
     M(θ) ≥ 1. Where the mixture is a factor it is at most e^{t} for t ≥ 0 and at most 1 below; where it divides it is at
     least 1 − q and at least q e^t. Each gives a shifted Gaussian as a pointwise bound, and the tighter one is used.
     """
-    sigma, rate = pair.sigma, pair.rate
-    plain = _reach(sigma, 0.0)
     absent, present = -math.log1p(-rate), -math.log(rate)
-    if pair.side is Side.PRESENT:
-        growth = min(tilt * (tilt + 1) / (2 * sigma**2), (tilt + 1) * present)
-        return -plain, tilt + 1 + _reach(sigma, growth)
-    if pair.side is Side.ABSENT:
-        floor = _reach(sigma, tilt * absent)
-        slope = tilt + _reach(sigma, tilt * present + tilt * (tilt + 1) / (2 * sigma**2))
-        return -min(floor, slope), 1 + plain
-    floor = tilt + 1 + _reach(sigma, tilt * (tilt + 1) / (2 * sigma**2) + tilt * absent)
-    slope = 2 * tilt + 1 + _reach(sigma, ((2 * tilt + 1) ** 2 - 1) / (2 * sigma**2) + tilt * present)
-    return -1 - plain, min(floor, slope)
+    grown = tilt * (tilt + 1) / (2 * sigma**2)
+    if is_replaced:
+        floor = tilt + 1 + _reach(sigma, grown + tilt * absent)
+        slope = 2 * tilt + 1 + _reach(sigma, ((2 * tilt + 1) ** 2 - 1) / (2 * sigma**2) + tilt * present)
+        return -1 - _reach(sigma, 0.0), min(floor, slope)
+    low = min(_reach(sigma, tilt * absent), tilt + _reach(sigma, grown + tilt * present))
+    return -low, tilt + 1 + _reach(sigma, min(grown, (tilt + 1) * present))
 
 
 def _reach(sigma: float, growth: float) -> float:
@@ -175,16 +199,3 @@ def _log_mixture(x: Array, sigma: float, rate: float) -> Array:
     if max(t[0], t[-1]) < 500:
         return np.asarray(np.log1p(rate * np.expm1(t)))
     return np.where(t > 500, t + math.log(rate), np.log1p(rate * np.expm1(np.minimum(t, 500.0))))
-
-
-def _power_sums(weights: Array, loss: Array, step: float, count: int) -> NDArray[np.complex128]:
-    """Σ weights·e^{i·step·j·loss} for j < count, the powers built by doubling."""
-    waves = np.empty((count, len(loss)), dtype=complex)
-    waves[0] = weights
-    power, done = np.exp(1j * step * loss), 1
-    while done < count:
-        more = min(done, count - done)
-        np.multiply(waves[:more], power, out=waves[done : done + more])
-        done += more
-        power = power * power
-    return waves.sum(axis=1)

@@ -20,6 +20,7 @@ from typing import Any
 
 from dpfed import events
 from dpfed.accounting.exact import Composition
+from dpfed.accounting.normal_form import atoms
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument
 from dpfed.events import Composed, Event, Repeated
@@ -44,12 +45,11 @@ class Tally:
 
     def add(self, event: Event, count: int = 1) -> None:
         """Add the event `count` times over; a refused event leaves the tally as it was."""
-        fresh = Composition(adjacency=self.adjacency)
-        fresh.add(event, count)
-        for atom, times in fresh.events.items():
-            self._bag[atom] = self._bag.get(atom, 0) + times
-        if self._running is not None:
-            self._running.add(event, count)
+        # A composition takes an event as a whole or not at all, so it is asked first.
+        taker = Composition(adjacency=self.adjacency) if self._running is None else self._running
+        taker.add(event, count)
+        for atom, times in atoms(event).items():
+            self._bag[atom] = self._bag.get(atom, 0) + times * count
         self._known.clear()
 
     def copy(self) -> Tally:
