@@ -14,7 +14,7 @@ from dpfed.accounting.accountant import (
     get_privacy_spent,
 )
 from dpfed.accounting.closed_forms import gaussian_epsilon
-from dpfed.accounting.rdp import rdp
+from dpfed.accounting.renyi import rdp
 from dpfed.errors import AdjacencyMismatch, InvalidArgument, UnknownEvent
 from dpfed.events import (
     Composed,

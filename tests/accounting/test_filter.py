@@ -14,7 +14,7 @@ from scipy.stats import norm
 from dpfed.accounting.closed_forms import gaussian_delta, gaussian_mu
 from dpfed.accounting.conversions import rdp_to_epsilon
 from dpfed.accounting.filter import UNLIMITED, RenyiFilter, default_order
-from dpfed.accounting.rdp import rdp
+from dpfed.accounting.renyi import rdp
 from dpfed.errors import AdjacencyMismatch, BudgetExceeded, InfeasibleTarget, InvalidArgument, UnknownEvent
 from dpfed.events import (
     ApproximateDP,

@@ -9,7 +9,7 @@ _HOME = {
     "epsilon": "questions",
     "epsilon_bounds": "questions",
     "delta": "questions",
-    "rdp": "rdp",
+    "rdp": "renyi",
     "Composition": "exact",
     "PrivacyAccountant": "accountant",
     "FederatedAccountant": "federated",

@@ -101,9 +101,7 @@ class PrivacyAccountant:
     def remaining_budget(self) -> RemainingBudget:
         """What is left under max_epsilon: as ε, and as the steps that fit while one more does not."""
         if self.max_epsilon is None:
-            raise InvalidArgument(
-                "max_epsilon", "remaining_budget needs a max_epsilon, and this accountant has none"
-            )
+            raise InvalidArgument("max_epsilon", "remaining_budget needs a max_epsilon, and this accountant has none")
         left = max(0.0, self.max_epsilon - self.get_epsilon())
         return RemainingBudget(epsilon=left, steps=self._affordable_steps(self.max_epsilon))
 
@@ -124,14 +122,10 @@ class PrivacyAccountant:
     def from_state_dict(cls, state: Mapping[str, Any]) -> PrivacyAccountant:
         """The accountant that `state_dict` described."""
         if not isinstance(state, Mapping) or state.get("version") != VERSION:
-            raise InvalidArgument(
-                "state", f"state must be a state_dict of version {VERSION}, got {state!r:.80}"
-            )
+            raise InvalidArgument("state", f"state must be a state_dict of version {VERSION}, got {state!r:.80}")
         missing = _FIELDS - state.keys()
         if missing:
-            raise InvalidArgument(
-                "state", f"state must be a whole state_dict, but lacks {', '.join(sorted(missing))}"
-            )
+            raise InvalidArgument("state", f"state must be a whole state_dict, but lacks {', '.join(sorted(missing))}")
         accountant = cls(delta=state["delta"], max_epsilon=state["max_epsilon"], adjacency=state["adjacency"])
         accountant.steps = int(state["steps"])
         if state["step_event"] is not None:
@@ -153,9 +147,7 @@ class PrivacyAccountant:
 
     def _configured_step(self) -> Event:
         if self.step_event is None:
-            raise InvalidArgument(
-                "noise_multiplier", "step needs a noise_multiplier; record other events by compose"
-            )
+            raise InvalidArgument("noise_multiplier", "step needs a noise_multiplier; record other events by compose")
         return self.step_event
 
     def _after(self, event: Event, count: int) -> float:
@@ -194,7 +186,5 @@ def _step_event(noise_multiplier: float | None, sample_rate: float | None) -> Ev
     if noise_multiplier is not None:
         return dp_sgd_event(noise_multiplier, 1.0 if sample_rate is None else sample_rate)
     if sample_rate is not None:
-        raise InvalidArgument(
-            "noise_multiplier", "a sample_rate alone describes no step: give noise_multiplier too"
-        )
+        raise InvalidArgument("noise_multiplier", "a sample_rate alone describes no step: give noise_multiplier too")
     return None

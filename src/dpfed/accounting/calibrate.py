@@ -188,9 +188,7 @@ class _Plan:
 
     def remedies(self) -> list[str]:
         return [
-            remedy
-            for remedy in (self._by_noise(), self._by_steps(), self._by_rate(), self._by_epsilon())
-            if remedy
+            remedy for remedy in (self._by_noise(), self._by_steps(), self._by_rate(), self._by_epsilon()) if remedy
         ]
 
     def _by_noise(self) -> str:
@@ -239,9 +237,7 @@ def _unreachable(epsilon: float, delta: float, event: Event, most: float, adjace
     if cost == math.inf:
         why = "a part of the event that the noise does not reach costs more than that"
         return InfeasibleTarget("max_noise_multiplier", message, [why])
-    return InfeasibleTarget(
-        "max_noise_multiplier", message, [f"ε = {_rounded_up(cost)} is what {most:g} gives"]
-    )
+    return InfeasibleTarget("max_noise_multiplier", message, [f"ε = {_rounded_up(cost)} is what {most:g} gives"])
 
 
 def _met_without_noise(epsilon: float, delta: float, least: float) -> InfeasibleTarget:

@@ -7,6 +7,12 @@ For any θ > 0, with s = θ + iw and M(s) = E_P[e^{sL}],
 A sum with step 2π/W instead of the integral equals Σ_k δ(ε + kW) e^{θkW}: the extra terms are all positive, so the step
 errs on the safe side only. Frequencies beyond Ω are bounded by `decay`, quadrature and rounding by `error`. Same family
 as Zhu, Dong and Wang (2022) and Alghamdi et al. (2023).
+
+>>> from dpfed.accounting.closed_forms import gaussian_delta
+>>> s = 4.0 + 1j * 0.3 * np.arange(64)
+>>> gaussian = Inversion(4.0, 0.3, s * (s + 1) / 2, error=1e-14, decay=-170.0, others=[(6.0, 21.0)])
+>>> gaussian.lower(4.0) <= gaussian_delta(1.0, 4.0) <= gaussian.upper(4.0)
+True
 """
 
 from __future__ import annotations
@@ -17,9 +23,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpfed.accounting.laws import Array
+from dpfed.accounting.laws import Array, ComplexArray
 
 _UNIT = 2.0**-52
 
@@ -33,7 +38,7 @@ class Inversion:
 
     tilt: float
     step: float
-    moments: NDArray[np.complex128]
+    moments: ComplexArray
     error: float
     decay: float
     others: Sequence[tuple[float, float]]
@@ -44,11 +49,11 @@ class Inversion:
         return self.step * np.arange(len(self.moments))
 
     @cached_property
-    def _terms(self) -> NDArray[np.complex128]:
+    def _terms(self) -> ComplexArray:
         s = self.tilt + 1j * self._frequencies
         terms = np.exp(self.moments - self.log_mass) / (s * (s + 1))
         terms[0] /= 2
-        return terms * (self.step / math.pi)
+        return np.asarray(terms * (self.step / math.pi))
 
     @cached_property
     def _slack(self) -> float:
@@ -65,13 +70,20 @@ class Inversion:
 
     def upper(self, epsilon: float) -> float:
         """An upper bound on δ(ε)."""
-        scale = self._scale(epsilon)
-        return scale * (self._sum(epsilon) + self._rounding(epsilon)) + self.at_infinity
+        return self._bound(epsilon, float(self._waves(epsilon).real.sum()))
+
+    def upper_and_slope(self, epsilon: float) -> tuple[float, float]:
+        """An upper bound on δ(ε), and about the slope of its log."""
+        waves = self._waves(epsilon)
+        value = float(waves.real.sum())
+        slope = -self.tilt + float((waves.imag * self._frequencies).sum()) / max(value, 1e-300)
+        # Near the root the slope is about −θ; far from it rounding may say anything.
+        return self._bound(epsilon, value), min(max(slope, -20 * self.tilt), -0.5 * self.tilt)
 
     def lower(self, epsilon: float) -> float:
         """A lower bound on δ(ε)."""
-        scale = self._scale(epsilon)
-        return scale * (self._sum(epsilon) - self._rounding(epsilon)) - self._copies(epsilon) + self.at_infinity
+        scale, value = self._scale(epsilon), float(self._waves(epsilon).real.sum())
+        return scale * (value - self._rounding(epsilon)) - self._copies(epsilon) + self.at_infinity
 
     def width(self, epsilon: float) -> float:
         """How far apart the two bounds on δ(ε) are."""
@@ -80,21 +92,11 @@ class Inversion:
     def _copies(self, epsilon: float) -> float:
         return copies(epsilon, self.tilt, self.step, self.others)
 
-    def log_upper(self, epsilon: float) -> tuple[float, float]:
-        """The log of the upper bound and its slope, to find roots with."""
-        waves = self._waves(epsilon)
-        value = float(waves.real.sum())
-        slope = -self.tilt + float((waves.imag * self._frequencies).sum()) / max(value, 1e-300)
-        bound = self.upper(epsilon)
-        # The slope is near −θ at the root; far from it rounding may say anything.
-        slope = min(max(slope, -20 * self.tilt), -0.5 * self.tilt)
-        return (math.log(bound) if bound > 0 else -1e3), slope
+    def _bound(self, epsilon: float, value: float) -> float:
+        return self._scale(epsilon) * (value + self._rounding(epsilon)) + self.at_infinity
 
-    def _sum(self, epsilon: float) -> float:
-        return float(self._waves(epsilon).real.sum())
-
-    def _waves(self, epsilon: float) -> NDArray[np.complex128]:
-        return self._terms * np.exp(-1j * epsilon * self._frequencies)
+    def _waves(self, epsilon: float) -> ComplexArray:
+        return np.asarray(self._terms * np.exp(-1j * epsilon * self._frequencies))
 
     def _rounding(self, epsilon: float) -> float:
         return self._slack * (1 + 2 * _UNIT * float(self._frequencies[-1]) * abs(epsilon) / max(self.error, _UNIT))
@@ -104,7 +106,7 @@ class Inversion:
 
 
 def copies(epsilon: float, tilt: float, step: float, others: Sequence[tuple[float, float]]) -> float:
-    """An upper bound on Σ_{k≠0} δ(ε + kW) e^{θkW}, W = 2π/step: by 1 on the left, by Chernoff at a larger tilt on the right."""
+    """An upper bound on Σ_{k≠0} δ(ε + kW) e^{θkW}, W = 2π/step: δ ≤ 1 on the left, Chernoff's bound on the right."""
     period = 2 * math.pi / step
     right = math.inf
     for other, cumulant in others:
@@ -118,20 +120,13 @@ def smallest_epsilon(inversion: Inversion, delta: float, start: float) -> float:
 
     Newton's steps find it, but the answer stands on its own: the bound was evaluated there and is at most δ.
     """
-    guess = _root(inversion, math.log(delta), start)
-    for nudge in (0.0, 1e-12, 1e-10, 1e-8, 1e-6):
-        epsilon = guess + nudge * max(1.0, guess)
-        if inversion.upper(epsilon) <= delta:
+    epsilon, lean = start, 0.0
+    for _ in range(60):
+        bound, slope = inversion.upper_and_slope(epsilon)
+        excess = math.log(bound / delta) if bound > 0 else -1.0
+        if -1e-11 < excess <= 0 or (epsilon == 0 and excess <= 0):
             return epsilon
+        # Close to the root steps lean upwards by more than rounding, so that one of them passes.
+        lean = max(2 * lean, 4e-12) if abs(excess) < 1e-9 else 0.0
+        epsilon = max(0.0, epsilon - (excess + lean) / slope)
     return math.inf
-
-
-def _root(inversion: Inversion, target: float, epsilon: float) -> float:
-    """About where log δ(ε) meets the target."""
-    for _ in range(40):
-        value, slope = inversion.log_upper(epsilon)
-        moved = max(0.0, epsilon + (target - value) / slope)
-        if abs(moved - epsilon) <= 1e-9 * max(1.0, epsilon):
-            return moved
-        epsilon = moved
-    return epsilon

@@ -9,6 +9,11 @@
 
 Near bounds of different intervals are chained from Ω upwards until a far bound covers the rest. Both are sums over a
 grid of x; each is given 10 % of slack for the grid.
+
+>>> x = np.arange(-5, 5, 1 / POINTS_PER_SIGMA)
+>>> mass = np.exp(-(x**2) / 2) / np.exp(-(x**2) / 2).sum()
+>>> -2.0 <= log_decay(mass, loss=x, omega=2.0, enough=-0.1) <= -0.1  # of a Gaussian, for which it is −2
+True
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from copy import copy
 
 from dpfed import checks
 from dpfed import events as ev
-from dpfed.accounting import moments, rdp
+from dpfed.accounting import moments, renyi
 from dpfed.accounting.direction import Direction
 from dpfed.accounting.laws import Array
 from dpfed.accounting.normal_form import atoms
@@ -99,17 +99,17 @@ class Composition:
         if not self._events:
             return 0.0
         if not self.is_exact:
-            return rdp.delta_from_rdp(rdp.DEFAULT_ORDERS, self._rdp(), epsilon)
+            return renyi.delta_from_rdp(renyi.DEFAULT_ORDERS, self._rdp(), epsilon)
         return max(side.delta(epsilon) for side in self._distinct())
 
     def _distinct(self) -> tuple[Direction, ...]:
         return self._sides[:1] if self._is_mirrored else self._sides
 
     def _rdp(self) -> Array:
-        return rdp.total(self._events, rdp.DEFAULT_ORDERS, self.adjacency)
+        return renyi.total(self._events, renyi.DEFAULT_ORDERS, self.adjacency)
 
     def _rdp_epsilon(self, delta: float) -> float:
-        return rdp.epsilon_from_rdp(rdp.DEFAULT_ORDERS, self._rdp(), delta)
+        return renyi.epsilon_from_rdp(renyi.DEFAULT_ORDERS, self._rdp(), delta)
 
     def _epsilon_without_pairs(self, delta: float) -> float:
         if ev.Unprotected() in self._events:

@@ -161,9 +161,7 @@ class FederatedAccountant:
     def conservative_total(self) -> ConservativeTotal:
         """Both levels added up, ε and δ; see `guarantees` for what is really promised."""
         parts = self.guarantees()
-        return ConservativeTotal(
-            sum(part.epsilon for part in parts), sum(part.delta for part in parts), parts
-        )
+        return ConservativeTotal(sum(part.epsilon for part in parts), sum(part.delta for part in parts), parts)
 
     def state_dict(self) -> dict[str, Any]:
         """The privacy block of a checkpoint, as plain JSON values; loading believes the histories only."""
@@ -184,14 +182,8 @@ class FederatedAccountant:
 
         Every ε is computed anew: a stored one is never believed.
         """
-        if (
-            not isinstance(state, Mapping)
-            or state.get("version", VERSION) != VERSION
-            or "target_delta" not in state
-        ):
-            raise InvalidArgument(
-                "state", f"state must be a state_dict of version {VERSION}, got {state!r:.80}"
-            )
+        if not isinstance(state, Mapping) or state.get("version", VERSION) != VERSION or "target_delta" not in state:
+            raise InvalidArgument("state", f"state must be a state_dict of version {VERSION}, got {state!r:.80}")
         accountant = cls(
             state["target_delta"],
             target_delta_user=state.get("target_delta_user"),

@@ -25,7 +25,7 @@ from functools import lru_cache
 from dpfed import checks
 from dpfed.accounting.conversions import best_order, epsilon_to_zcdp_cap, rdp_allowance
 from dpfed.accounting.normal_form import atoms
-from dpfed.accounting.rdp import rdp
+from dpfed.accounting.renyi import rdp
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import BudgetExceeded, InfeasibleTarget, InvalidArgument
 from dpfed.events import Event
@@ -97,8 +97,7 @@ class RenyiFilter:
         """How many times over the event still fits; 2⁶³ − 1 where it costs nothing."""
         cost = self._cost(event, 1)
         return max(
-            _times(cap - spent, each)
-            for cap, spent, each in zip(self._exact_caps(), self._spent, cost, strict=True)
+            _times(cap - spent, each) for cap, spent, each in zip(self._exact_caps(), self._spent, cost, strict=True)
         )
 
     def charge(self, event: Event, count: int = 1) -> None:
@@ -167,9 +166,7 @@ def default_order(epsilon: float, delta: float) -> float:
 def _declared(orders: Iterable[float]) -> tuple[float, ...]:
     declared = tuple(checks.positive(orders=order) for order in orders)
     if not declared or min(declared) <= 1 or len(set(declared)) < len(declared):
-        raise InvalidArgument(
-            "orders", f"orders must be one or more different numbers above 1, got {declared!r}"
-        )
+        raise InvalidArgument("orders", f"orders must be one or more different numbers above 1, got {declared!r}")
     return declared
 
 

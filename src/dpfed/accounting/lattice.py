@@ -5,7 +5,7 @@ dominates the true one. Lower bounds merge each cell into one outcome, which is 
 down. Tilting by e^{θL} puts the mass where δ is decided, so relative accuracy survives at δ = 1e-15; what the window,
 the cut-off tails and rounding may hide is bounded and added (or taken off).
 
->>> from dpfed.accounting.laws import GaussianLaw
+>>> from dpfed.accounting.laws import ComplexArray, GaussianLaw
 >>> low, high = epsilon_bracket([(GaussianLaw(0.1), 100)], 1e-5)
 >>> low <= 4.3771780957 <= high
 True
@@ -18,10 +18,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import fft
 
-from dpfed.accounting.laws import Array, DiscreteLaw, Law, cumulants, split
+from dpfed.accounting.laws import Array, ComplexArray, DiscreteLaw, Law, cumulants, split
 from dpfed.accounting.roots import crossing, first_passing
 
 Counted = Sequence[tuple[Law, int]]
@@ -119,7 +118,7 @@ def delta_upper(counted: Counted, epsilon: float) -> float:
 def _chernoff_delta(counted: Counted, epsilon: float) -> float:
     """A quick upper bound on δ(ε): the least e^{K(θ) − θε} plus the mass at infinity."""
     cut = 1e-30 / sum(count for _, count in counted)
-    total = sum(count * cumulants(law, _TILTS, cut) for law, count in counted)
+    total = _total_cumulants(counted, cut)
     infinite = -math.expm1(math.fsum(count * math.log1p(-law.at_infinity) for law, count in counted))
     return min(1.0, math.exp(min(0.0, float(np.min(total - _TILTS * epsilon)))) + infinite + 1e-30)
 
@@ -141,7 +140,7 @@ def composed_law(counted: Counted, tail: float) -> DiscreteLaw:
 def _shape(counted: Counted, delta: float) -> _Shape:
     steps = sum(count for _, count in counted)
     tail = _CUT * delta / steps
-    total = sum(count * cumulants(law, _TILTS, tail) for law, count in counted)
+    total = _total_cumulants(counted, tail)
     target = -math.log(delta)
     positive = _TILTS[1:]
     # The tighter conversion of Canonne, Kamath and Steinke (2020) gives ε and the tilt θ = α − 1 that decides it.
@@ -169,10 +168,16 @@ def _raise(width: float, steps: int) -> Array:
     return np.where(fine, steps * _TILTS * (_TILTS + 1) * width**2 / 4, np.inf)
 
 
+def _total_cumulants(counted: Counted, tail: float) -> Array:
+    parts = [count * cumulants(law, _TILTS, tail) for law, count in counted]
+    return np.asarray(np.sum(parts, axis=0))
+
+
 def _window(total: Array, best: int) -> tuple[float, float]:
     """The losses outside of which the tilted composition has no mass to speak of (Chernoff from both sides)."""
     tilt, log_mass = _TILTS[best], total[best]
     above, below = slice(best + 1, None), slice(0, best)
+    total = np.where(np.isfinite(total), total, 1e300)
     high = float(np.min((total[above] - log_mass - _OUTSIDE) / (_TILTS[above] - tilt)))
     low = float(np.max((log_mass - total[below] + _OUTSIDE) / (tilt - _TILTS[below])))
     return low, high
@@ -209,9 +214,7 @@ def _compose(counted: Counted, shape: _Shape, cut: _Cut) -> _Composed:
     )
 
 
-def _spectrum(
-    tilted: Sequence[tuple[_Cells, Array, float, int]], size: int, first: int
-) -> tuple[NDArray[np.complex128], int]:
+def _spectrum(tilted: Sequence[tuple[_Cells, Array, float, int]], size: int, first: int) -> tuple[ComplexArray, int]:
     whole = np.ones(size // 2 + 1, dtype=complex)
     shift = -first
     for part, weights, _, count in tilted:
@@ -257,7 +260,7 @@ def _merged(law: Law, width: float, tail: float, tilt: float) -> _Cells:
 
 
 def _points(law: Law, width: float, tail: float) -> Array:
-    """The lattice points over the law's span; they end inside it where mass is cut off, for the bounds end there too."""
+    """The lattice points over the law's span; they end inside it where mass is cut off, as the bounds do."""
     low, high = law.span(tail)
     last = math.ceil(high / width) if law.maximum < math.inf else math.floor(high / width - 0.5)
     first = min(math.floor(low / width), last - 1)

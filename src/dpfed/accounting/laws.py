@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating[Any]]
+ComplexArray = NDArray[np.complexfloating[Any, Any]]
 
 
 class Law(Protocol):
@@ -181,10 +182,10 @@ class AbsentLaw:
 class ReplacedGaussianLaw:
     """(1 − q)N(0, σ²) + qN(1, σ²) against (1 − q)N(0, σ²) + qN(−1, σ²): a sampled record is replaced.
 
-    Privacy: this pair dominates the Poisson-sampled Gaussian in every dimension under replace-one. By Balle, Barthe and
-    Gaboardi (2018) the mixture's divergence is that of N(u) from a mixture of N(0) and N(v), ‖u‖, ‖v‖ ≤ 1. A set of given
-    N(u)-mass has at least the N(0)- and N(v)-mass of a half-space at distances 1 and 2 (Neyman and Pearson), and for
-    u = 1, v = −1 one half-space attains both. The pair is its own mirror image, so it composes soundly step by step.
+    Privacy: this pair dominates the Poisson-sampled Gaussian in every dimension under replace-one. By Balle, Barthe
+    and Gaboardi (2018) the mixture's divergence is that of N(u) from a mixture of N(0) and N(v), ‖u‖, ‖v‖ ≤ 1. A set
+    of given N(u)-mass has at least the N(0)- and N(v)-mass of a half-space at distances 1 and 2 (Neyman and Pearson),
+    and for u = 1, v = −1 one half-space attains both. The pair is its own mirror image, so it composes soundly.
     """
 
     sigma: float
@@ -199,7 +200,11 @@ class ReplacedGaussianLaw:
     def masses(self, edges: Array) -> tuple[Array, Array]:
         """The masses between the outputs x at which the loss is an edge."""
         x = self._output(edges) / self.sigma
-        absent, present, swapped = _normal_cells(x), _normal_cells(x - 1 / self.sigma), _normal_cells(x + 1 / self.sigma)
+        absent, present, swapped = (
+            _normal_cells(x),
+            _normal_cells(x - 1 / self.sigma),
+            _normal_cells(x + 1 / self.sigma),
+        )
         return (1 - self.rate) * absent + self.rate * present, (1 - self.rate) * absent + self.rate * swapped
 
     def span(self, tail: float) -> tuple[float, float]:
@@ -274,7 +279,7 @@ def _normal_cells(x: Array) -> Array:
     """Φ(b) − Φ(a) of neighbouring points, reflected to the side where it keeps its relative accuracy."""
     low, high = x[:-1], x[1:]
     flip = low > 0
-    return ndtr(np.where(flip, -low, high)) - ndtr(np.where(flip, -high, low))
+    return np.asarray(ndtr(np.where(flip, -low, high)) - ndtr(np.where(flip, -high, low)))
 
 
 def _mixed(loss: float, rate: float) -> float:

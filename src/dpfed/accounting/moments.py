@@ -12,24 +12,23 @@ divergence and exists for every event. An event that has no pair puts the whole 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpfed import events as ev
 from dpfed.accounting import laws, sampled_rdp
 from dpfed.accounting.lattice import composed_law
-from dpfed.accounting.laws import Array, DiscreteLaw, GaussianLaw, LaplaceLaw, Law
+from dpfed.accounting.laws import Array, ComplexArray, DiscreteLaw, GaussianLaw, LaplaceLaw, Law
 from dpfed.accounting.normal_form import atoms
-from dpfed.accounting.sampled_gaussian import SampledGaussian, Side, TooManyNodes
+from dpfed.accounting.sampled_gaussian import SampledGaussian, Side
 from dpfed.checks import REPLACE_ONE
 from dpfed.errors import AdjacencyMismatch, UnsupportedEvent
 
-Line = tuple[NDArray[np.complex128], float]
+Line = tuple[ComplexArray, float]
 Curve = Callable[[Array], Array]
 
 _UNIT = 2.0**-52
@@ -37,7 +36,7 @@ _UNIT = 2.0**-52
 _TAIL = 1e-32
 
 
-class Pair(Protocol):
+class Pair(Hashable, Protocol):
     """One ordered pair (P, Q), seen through the moments of its loss."""
 
     @property
@@ -126,7 +125,7 @@ class LaplacePair(_NoDecay):
         s = _points(tilt, step, count)
         return self._moment(s), 16 * _UNIT * (1 + abs(s[-1]) * self.shift)
 
-    def _moment(self, s: NDArray[np.complex128] | Array) -> NDArray[np.complex128]:
+    def _moment(self, s: ComplexArray | Array) -> ComplexArray:
         share = s / (2 * s + 1) * np.exp(-(2 * s + 1) * self.shift)
         return np.asarray(s * self.shift + np.log((s + 1) / (2 * s + 1) + share), dtype=complex)
 
@@ -160,7 +159,7 @@ class DiscretePair(_NoDecay):
         s = _points(tilt, step, count)
         return self._moment(s), 16 * _UNIT * (1 + abs(s[-1]) * max(map(abs, self.losses)))
 
-    def _moment(self, s: NDArray[np.complex128] | Array) -> NDArray[np.complex128]:
+    def _moment(self, s: ComplexArray | Array) -> ComplexArray:
         peak = s.real * max(self.losses)
         terms = [p * np.exp(s * loss - peak) for loss, p in zip(self.losses, self.probabilities, strict=True)]
         return np.asarray(peak + np.log(sum(terms)), dtype=complex)
@@ -183,7 +182,7 @@ class LawPair:
         return values if self.law.maximum < math.inf else np.full_like(tilts, np.inf)
 
 
-def is_analytic(pair: Pair) -> bool:
+def is_analytic(pair: Pair) -> TypeGuard[Analytic]:
     """Whether the pair can go on a contour."""
     return hasattr(pair, "line")
 
@@ -253,7 +252,8 @@ def require_adjacency(atom: ev.Event, adjacency: str) -> None:
     stated = getattr(atom, "adjacency", adjacency)
     if stated != adjacency:
         raise AdjacencyMismatch(
-            f"{atom!r} is stated under {stated}, asked under {adjacency}; ask with adjacency={stated!r}{_group_hint(atom)}"
+            f"{atom!r} is stated under {stated}, asked under {adjacency}; "
+            f"ask with adjacency={stated!r}{_group_hint(atom)}"
         )
 
 
@@ -282,7 +282,9 @@ def _inner_laws(inner: ev.Event, adjacency: str) -> tuple[Law, Law]:
     if not all(found for found, _ in parts):
         raise UnsupportedEvent(f"sampling is proved only for events with a known worst-case pair, got {inner!r}")
     sides = [[(found[side % len(found)].law, count) for found, count in parts] for side in (0, 1)]
-    present, absent = (side[0][0] if len(side) == 1 and side[0][1] == 1 else composed_law(side, _TAIL) for side in sides)
+    present, absent = (
+        side[0][0] if len(side) == 1 and side[0][1] == 1 else composed_law(side, _TAIL) for side in sides
+    )
     return present, absent
 
 
@@ -307,7 +309,9 @@ def _discrete_laplace(scale: float, shift: int) -> DiscretePair:
 def _discrete_gaussian(scale: float, shift: int) -> DiscretePair:
     reach = math.ceil(12.2 * scale) + 1
     if reach > 1_000_000:
-        raise UnsupportedEvent(f"a discrete Gaussian of scale {scale} is too wide for exact accounting; use dimension=2")
+        raise UnsupportedEvent(
+            f"a discrete Gaussian of scale {scale} is too wide for exact accounting; use dimension=2"
+        )
     k = np.arange(-reach, reach + 1)
     masses = np.exp(-(k**2) / (2 * scale**2))
     losses = shift * (shift - 2 * k) / (2 * scale**2)
@@ -323,8 +327,17 @@ def _concentrated(rho: float) -> Curve:
 def _divergence(pair: Pair) -> Curve:
     if pair.law.at_infinity > _TAIL:
         return lambda orders: np.full_like(orders, np.inf)
-    return lambda orders: pair.cumulants(orders - 1) / (orders - 1)
+    return lambda orders: _by_octave(pair, orders - 1) / (orders - 1)
 
 
-def _points(tilt: float, step: float, count: int) -> NDArray[np.complex128]:
+def _by_octave(pair: Pair, tilts: Array) -> Array:
+    """The cumulants, tilts of one size together: small ones need only few of the nodes that large ones do."""
+    values = np.empty_like(tilts)
+    octaves = np.floor(np.log2(tilts + 1))
+    for octave in np.unique(octaves):
+        values[octaves == octave] = pair.cumulants(tilts[octaves == octave])
+    return values
+
+
+def _points(tilt: float, step: float, count: int) -> ComplexArray:
     return tilt + 1j * step * np.arange(count)

@@ -12,7 +12,16 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
-from dpfed.events import Composed, Event, Gaussian, PoissonSampled, Repeated, SampledWithoutReplacement, dumps, require_event
+from dpfed.events import (
+    Composed,
+    Event,
+    Gaussian,
+    PoissonSampled,
+    Repeated,
+    SampledWithoutReplacement,
+    dumps,
+    require_event,
+)
 
 
 def atoms(event: Event) -> dict[Event, int]:

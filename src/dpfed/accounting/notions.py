@@ -27,7 +27,7 @@ from dpfed.accounting.conversions import (
 )
 from dpfed.accounting.exact import Composition
 from dpfed.accounting.normal_form import atoms
-from dpfed.accounting.rdp import DEFAULT_ORDERS, epsilon_from_rdp, rdp
+from dpfed.accounting.renyi import DEFAULT_ORDERS, epsilon_from_rdp, rdp
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.errors import AdjacencyMismatch, InvalidArgument, UnsupportedEvent
 from dpfed.events import (
@@ -113,9 +113,7 @@ def _atom_pure(atom: Event, adjacency: str) -> float:
             inner = pure_epsilon(atom.event, adjacency)
             return math.log1p(atom.sample_rate * math.expm1(inner)) if inner < 500 else inner
         case _:
-            raise UnsupportedEvent(
-                f"{atom} has no pure ε: its privacy loss is unbounded or not known to be bounded"
-            )
+            raise UnsupportedEvent(f"{atom} has no pure ε: its privacy loss is unbounded or not known to be bounded")
 
 
 def _atom_rho(atom: Event, adjacency: str) -> float:
@@ -223,9 +221,7 @@ def _without_sampling(event: Event) -> Event:
 
 
 def _bayesian(_event: Event, _delta: float, _adjacency: str) -> float:
-    raise UnsupportedEvent(
-        "depends on the data, so it is a diagnostic beside a guarantee and never one itself"
-    )
+    raise UnsupportedEvent("depends on the data, so it is a diagnostic beside a guarantee and never one itself")
 
 
 _EPSILON: dict[str, Callable[[Event, float, str], float]] = {

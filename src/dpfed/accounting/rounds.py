@@ -113,9 +113,7 @@ def _read(number: int, row: Any) -> RoundRecord:
     try:
         return RoundRecord(**row) if isinstance(row, Mapping) else RoundRecord(number, None, *row)
     except TypeError:
-        raise InvalidArgument(
-            "history", f"row {number} of the history is no round record: {row!r:.80}"
-        ) from None
+        raise InvalidArgument("history", f"row {number} of the history is no round record: {row!r:.80}") from None
 
 
 def client_name(client: object) -> str | None:

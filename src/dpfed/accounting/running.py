@@ -3,6 +3,15 @@
 Moments are kept at a few tilts θ (levels, 1.5 apart). Each level has a fan of real cumulants, from which the best level
 and the reach of the tilted loss are read, and lines of complex moments, which a contour inverts. All of them catch up
 with the log of events only when they are asked.
+
+>>> from dpfed.accounting.moments import GaussianPair
+>>> running = RunningMoments()
+>>> running.add(GaussianPair(mu=0.1), 100)
+>>> start, inversion = running.inversion_near(delta=1e-5, at_infinity=0.0)
+>>> start > 4.377178  # RDP is looser than the inversion
+True
+>>> round(contour.smallest_epsilon(inversion, 1e-5, start), 6)
+4.377178
 """
 
 from __future__ import annotations
@@ -14,12 +23,12 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpfed.accounting import contour, moments
+from dpfed.accounting import contour
 from dpfed.accounting.contour import Inversion
-from dpfed.accounting.laws import Array
-from dpfed.accounting.moments import Pair
+from dpfed.accounting.laws import Array, ComplexArray
+from dpfed.accounting.moments import Analytic, Line, Pair
+from dpfed.accounting.sampled_gaussian import TooManyNodes
 
 _RATIO = 1.5
 _LEVELS = range(-34, 26)
@@ -63,14 +72,15 @@ class RunningMoments:
         twin._lines = {level: lines.copy() for level, lines in self._lines.items()}
         return twin
 
-    def chernoff_delta(self, epsilon: float) -> float:
-        """The smallest e^{K(θ) − θε} over the levels: an upper bound on the finite part of δ(ε)."""
-        level = self._best(_exponent(epsilon))
-        return math.exp(min(0.0, self._cumulant(level) - _tilt(level) * epsilon))
+    def delta_bound(self, epsilon: float) -> float:
+        """An upper bound on the finite part of δ(ε) from the best level's cumulant."""
+        objective = _log_delta(epsilon)
+        level = self._best(objective)
+        return math.exp(min(0.0, objective(_tilt(level), self._cumulant(level))))
 
     def inversion_at(self, epsilon: float, delta: float, at_infinity: float) -> Inversion | None:
         """An inversion that suits questions at ε, where δ is about as given."""
-        level = self._best(_exponent(epsilon))
+        level = self._best(_log_delta(epsilon))
         return self._inversion(level, epsilon, delta, at_infinity)
 
     def inversion_near(self, delta: float, at_infinity: float) -> tuple[float, Inversion | None]:
@@ -88,7 +98,7 @@ class RunningMoments:
         return start, self._inversion(level, start, delta, at_infinity)
 
     def _shorter(self, level: int, epsilon: float, delta: float) -> int:
-        """The level, or one below where the loss has heavy tails: there a line is shorter, at the price of some digits."""
+        """The level, or one below where heavy tails make lines long: there they are shorter, and cost some digits."""
         while level > _LEVELS[0]:
             here, below = self._needs(level, epsilon, delta), self._needs(level - 1, epsilon, delta)
             digits = self._cumulant(level - 1) - _tilt(level - 1) * epsilon - math.log(delta)
@@ -197,7 +207,7 @@ class _Line:
     position: int = 0
     decay: float = 0.0
     error: float = 0.0
-    values: NDArray[np.complex128] = field(default_factory=lambda: np.zeros(1, dtype=complex))
+    values: ComplexArray = field(default_factory=lambda: np.zeros(1, dtype=complex))
 
     def suits(self, needs: _Needs) -> bool:
         """Whether the line is as fine and as long as asked."""
@@ -210,6 +220,8 @@ class _Line:
             return self
         decay, omega = self.decay, self.step * (self.count - 1)
         for pair, count in fresh:
+            if not is_analytic(pair):
+                return None
             if decay > 1.1 * _LEFT_OUT:
                 decay += count * pair.decay(self.tilt, omega, 1.2 * _LEFT_OUT / steps)
         if decay > _LEFT_OUT:
@@ -233,12 +245,13 @@ def _tilt(level: int) -> float:
     return float(_RATIO**level)
 
 
-def _exponent(epsilon: float) -> _Objective:
-    return lambda tilt, cumulant: cumulant - tilt * epsilon
+def _log_delta(epsilon: float) -> _Objective:
+    """log δ at ε from the cumulant at one tilt (Canonne, Kamath and Steinke 2020, Proposition 12)."""
+    return lambda tilt, cumulant: cumulant - tilt * (epsilon + math.log1p(1 / tilt)) - math.log1p(tilt)
 
 
 def _conversion(target: float) -> _Objective:
-    """ε at δ = e^−target from the cumulant at one tilt (Canonne, Kamath and Steinke 2020, Proposition 12)."""
+    """ε at δ = e^−target from the cumulant at one tilt (the same proposition)."""
     return lambda tilt, cumulant: (cumulant + target - math.log1p(tilt)) / tilt - math.log1p(1 / tilt)
 
 
@@ -246,10 +259,10 @@ def _conversion(target: float) -> _Objective:
 def _cumulants(pair: Pair, level: int) -> Array:
     try:
         return pair.cumulants(_tilt(level) * _FAN)
-    except moments.TooManyNodes:
+    except TooManyNodes:
         return np.full(len(_FAN), np.inf)
 
 
 @lru_cache(maxsize=4096)
-def _moment_line(pair: moments.Analytic, tilt: float, step: float, count: int) -> moments.Line:
+def _moment_line(pair: Analytic, tilt: float, step: float, count: int) -> Line:
     return pair.line(tilt, step, count)

@@ -62,7 +62,7 @@ def _whole_orders(orders: Indices, inner: Array, log_chi: Array, share: float) -
         log_terms = _log_binomial(order, j[:count]) + j[:count] * np.log(share) + log_moments[:count]
         values.append(logsumexp(np.concatenate(([0.0], log_terms))) / (order - 1))
     # The unsampled curve is a bound too.
-    return np.minimum(np.array(values), inner)
+    return np.asarray(np.minimum(np.array(values), inner))
 
 
 def _log_chi(shift: float, count: int) -> Array:

@@ -23,9 +23,7 @@ _LOOKS = 200
 _LONGEST_STRIDE = 64.0
 
 
-def largest_count(
-    cost: Callable[[int], float], budget: float, *, start: int = 1, limit: int = COUNT_LIMIT
-) -> int:
+def largest_count(cost: Callable[[int], float], budget: float, *, start: int = 1, limit: int = COUNT_LIMIT) -> int:
     """The count up to `limit` whose cost is within the budget while the next one's is not; 0 if none is."""
     grid = _Grid(1, limit, 0.0)
     found = _search(lambda value: cost(int(value)), budget, grid, max(1, min(start, limit)))

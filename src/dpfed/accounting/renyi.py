@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -23,7 +23,9 @@ from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument
 
 # Fine where the best order usually lies, and far enough for tiny and for huge budgets.
-DEFAULT_ORDERS = np.concatenate((1 + np.geomspace(1e-2, 1, 40)[:-1], np.arange(2.0, 12, 0.125), np.geomspace(12, 1024, 110)))
+DEFAULT_ORDERS = np.concatenate(
+    (1 + np.geomspace(1e-2, 1, 40)[:-1], np.arange(2.0, 12, 0.125), np.geomspace(12, 1024, 110))
+)
 
 
 def rdp(event: ev.Event, orders: ArrayLike, *, adjacency: str = ADD_REMOVE) -> Array:
