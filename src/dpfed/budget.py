@@ -207,9 +207,7 @@ def estimate_noise_scale(epsilon: float, delta: float, clip_norm: float = 1.0, n
 def status_table(status: dict[str, Any]) -> str:
     """A status as an HTML table of two columns."""
     shown = {key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in status.items()}
-    rows = "".join(
-        f"<tr><th>{html.escape(key)}</th><td>{html.escape(text)}</td></tr>" for key, text in shown.items()
-    )
+    rows = "".join(f"<tr><th>{html.escape(key)}</th><td>{html.escape(text)}</td></tr>" for key, text in shown.items())
     return f"<table>{rows}</table>"
 
 
@@ -221,9 +219,7 @@ def _noise_multiplier(epsilon: float, delta: float, num_rounds: int) -> float:
     """The smallest noise multiplier, up to rounding, at which the plan's own event costs no more than ε."""
     mu = gaussian_mu(epsilon, delta)
     if not mu > 0 or not math.isfinite(math.sqrt(num_rounds) / mu):
-        raise InfeasibleTarget(
-            "epsilon", f"no finite noise gives ε = {epsilon:g} at δ = {delta:g}", ["raise δ"]
-        )
+        raise InfeasibleTarget("epsilon", f"no finite noise gives ε = {epsilon:g} at δ = {delta:g}", ["raise δ"])
     noise_multiplier, step = math.sqrt(num_rounds) / mu, _ROUNDING
     # The accountant, not the inverse, has the last word: what is executed is what it was asked about.
     while gaussian_epsilon(_mu(ev.Gaussian(noise_multiplier), num_rounds), delta) > epsilon:

@@ -29,9 +29,7 @@ def _only(values: dict[str, Any]) -> tuple[str, Any]:
 def _number(values: dict[str, Any], is_allowed: Callable[[float], bool], expected: str) -> float:
     name, value = _only(values)
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise InvalidArgument(
-            name, f"{name} must be {expected}, got {value!r} of type {type(value).__name__}"
-        )
+        raise InvalidArgument(name, f"{name} must be {expected}, got {value!r} of type {type(value).__name__}")
     try:
         number = float(value)
     except OverflowError:
@@ -82,7 +80,5 @@ def count(**value: Any) -> int:
 def adjacency(value: str) -> str:
     """The value, if it is one of the two neighbouring relations."""
     if value not in (ADD_REMOVE, REPLACE_ONE):
-        raise InvalidArgument(
-            "adjacency", f"adjacency must be {ADD_REMOVE!r} or {REPLACE_ONE!r}, got {value!r}"
-        )
+        raise InvalidArgument("adjacency", f"adjacency must be {ADD_REMOVE!r} or {REPLACE_ONE!r}, got {value!r}")
     return value

@@ -86,9 +86,7 @@ def _examples(parts: Sequence[Floats]) -> int:
     lengths = {part.shape[0] if part.ndim else None for part in parts}
     if len(lengths) != 1 or None in lengths:
         shapes = ", ".join(str(part.shape) for part in parts)
-        raise InvalidArgument(
-            "gradients", f"every array needs the same leading axis of examples, got {shapes}"
-        )
+        raise InvalidArgument("gradients", f"every array needs the same leading axis of examples, got {shapes}")
     return int(parts[0].shape[0])
 
 
@@ -96,9 +94,7 @@ def _shaped(rows: Sequence[Floats], parts: Sequence[Floats]) -> list[Floats]:
     return [row.reshape(part.shape) for row, part in zip(rows, parts, strict=True)]
 
 
-def _clip_rows(
-    rows: Sequence[Floats], precisions: Sequence[Precision], clip_norm: float, norm: str
-) -> list[Floats]:
+def _clip_rows(rows: Sequence[Floats], precisions: Sequence[Precision], clip_norm: float, norm: str) -> list[Floats]:
     measured = _measure(rows, norm)
     too_long = _exceeds(rows, measured, clip_norm, norm)
     # Twice the measuring error stays free, so that clipping again measures the row as short enough at once.

@@ -107,9 +107,7 @@ class DiscreteLaplace(Event):
     sensitivity: int = 1
 
     def __post_init__(self) -> None:
-        self._set(
-            scale=checks.positive(scale=self.scale), sensitivity=checks.count(sensitivity=self.sensitivity)
-        )
+        self._set(scale=checks.positive(scale=self.scale), sensitivity=checks.count(sensitivity=self.sensitivity))
 
 
 @dataclass(frozen=True, repr=False)
@@ -163,9 +161,7 @@ class ApproximateDP(Event):
     adjacency: str = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        self._set(
-            epsilon=checks.non_negative(epsilon=self.epsilon), delta=checks.probability(delta=self.delta)
-        )
+        self._set(epsilon=checks.non_negative(epsilon=self.epsilon), delta=checks.probability(delta=self.delta))
         checks.adjacency(self.adjacency)
 
 
@@ -192,15 +188,11 @@ class RenyiDP(Event):
     def __post_init__(self) -> None:
         for name in ("orders", "epsilons"):
             if not isinstance(getattr(self, name), Iterable):
-                raise InvalidArgument(
-                    name, f"{name} must be a sequence of numbers, got {getattr(self, name)!r}"
-                )
+                raise InvalidArgument(name, f"{name} must be a sequence of numbers, got {getattr(self, name)!r}")
         orders = tuple(checks.positive(orders=order) for order in self.orders)
         epsilons = tuple(checks.non_negative(epsilons=value) for value in self.epsilons)
         if not orders or orders[0] <= 1 or any(b <= a for a, b in pairwise(orders)):
-            raise InvalidArgument(
-                "orders", f"orders must be one or more rising numbers above 1, got {self.orders!r}"
-            )
+            raise InvalidArgument("orders", f"orders must be one or more rising numbers above 1, got {self.orders!r}")
         if len(orders) != len(epsilons):
             raise InvalidArgument(
                 "epsilons", f"epsilons must have one value per order ({len(orders)}), got {len(epsilons)}"
@@ -293,17 +285,13 @@ def loads(text: str | bytes) -> Event:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument("text", f"text must be the JSON form of an event: {error}") from None
     except RecursionError:
-        raise InvalidArgument(
-            "text", "text must be the JSON form of an event, got one nested too deep"
-        ) from None
+        raise InvalidArgument("text", "text must be the JSON form of an event, got one nested too deep") from None
 
 
 def from_dict(plain: Mapping[str, Any]) -> Event:
     """The event that ``to_dict`` described."""
     if not isinstance(plain, Mapping) or plain.get("version") != VERSION:
-        raise InvalidArgument(
-            "version", f"an event's JSON must be an object of version {VERSION}, got {plain!r:.80}"
-        )
+        raise InvalidArgument("version", f"an event's JSON must be an object of version {VERSION}, got {plain!r:.80}")
     return require_event(_from_plain({key: value for key, value in plain.items() if key != "version"}))
 
 

@@ -47,9 +47,7 @@ def _load(path: Path) -> Mapping[str, Any]:
     try:
         loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidArgument(
-            "config", f"config must be a mapping or a readable YAML file: {error}"
-        ) from None
+        raise InvalidArgument("config", f"config must be a mapping or a readable YAML file: {error}") from None
     if not isinstance(loaded, Mapping):
         raise InvalidArgument("config", f"config must be a mapping with a privacy block, got {loaded!r:.80}")
     return loaded
@@ -71,11 +69,7 @@ def _block(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def _require_known(block: Mapping[str, Any]) -> None:
     for key in map(str, block):
         if key not in _KNOWN:
-            close = (
-                [_WORDS_OF_OTHERS[key]]
-                if key in _WORDS_OF_OTHERS
-                else difflib.get_close_matches(key, _KNOWN, 1)
-            )
+            close = [_WORDS_OF_OTHERS[key]] if key in _WORDS_OF_OTHERS else difflib.get_close_matches(key, _KNOWN, 1)
             remedy = f"use {close[0]}" if close else f"known are {', '.join(sorted(_KNOWN))}"
             raise InvalidArgument(key, f"{key} is not a key of the privacy block: {remedy}")
     if not block:
@@ -93,9 +87,7 @@ def _require_enabled(value: Any) -> None:
 
 def _require_composition(value: Any) -> None:
     if value not in COMPOSITIONS:
-        raise InvalidArgument(
-            "composition", f"composition must be one of {', '.join(COMPOSITIONS)}, got {value!r}"
-        )
+        raise InvalidArgument("composition", f"composition must be one of {', '.join(COMPOSITIONS)}, got {value!r}")
 
 
 def _number(key: str, value: Any) -> Any:

@@ -164,7 +164,7 @@ class SystemSource(RandomSource):
     def _key(self) -> bytes:
         return os.urandom(32)
 
-    def _child(self, name: str) -> RandomSource:  # noqa: ARG002 - a fresh key is independent of every name
+    def _child(self, name: str) -> RandomSource:
         return SystemSource()
 
     def __reduce__(self) -> tuple[type[SystemSource], tuple[()]]:

@@ -94,9 +94,7 @@ def _read(leaf: Any, argument: str, path: str) -> Floats:
     with np.errstate(over="ignore"):
         values = array.astype(np.float64)
     if not np.all(np.isfinite(values)):
-        raise InvalidArgument(
-            argument, f"{where} must be finite, got NaN or infinity: drop or repair it before"
-        )
+        raise InvalidArgument(argument, f"{where} must be finite, got NaN or infinity: drop or repair it before")
     if array.dtype.kind in "iu" and np.any(np.abs(values) >= 2.0**53):
         raise InvalidArgument(argument, f"{where} holds integers of 2⁵³ or more, which float64 would round")
     return values

@@ -3,7 +3,7 @@
 >>> from dpfed.events import Composed, Gaussian, PoissonSampled, Repeated
 >>> step = PoissonSampled(Composed([Gaussian(2.0), Gaussian(2.0)]), 0.1)
 >>> atoms(Composed([Repeated(step, 3), step]))
-{PoissonSampled(Gaussian(noise_multiplier=1.4142135623730951), sample_rate=0.1): 4}
+{PoissonSampled(Gaussian(noise_multiplier=1.41421356...), sample_rate=0.1): 4}
 """
 
 from __future__ import annotations

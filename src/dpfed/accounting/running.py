@@ -27,7 +27,7 @@ import numpy as np
 from dpfed.accounting import contour
 from dpfed.accounting.contour import Inversion
 from dpfed.accounting.laws import Array, ComplexArray
-from dpfed.accounting.moments import Analytic, Line, Pair
+from dpfed.accounting.moments import Analytic, Line, Pair, is_analytic
 from dpfed.accounting.sampled_gaussian import TooManyNodes
 
 _RATIO = 1.5

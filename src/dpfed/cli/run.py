@@ -85,8 +85,6 @@ def read_run(
             raise click.UsageError("--event describes the whole run: leave the other options of the run out")
         return events.loads(event.read())
     if noise_multiplier is None:
-        raise click.UsageError(
-            "give the run: --noise-multiplier (with --sample-rate and --steps), or --event"
-        )
+        raise click.UsageError("give the run: --noise-multiplier (with --sample-rate and --steps), or --event")
     rate = 1.0 if sample_rate is None else sample_rate
     return dp_sgd_event(noise_multiplier, rate, 1 if steps is None else steps)

@@ -53,9 +53,7 @@ def sensitivity() -> None:
 @clip
 @run.option("--lr", "learning_rate", type=float, required=True, section=STEP, help="Learning rate.")
 @run.option("--records", type=int, required=True, section=STEP, help=DIVISOR)
-@run.option(
-    "--local-steps", "steps", type=int, default=1, show_default=True, section=STEP, help="Full-batch steps."
-)
+@run.option("--local-steps", "steps", type=int, default=1, show_default=True, section=STEP, help="Full-batch steps.")
 @norm
 @adjacency
 @run.as_json
@@ -75,9 +73,7 @@ def fedavg(
 @sensitivity.command(cls=Command)
 @clip
 @run.option("--penalty", type=float, required=True, section=STEP, help="The penalty ρ, fixed in advance.")
-@run.option(
-    "--proximity", type=float, default=0.0, show_default=True, section=STEP, help="The proximal weight ζ."
-)
+@run.option("--proximity", type=float, default=0.0, show_default=True, section=STEP, help="The proximal weight ζ.")
 @run.option("--records", "total_records", type=int, required=True, section=STEP, help=DIVISOR)
 @norm
 @adjacency
@@ -108,6 +104,4 @@ def _show(bound: Sensitivity, as_json: bool) -> None:
 
     if as_json:
         return print_json({"sensitivity": float(bound), "norm": bound.norm, "adjacency": bound.adjacency})
-    return say(
-        f"sensitivity ≤ {float(bound):.10g} in {bound.norm.upper()}, {bound.adjacency.replace('_', '-')}"
-    )
+    return say(f"sensitivity ≤ {float(bound):.10g} in {bound.norm.upper()}, {bound.adjacency.replace('_', '-')}")

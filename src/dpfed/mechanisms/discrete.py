@@ -69,9 +69,7 @@ class DiscreteGaussianMechanism:
     def add_noise(self, x: Any) -> Any:
         """x with integer noise on every number; integers stay integers (arrays of them become int64)."""
         scale = Fraction(self.scale)
-        return _perturb(
-            x, or_system(self.source), lambda coins: discrete_gaussian(coins, scale), self.dimension
-        )
+        return _perturb(x, or_system(self.source), lambda coins: discrete_gaussian(coins, scale), self.dimension)
 
     def __repr__(self) -> str:
         return _show(self, in_norm("l2", self.sensitivity), f", dimension={self.dimension}")
@@ -110,9 +108,7 @@ class DiscreteLaplaceMechanism:
         sensitivity = in_norm("l1", self.sensitivity)
         if sensitivity.adjacency == ADD_REMOVE:
             return ev.DiscreteLaplace(self.scale, int(sensitivity))
-        return ev.PureDP(
-            round_up(Fraction(sensitivity) / Fraction(self.scale)), adjacency=sensitivity.adjacency
-        )
+        return ev.PureDP(round_up(Fraction(sensitivity) / Fraction(self.scale)), adjacency=sensitivity.adjacency)
 
     @property
     def is_private(self) -> bool:

@@ -89,9 +89,7 @@ def checked_scores(scores: Scores) -> NDArray[np.float64]:
     """The scores as a float64 vector, if there is at least one and all are finite."""
     values = np.asarray(scores)
     if values.ndim != 1 or values.size == 0 or values.dtype.kind not in "fiu":
-        raise InvalidArgument(
-            "scores", f"scores must be a list of one or more real numbers, got {scores!r:.80}"
-        )
+        raise InvalidArgument("scores", f"scores must be a list of one or more real numbers, got {scores!r:.80}")
     values = values.astype(np.float64)
     if not np.all(np.isfinite(values)):
         raise InvalidArgument("scores", "scores must be finite, got NaN or infinity")

@@ -130,9 +130,7 @@ def calibrated_multiplier(epsilon: float | None, delta: float | None, calibratio
     if calibration == ANALYTIC:
         return round_up(1 / Fraction(gaussian_mu(target, failure)))
     if calibration != CLASSICAL:
-        raise InvalidArgument(
-            "calibration", f"calibration must be 'analytic' or 'classical', got {calibration!r}"
-        )
+        raise InvalidArgument("calibration", f"calibration must be 'analytic' or 'classical', got {calibration!r}")
     if target > 1:
         raise InvalidArgument(
             "epsilon",
@@ -141,9 +139,7 @@ def calibrated_multiplier(epsilon: float | None, delta: float | None, calibratio
     return math.sqrt(2 * math.log(1.25 / failure)) / target * (1 + 2.0**-50)
 
 
-def add_noise(
-    gradients: Any, noise_multiplier: float, clip_norm: float, source: RandomSource | None = None
-) -> Any:
+def add_noise(gradients: Any, noise_multiplier: float, clip_norm: float, source: RandomSource | None = None) -> Any:
     """The gradients plus N(0, (noise_multiplier × clip_norm)²) on every number, structure and precision kept.
 
     Privacy: event Gaussian(noise_multiplier) when `gradients` is one clipped contribution or the *sum* of
@@ -151,6 +147,4 @@ def add_noise(
     that; a mean over the realised count has no fixed sensitivity.
     """
     clip_norm = checks.positive(clip_norm=clip_norm)
-    return GaussianMechanism.from_noise_multiplier(noise_multiplier, clip_norm, source=source).add_noise(
-        gradients
-    )
+    return GaussianMechanism.from_noise_multiplier(noise_multiplier, clip_norm, source=source).add_noise(gradients)

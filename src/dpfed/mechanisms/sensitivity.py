@@ -99,9 +99,7 @@ def fedavg_step(
     _require_sgd(optimizer)
     _one_of("clipping", clipping, ("example", "batch"))
     _require_public_normaliser(normaliser, adjacency)
-    bound = Fraction(checks.positive(clip_norm=clip_norm)) * Fraction(
-        checks.positive(learning_rate=learning_rate)
-    )
+    bound = Fraction(checks.positive(clip_norm=clip_norm)) * Fraction(checks.positive(learning_rate=learning_rate))
     records, steps = checks.count(records=records), checks.count(steps=steps)
     if clipping == "batch":
         return _rounded_up(2 * bound * steps, norm, adjacency)
@@ -178,9 +176,7 @@ def _require_sgd(optimizer: str) -> None:
 
 def _one_of(argument: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        raise InvalidArgument(
-            argument, f"{argument} must be one of {', '.join(map(repr, allowed))}, got {value!r}"
-        )
+        raise InvalidArgument(argument, f"{argument} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
     return value
 
 

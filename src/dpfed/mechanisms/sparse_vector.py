@@ -100,9 +100,7 @@ class SparseVector:
         return self._noisy_threshold
 
     def __reduce__(self) -> tuple[object, ...]:
-        raise TypeError(
-            "a SparseVector is not copied or pickled: each copy would give its positives for one price"
-        )
+        raise TypeError("a SparseVector is not copied or pickled: each copy would give its positives for one price")
 
     def __repr__(self) -> str:
         stamp = "" if self.is_private else " [NOT PRIVATE]"
