@@ -3,8 +3,8 @@
     python tests/reference/make_peers.py            # goes on where it stopped; about 25 minutes on one core
 
 Each configuration comes from its own seed, so a case never changes when others are added. Target ε is
-log-uniform in [0.01, 100] and δ in [1e-9, 1e-3]; the noise is found by a Chernoff bound, so the exact ε
-lies somewhat below the target. Known faults of the peers are worked around here and named in
+log-uniform in [0.01, 100] and δ in [1e-9, 1e-3]; the noise is found by a Chernoff bound (exactly
+for single steps), so the exact ε lies somewhat below the target. Known faults of the peers are worked around here and named in
 tests/accounting/test_peers.py: repeated randomized response is composed by hand, and no peer is asked
 below δ = 1e-9.
 """
@@ -125,16 +125,17 @@ def tiny(sigma: float, q: float, steps: int, delta: float) -> dict[str, Any]:
 
 
 def calibrated(kind: str, rng: np.random.Generator, target: float, delta: float) -> ev.Event | None:
-    """A random event of the kind whose Chernoff bound meets the target; None if no sensible noise does."""
+    """A random event of the kind whose cost is about the target; None if no sensible noise does."""
     event_at = shape(kind, rng)
     if kind == "randomized_response":
         return event_at(target)
-    low, high = 0.2, 1e5
-    if truth.chernoff(event_at(low), delta) < target or truth.chernoff(event_at(high), delta) > target:
+    cost = truth.epsilon if kind == "single_step" else truth.chernoff
+    low, high = (0.005 if kind == "single_step" else 0.2), 1e5
+    if cost(event_at(low), delta) < target or cost(event_at(high), delta) > target:
         return None
     for _ in range(25):
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if truth.chernoff(event_at(middle), delta) > target else (low, middle)
+        low, high = (middle, high) if cost(event_at(middle), delta) > target else (low, middle)
     return event_at(float(f"{high:.6g}"))
 
 

@@ -37,12 +37,12 @@ _FAN = np.array([1 / _RATIO, 1.0, 1.1, 1.2, 1.35, _RATIO])
 _MOST_FREQUENCIES = 2000
 # The log of the cancellation that a line may suffer.
 _MOST_DIGITS = 12.0
-# A line's shortest period, the share of δ that its copies may have, and the log of what it may leave out.
+# A line's shortest period, the share of δ that its copies may have, and the log of the share that it may leave out.
 _PERIOD = 17.0
 _COPIES = 1e-7
-_LEFT_OUT = -40.0
+_LEFT_OUT = -24.0
 # The product of the largest frequency and the tilted spread at which decay can usually be proved.
-_CUT_OFF = 17.0
+_CUT_OFF = 14.0
 
 _Objective = Callable[[float, float], float]
 
@@ -131,13 +131,14 @@ class RunningMoments:
         spread = math.sqrt(max(float(fan[3] - 2 * fan[2] + fan[1]), 1e-300)) / (0.1 * tilt)
         # Rare large losses widen the spread but prove no decay. A longer line proves its decay from fewer events.
         cut_off = _CUT_OFF / min(spread, math.sqrt(self._variance)) * (1.6 if len(self._log) > 4 else 1.0)
-        return _Needs(step, cut_off, others)
+        cancelled = float(fan[1]) - tilt * epsilon - math.log(delta)
+        return _Needs(step, cut_off, _LEFT_OUT - max(0.0, cancelled), others)
 
     def _kept_line(self, level: int, needs: _Needs) -> _Line | None:
         """A line from an earlier question that is fine and long enough, caught up with the log."""
         lines = self._lines.get(level, [])
         for index, line in enumerate(lines):
-            if line.suits(needs) and (longer := line.caught_up(self._log, self._steps)):
+            if line.suits(needs) and (longer := line.caught_up(self._log, self._steps, needs.left_out)):
                 lines[index] = longer
                 return longer
         return None
@@ -146,7 +147,7 @@ class RunningMoments:
         """The shortest new line whose decay is proved, kept for the next question."""
         count = needs.count
         while count <= _MOST_FREQUENCIES:
-            line = _Line(_tilt(level), needs.step, count).caught_up(self._log, self._steps)
+            line = _Line(_tilt(level), needs.step, count).caught_up(self._log, self._steps, needs.left_out)
             if line:
                 self._lines.setdefault(level, []).append(line)
                 return line
@@ -185,10 +186,11 @@ class RunningMoments:
 
 @dataclass(frozen=True)
 class _Needs:
-    """How fine and how long a line must be, and the Chernoff bounds that limit its copies."""
+    """How fine and long a line must be, how far its moments must fall, and Chernoff bounds that limit its copies."""
 
     step: float
     cut_off: float
+    left_out: float
     others: list[tuple[float, float]]
 
     @property
@@ -213,18 +215,18 @@ class _Line:
         """Whether the line is as fine and as long as asked."""
         return self.step <= needs.step and (self.count - 1) * self.step >= needs.cut_off
 
-    def caught_up(self, log: list[tuple[Pair, int]], steps: int) -> _Line | None:
-        """The line with the rest of the log; none where the decay of the whole cannot be proved."""
+    def caught_up(self, log: list[tuple[Pair, int]], steps: int, left_out: float) -> _Line | None:
+        """The line with the rest of the log; none where so much decay of the whole cannot be proved."""
         fresh = log[self.position :]
         if not fresh:
-            return self
+            return self if self.decay <= left_out else None
         decay, omega = self.decay, self.step * (self.count - 1)
         for pair, count in fresh:
             if not is_analytic(pair):
                 return None
-            if decay > 1.1 * _LEFT_OUT:
-                decay += count * pair.decay(self.tilt, omega, 1.2 * _LEFT_OUT / steps)
-        if decay > _LEFT_OUT:
+            if decay > 1.1 * left_out:
+                decay += count * pair.decay(self.tilt, omega, 1.2 * left_out / steps)
+        if decay > left_out:
             return None
         parts = [(count, *_moment_line(pair, self.tilt, self.step, self.count)) for pair, count in fresh]
         return replace(
