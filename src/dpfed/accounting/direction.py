@@ -65,12 +65,13 @@ class Direction:
             return math.inf
         return math.fsum(count * pair.law.maximum for pair, count in self._counts.items()) * (1 + 2.0**-50)
 
-    def epsilon(self, delta: float) -> float:
-        """An upper bound on ε at δ > 0."""
+    def epsilon(self, delta: float, floor: float = 0.0) -> float:
+        """An upper bound on ε at δ > 0, or the floor where that is one."""
         if (simple := self._simple_epsilon(delta)) is not None:
-            return simple
-        found = self._contour(delta)
-        return found[1] if found else self._on_lattice(lambda laws: lattice.epsilon_upper(laws, delta), math.inf)
+            return max(floor, simple)
+        if found := self._contour(delta, floor):
+            return found[1]
+        return max(floor, self._on_lattice(lambda laws: lattice.epsilon_upper(laws, delta), math.inf))
 
     def bracket(self, delta: float) -> tuple[float, float]:
         """Lower and upper bounds on ε at δ > 0."""
@@ -100,16 +101,18 @@ class Direction:
             return closed_forms.gaussian_epsilon(mu, delta)
         return _single_epsilon(next(iter(self._counts)), delta) if self._is_single() else None
 
-    def _contour(self, delta: float) -> tuple[Inversion, float] | None:
-        """The inversion that answers at δ and its ε, or nothing where its errors would be too large."""
+    def _contour(self, delta: float, floor: float = 0.0) -> tuple[Inversion, float] | None:
+        """The inversion that answers at δ and its ε, or the floor; nothing where its errors would be too large."""
         at_infinity = self._at_infinity()
         if not self._is_analytic or at_infinity >= delta:
             return None
         start, inversion = self._moments.inversion_near(delta, at_infinity)
         if inversion is None:
             return None
+        if floor and inversion.upper(floor) <= delta:
+            return inversion, floor
         epsilon = min(start, contour.smallest_epsilon(inversion, delta, start))
-        return (inversion, epsilon) if inversion.width(epsilon) <= _GATE * delta else None
+        return (inversion, max(floor, epsilon)) if inversion.width(epsilon) <= _GATE * delta else None
 
     def _on_lattice(self, ask: Callable[[lattice.Counted], T], otherwise: T) -> T:
         try:

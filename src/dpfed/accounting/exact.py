@@ -80,7 +80,9 @@ class Composition:
             return 0.0
         if not self.is_exact or delta == 0:
             return self._epsilon_without_pairs(delta)
-        exact = max(side.epsilon(delta) for side in self._distinct())
+        exact = 0.0
+        for side in self._distinct():
+            exact = side.epsilon(delta, floor=exact)
         return min(exact, self._rdp_epsilon(delta)) if self._has_tighter_curve or exact == math.inf else exact
 
     def epsilon_bounds(self, delta: float) -> tuple[float, float]:

@@ -4,6 +4,7 @@ Moments are kept at a few tilts θ (levels, 1.5 apart). Each level has a fan of 
 and the reach of the tilted loss are read, and lines of complex moments, which a contour inverts. All of them catch up
 with the log of events only when they are asked.
 
+>>> from dpfed.accounting import contour
 >>> from dpfed.accounting.moments import GaussianPair
 >>> running = RunningMoments()
 >>> running.add(GaussianPair(mu=0.1), 100)
@@ -24,7 +25,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from dpfed.accounting import contour
 from dpfed.accounting.contour import Inversion
 from dpfed.accounting.laws import Array, ComplexArray
 from dpfed.accounting.moments import Analytic, Line, Pair, is_analytic
@@ -33,13 +33,14 @@ from dpfed.accounting.sampled_gaussian import TooManyNodes
 _RATIO = 1.5
 _LEVELS = range(-34, 26)
 # A fan: the levels below and above, and tilts just above for Chernoff bounds on how far the tilted loss reaches.
-_FAN = np.array([1 / _RATIO, 1.0, 1.1, 1.2, 1.35, _RATIO])
+_FACTORS = (1 / _RATIO, 1.0, 1.1, 1.2, 1.35, _RATIO)
+_FAN = np.array(_FACTORS)
 _MOST_FREQUENCIES = 2000
 # The log of the cancellation that a line may suffer.
 _MOST_DIGITS = 12.0
-# A line's shortest period, the share of δ that its copies may have, and the log of the share that it may leave out.
+# A line: its shortest period, and the logs of the shares of δ that its copies may have and that it may leave out.
 _PERIOD = 17.0
-_COPIES = 1e-7
+_LOG_COPIES = math.log(1e-7)
 _LEFT_OUT = -24.0
 # The product of the largest frequency and the tilted spread at which decay can usually be proved.
 _CUT_OFF = 14.0
@@ -81,58 +82,62 @@ class RunningMoments:
     def inversion_at(self, epsilon: float, delta: float, at_infinity: float) -> Inversion | None:
         """An inversion that suits questions at ε, where δ is about as given."""
         level = self._best(_log_delta(epsilon))
-        return self._inversion(level, epsilon, delta, at_infinity)
+        return self._inversion(level, self._needs(level, epsilon, delta), at_infinity)
 
     def inversion_near(self, delta: float, at_infinity: float) -> tuple[float, Inversion | None]:
         """The ε that RDP promises at δ, and an inversion that suits questions near it."""
-        target = -math.log(delta - at_infinity)
-        objective = _conversion(target)
+        objective = _conversion(-math.log(delta - at_infinity))
         level = self._kept_level(objective)
+        is_kept = level is not None
         if level is None:
             level = self._best(objective)
             # Tilts fall as a composition grows: of several events, the next level down will serve for longer.
             level = max(level - (len(self._log) > 4), _LEVELS[0])
         start = max(0.0, objective(_tilt(level), self._cumulant(level)))
-        if level != self._kept and self._needs(level, start, delta).count > 60:
-            level = self._shorter(level, start, delta)
-        return start, self._inversion(level, start, delta, at_infinity)
+        if start == math.inf:
+            return start, None
+        needs = self._needs(level, start, delta)
+        if needs.count > 60 and not is_kept:
+            level, needs = self._shorter(level, needs, start, delta)
+        return start, self._inversion(level, needs, at_infinity)
 
-    def _shorter(self, level: int, epsilon: float, delta: float) -> int:
+    def _shorter(self, level: int, needs: _Needs, epsilon: float, delta: float) -> tuple[int, _Needs]:
         """The level, or one below where heavy tails make lines long: there they are shorter, and cost some digits."""
         while level > _LEVELS[0]:
-            here, below = self._needs(level, epsilon, delta), self._needs(level - 1, epsilon, delta)
-            digits = self._cumulant(level - 1) - _tilt(level - 1) * epsilon - math.log(delta)
-            if below.count > 0.8 * here.count or digits > _MOST_DIGITS:
+            below = self._needs(level - 1, epsilon, delta)
+            if below.count > 0.8 * needs.count or _LEFT_OUT - below.left_out > _MOST_DIGITS:
                 break
-            level -= 1
-        return level
+            level, needs = level - 1, below
+        return level, needs
 
     def _kept_level(self, objective: _Objective) -> int | None:
         """The level of the last line, while a better one would gain less than a factor e² of amplitude."""
         if self._kept is None:
             return None
         fan, tilt = self._fan(self._kept), _tilt(self._kept)
-        low, here, high = (objective(tilt * _FAN[i], float(fan[i])) for i in (0, 1, -1))
+        low, here, high = (objective(tilt * _FACTORS[i], float(fan[i])) for i in (0, 1, -1))
         return self._kept if tilt * (here - min(low, high)) < 2 else None
 
-    def _inversion(self, level: int, epsilon: float, delta: float, at_infinity: float) -> Inversion | None:
+    def _inversion(self, level: int, needs: _Needs, at_infinity: float) -> Inversion | None:
         """An inversion of a line kept at the level, or of a fresh one; none where its decay cannot be proved."""
-        needs = self._needs(level, epsilon, delta)
         line = self._kept_line(level, needs) or self._fresh_line(level, needs)
         self._kept = level if line else None
         return line.inversion(needs.others, at_infinity) if line else None
 
     def _needs(self, level: int, epsilon: float, delta: float) -> _Needs:
-        tilt, fan = _tilt(level), self._fan(level)
-        others = [(tilt * factor, cumulant) for factor, cumulant in zip(_FAN[2:], fan[2:], strict=True)]
-        step = 2 * math.pi * tilt / (_PERIOD - math.log(delta))
-        while contour.copies(epsilon, tilt, step, others) > _COPIES * delta and step > tilt / 100:
-            step /= _RATIO
-        spread = math.sqrt(max(float(fan[3] - 2 * fan[2] + fan[1]), 1e-300)) / (0.1 * tilt)
+        tilt, log_delta = _tilt(level), math.log(delta)
+        fan = self._fan(level).tolist()
+        others = [(tilt * factor, cumulant) for factor, cumulant in zip(_FACTORS[2:], fan[2:], strict=True)]
+        # The period at which Chernoff bounds leave a share _COPIES of δ to the copies, in powers of the ratio.
+        period = (_PERIOD - log_delta) / tilt
+        reach = min((k - other * epsilon - log_delta - _LOG_COPIES) / (other - tilt) for other, k in others)
+        while period < reach and period < 100 * 2 * math.pi / tilt:
+            period *= _RATIO
+        spread = math.sqrt(max(fan[3] - 2 * fan[2] + fan[1], 1e-300)) / (0.1 * tilt)
         # Rare large losses widen the spread but prove no decay. A longer line proves its decay from fewer events.
         cut_off = _CUT_OFF / min(spread, math.sqrt(self._variance)) * (1.6 if len(self._log) > 4 else 1.0)
-        cancelled = float(fan[1]) - tilt * epsilon - math.log(delta)
-        return _Needs(step, cut_off, _LEFT_OUT - max(0.0, cancelled), others)
+        cancelled = max(0.0, fan[1] - tilt * epsilon - log_delta)
+        return _Needs(2 * math.pi / period, cut_off, _LEFT_OUT - cancelled, others)
 
     def _kept_line(self, level: int, needs: _Needs) -> _Line | None:
         """A line from an earlier question that is fine and long enough, caught up with the log."""
@@ -159,7 +164,7 @@ class RunningMoments:
         level = self._first_guess() if self._level is None else self._level
         while True:
             fan, tilt = self._fan(level), _tilt(level)
-            low, here, high = (objective(tilt * _FAN[i], float(fan[i])) for i in (0, 1, -1))
+            low, here, high = (objective(tilt * _FACTORS[i], float(fan[i])) for i in (0, 1, -1))
             move = -1 if low < min(here, high) else 1 if high < here else 0
             if not move or level + move not in _LEVELS:
                 break

@@ -98,7 +98,8 @@ class SampledGaussian:
     def decay(self, tilt: float, omega: float, enough: float) -> float:
         """A bound on log |M(θ+iw)/M(θ)| for every w ≥ Ω: below `enough`, or 0 where so much cannot be proved."""
         try:
-            nodes = _nodes(self.sigma, self.rate, self.side is Side.REPLACED, tilt, None)
+            # The nodes of the fan's largest tilt: they are there already, and they cover this one.
+            nodes = self._nodes(1.5 * tilt, 0.0)
         except TooManyNodes:
             return 0.0
         loss, base = self._loss_and_base(nodes)
@@ -130,10 +131,10 @@ class _Nodes:
 
 
 @lru_cache(maxsize=4096)
-def _nodes(sigma: float, rate: float, is_replaced: bool, tilt: float, omega: float | None) -> _Nodes:
-    """Nodes that serve every frequency up to Ω, or an even grid for the proof of decay where Ω is None."""
+def _nodes(sigma: float, rate: float, is_replaced: bool, tilt: float, omega: float) -> _Nodes:
+    """Nodes that serve every tilt and frequency up to the given ones; without frequencies also the proof of decay."""
     low, high = _range(sigma, rate, is_replaced, tilt)
-    step = sigma / POINTS_PER_SIGMA if omega is None else _step(sigma, is_replaced, tilt, omega)
+    step = min(_step(sigma, is_replaced, tilt, omega), sigma / POINTS_PER_SIGMA if omega == 0 else math.inf)
     count = int((high - low) / step) + 2
     if count > _MOST_NODES:
         raise TooManyNodes(f"{count} nodes for σ={sigma}, q={rate} at tilt {tilt}")
