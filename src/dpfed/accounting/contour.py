@@ -116,17 +116,21 @@ def copies(epsilon: float, tilt: float, step: float, others: Sequence[tuple[floa
 
 
 def smallest_epsilon(inversion: Inversion, delta: float, start: float) -> float:
-    """The ε near `start` at which the upper bound has come down to δ; ∞ where none was found.
+    """The smallest ε found at which the upper bound is at most δ; ∞ where there is none.
 
-    Newton's steps find it, but the answer stands on its own: the bound was evaluated there and is at most δ.
+    Newton's steps inside a bracket find it. Only points at which the bound was evaluated and passed are returned, so
+    the search can cost tightness but never soundness.
     """
-    epsilon, lean = start, 0.0
-    for _ in range(60):
+    low, high, epsilon, lean = 0.0, math.inf, start, 0.0
+    for _ in range(100):
         bound, slope = inversion.upper_and_slope(epsilon)
-        excess = math.log(bound / delta) if bound > 0 else -1.0
-        if -1e-11 < excess <= 0 or (epsilon == 0 and excess <= 0):
-            return epsilon
+        excess = math.log(bound / delta) if bound > 0 else -math.inf
+        low, high = (epsilon, high) if excess > 0 else (low, epsilon)
+        if -1e-11 < excess <= 0 or high - low <= 1e-13 * high or high == 0:
+            break
         # Close to the root steps lean upwards by more than rounding, so that one of them passes.
         lean = max(2 * lean, 4e-12) if abs(excess) < 1e-9 else 0.0
-        epsilon = max(0.0, epsilon - (excess + lean) / slope)
-    return math.inf
+        epsilon -= (excess + lean) / slope
+        if not low < epsilon < high:
+            epsilon = (low + high) / 2 if high < math.inf else 2 * low + 1
+    return high

@@ -71,7 +71,8 @@ class Direction:
             return max(floor, simple)
         if found := self._contour(delta, floor):
             return found[1]
-        return max(floor, self._on_lattice(lambda laws: lattice.epsilon_upper(laws, delta), math.inf))
+        on_lattice = self._on_lattice(lambda laws: lattice.epsilon_upper(laws, delta), math.inf)
+        return max(floor, min(on_lattice, self._quick(delta)) if self._is_analytic else on_lattice)
 
     def bracket(self, delta: float) -> tuple[float, float]:
         """Lower and upper bounds on ε at δ > 0."""
@@ -81,7 +82,8 @@ class Direction:
         if found := self._contour(delta):
             inversion, upper = found
             return lattice.largest_lower(inversion.lower, delta, upper), upper
-        return self._on_lattice(lambda laws: lattice.epsilon_bracket(laws, delta), (0.0, math.inf))
+        lower, upper = self._on_lattice(lambda laws: lattice.epsilon_bracket(laws, delta), (0.0, math.inf))
+        return lower, min(upper, self._quick(delta)) if self._is_analytic else upper
 
     def delta(self, epsilon: float) -> float:
         """An upper bound on δ at ε."""
@@ -95,6 +97,10 @@ class Direction:
             if inversion and inversion.width(epsilon) <= _GATE * inversion.upper(epsilon):
                 return min(quick, inversion.upper(epsilon))
         return min(1.0, quick, self._on_lattice(lambda laws: lattice.delta_upper(laws, epsilon), 1.0))
+
+    def _quick(self, delta: float) -> float:
+        """The ε that RDP promises, for the rare composition that neither contour nor lattice answers well."""
+        return self._moments.epsilon_bound(delta, self._at_infinity()) if self._at_infinity() < delta else math.inf
 
     def _simple_epsilon(self, delta: float) -> float | None:
         if (mu := self._gaussian()) is not None:

@@ -1,8 +1,8 @@
 """Sums of log-moments that grow with a composition: adding an event is one addition, asking is one short sum.
 
-Moments are kept at a few tilts θ (levels, 1.5 apart). Each level has a fan of real cumulants, from which the best level
-and the reach of the tilted loss are read, and lines of complex moments, which a contour inverts. All of them catch up
-with the log of events only when they are asked.
+Moments are kept at a few tilts θ (levels, 1.145 apart). Each level has a fan of real cumulants, from which the best
+level and the reach of the tilted loss are read, and lines of complex moments, which a contour inverts. All of them
+catch up with the log of events only when they are asked.
 
 >>> from dpfed.accounting import contour
 >>> from dpfed.accounting.moments import GaussianPair
@@ -30,11 +30,12 @@ from dpfed.accounting.laws import Array, ComplexArray
 from dpfed.accounting.moments import Analytic, Line, Pair, is_analytic
 from dpfed.accounting.sampled_gaussian import TooManyNodes
 
-_RATIO = 1.5
-_LEVELS = range(-34, 26)
-# A fan: the levels below and above, and tilts just above for Chernoff bounds on how far the tilted loss reaches.
-_FACTORS = (1 / _RATIO, 1.0, 1.1, 1.2, 1.35, _RATIO)
-_FAN = np.array(_FACTORS)
+_RATIO = 1.5 ** (1 / 3)
+_LEVELS = range(-102, 78)
+# A fan: the cumulants of levels around one, and of a tilt in between to measure the spread of the tilted loss.
+_MOVES = (-3, 0, 0.5, 1, 2, 3)
+_FACTORS = tuple(_RATIO**move for move in _MOVES)
+_HERE, _BETWEEN, _NEXT = 1, 2, 3
 _MOST_FREQUENCIES = 2000
 # The log of the cancellation that a line may suffer.
 _MOST_DIGITS = 12.0
@@ -84,6 +85,12 @@ class RunningMoments:
         level = self._best(_log_delta(epsilon))
         return self._inversion(level, self._needs(level, epsilon, delta), at_infinity)
 
+    def epsilon_bound(self, delta: float, at_infinity: float) -> float:
+        """The ε at δ that RDP promises from the best level's cumulant."""
+        objective = _conversion(-math.log(delta - at_infinity))
+        level = self._best(objective)
+        return max(0.0, objective(_tilt(level), self._cumulant(level)))
+
     def inversion_near(self, delta: float, at_infinity: float) -> tuple[float, Inversion | None]:
         """The ε that RDP promises at δ, and an inversion that suits questions near it."""
         objective = _conversion(-math.log(delta - at_infinity))
@@ -92,7 +99,7 @@ class RunningMoments:
         if level is None:
             level = self._best(objective)
             # Tilts fall as a composition grows: of several events, the next level down will serve for longer.
-            level = max(level - (len(self._log) > 4), _LEVELS[0])
+            level = max(level - (3 if len(self._log) > 4 else 0), _LEVELS[0])
         start = max(0.0, objective(_tilt(level), self._cumulant(level)))
         if start == math.inf:
             return start, None
@@ -105,7 +112,7 @@ class RunningMoments:
         """The level, or one below where heavy tails make lines long: there they are shorter, and cost some digits."""
         while level > _LEVELS[0]:
             below = self._needs(level - 1, epsilon, delta)
-            if below.count > 0.8 * needs.count or _LEFT_OUT - below.left_out > _MOST_DIGITS:
+            if below.count > 0.95 * needs.count or _LEFT_OUT - below.left_out > _MOST_DIGITS:
                 break
             level, needs = level - 1, below
         return level, needs
@@ -114,9 +121,8 @@ class RunningMoments:
         """The level of the last line, while a better one would gain less than a factor e² of amplitude."""
         if self._kept is None:
             return None
-        fan, tilt = self._fan(self._kept), _tilt(self._kept)
-        low, here, high = (objective(tilt * _FACTORS[i], float(fan[i])) for i in (0, 1, -1))
-        return self._kept if tilt * (here - min(low, high)) < 2 else None
+        values = self._values(self._kept, objective)
+        return self._kept if _tilt(self._kept) * (values[_HERE] - min(values)) < 2 else None
 
     def _inversion(self, level: int, needs: _Needs, at_infinity: float) -> Inversion | None:
         """An inversion of a line kept at the level, or of a fresh one; none where its decay cannot be proved."""
@@ -127,16 +133,16 @@ class RunningMoments:
     def _needs(self, level: int, epsilon: float, delta: float) -> _Needs:
         tilt, log_delta = _tilt(level), math.log(delta)
         fan = self._fan(level).tolist()
-        others = [(tilt * factor, cumulant) for factor, cumulant in zip(_FACTORS[2:], fan[2:], strict=True)]
+        others = [(tilt * factor, cumulant) for factor, cumulant in zip(_FACTORS[_NEXT:], fan[_NEXT:], strict=True)]
         # The period at which Chernoff bounds leave a share _COPIES of δ to the copies, in powers of the ratio.
         period = (_PERIOD - log_delta) / tilt
         reach = min((k - other * epsilon - log_delta - _LOG_COPIES) / (other - tilt) for other, k in others)
-        while period < reach and period < 100 * 2 * math.pi / tilt:
-            period *= _RATIO
-        spread = math.sqrt(max(fan[3] - 2 * fan[2] + fan[1], 1e-300)) / (0.1 * tilt)
+        while period < min(reach, 600 / tilt):
+            period *= 1.5
+        spread = _spread(tilt, fan)
         # Rare large losses widen the spread but prove no decay. A longer line proves its decay from fewer events.
         cut_off = _CUT_OFF / min(spread, math.sqrt(self._variance)) * (1.6 if len(self._log) > 4 else 1.0)
-        cancelled = max(0.0, fan[1] - tilt * epsilon - log_delta)
+        cancelled = max(0.0, fan[_HERE] - tilt * epsilon - log_delta)
         return _Needs(2 * math.pi / period, cut_off, _LEFT_OUT - cancelled, others)
 
     def _kept_line(self, level: int, needs: _Needs) -> _Line | None:
@@ -156,21 +162,27 @@ class RunningMoments:
             if line:
                 self._lines.setdefault(level, []).append(line)
                 return line
-            count = math.ceil(count * _RATIO)
+            count = math.ceil(count * 1.5)
         return None
 
     def _best(self, objective: _Objective) -> int:
-        """The level at which the objective, a valley in the tilt, is least; the last one is kept while it is near."""
+        """The level at which the objective, a valley in the tilt, is least, or nearly so."""
         level = self._first_guess() if self._level is None else self._level
-        while True:
-            fan, tilt = self._fan(level), _tilt(level)
-            low, here, high = (objective(tilt * _FACTORS[i], float(fan[i])) for i in (0, 1, -1))
-            move = -1 if low < min(here, high) else 1 if high < here else 0
-            if not move or level + move not in _LEVELS:
+        for _ in range(len(_LEVELS)):
+            values = self._values(level, objective)
+            best = min(range(len(values)), key=values.__getitem__)
+            move = round(_MOVES[best])
+            # A single level up or down pays only where cumulants are steep.
+            is_worth = abs(move) == 3 or (move and _tilt(level) * (values[_HERE] - values[best]) > 0.5)
+            if not is_worth or level + move not in _LEVELS:
                 break
             level += move
         self._level = level
         return level
+
+    def _values(self, level: int, objective: _Objective) -> list[float]:
+        tilt = _tilt(level)
+        return [objective(tilt * factor, k) for factor, k in zip(_FACTORS, self._fan(level).tolist(), strict=True)]
 
     def _first_guess(self) -> int:
         """The level for δ about 1e-5 if the loss were Gaussian with the variances that the pairs suggest."""
@@ -179,10 +191,10 @@ class RunningMoments:
         return min(max(level, _LEVELS[0]), _LEVELS[-1])
 
     def _cumulant(self, level: int) -> float:
-        return float(self._fan(level)[1])
+        return float(self._fan(level)[_HERE])
 
     def _fan(self, level: int) -> Array:
-        position, total = self._fans.get(level, (0, np.zeros(len(_FAN))))
+        position, total = self._fans.get(level, (0, np.zeros(len(_FACTORS))))
         if position < len(self._log):
             total = total + sum(count * _cumulants(pair, level) for pair, count in self._log[position:])
             self._fans[level] = len(self._log), total
@@ -233,7 +245,10 @@ class _Line:
                 decay += count * pair.decay(self.tilt, omega, 1.2 * left_out / steps)
         if decay > left_out:
             return None
-        parts = [(count, *_moment_line(pair, self.tilt, self.step, self.count)) for pair, count in fresh]
+        try:
+            parts = [(count, *_moment_line(pair, self.tilt, self.step, self.count)) for pair, count in fresh]
+        except TooManyNodes:
+            return None
         return replace(
             self,
             position=len(log),
@@ -246,6 +261,14 @@ class _Line:
         """The line ready to be asked for δ."""
         rounding = 2.0**-50 * (1 + float(np.abs(self.values).max()))
         return Inversion(self.tilt, self.step, self.values, self.error + rounding, self.decay, others, at_infinity)
+
+
+def _spread(tilt: float, fan: list[float]) -> float:
+    """About the standard deviation of the tilted loss: the root of K″ by divided differences."""
+    near, far = (_FACTORS[_BETWEEN] - 1) * tilt, (_FACTORS[_NEXT] - 1) * tilt
+    slopes = (fan[_BETWEEN] - fan[_HERE]) / near, (fan[_NEXT] - fan[_BETWEEN]) / (far - near)
+    curvature = 2 * (slopes[1] - slopes[0]) / far
+    return math.sqrt(max(curvature, 1e-300)) if curvature < math.inf else math.inf
 
 
 def _tilt(level: int) -> float:
@@ -265,9 +288,9 @@ def _conversion(target: float) -> _Objective:
 @lru_cache(maxsize=20_000)
 def _cumulants(pair: Pair, level: int) -> Array:
     try:
-        return pair.cumulants(_tilt(level) * _FAN)
+        return pair.cumulants(_tilt(level) * np.array(_FACTORS))
     except TooManyNodes:
-        return np.full(len(_FAN), np.inf)
+        return np.full(len(_FACTORS), np.inf)
 
 
 @lru_cache(maxsize=4096)
