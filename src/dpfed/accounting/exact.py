@@ -100,9 +100,10 @@ class Composition:
         epsilon = checks.non_negative(epsilon=epsilon)
         if not self._events:
             return 0.0
-        if not self.is_exact:
-            return renyi.delta_from_rdp(renyi.DEFAULT_ORDERS, self._rdp(), epsilon)
-        return max(side.delta(epsilon) for side in self._distinct())
+        exact = max(side.delta(epsilon) for side in self._distinct()) if self.is_exact else 1.0
+        if self.is_exact and not self._has_tighter_curve:
+            return exact
+        return min(exact, renyi.delta_from_rdp(renyi.DEFAULT_ORDERS, self._rdp(), epsilon))
 
     def _distinct(self) -> tuple[Direction, ...]:
         return self._sides[:1] if self._is_mirrored else self._sides

@@ -18,6 +18,7 @@ True
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -54,6 +55,7 @@ class RunningMoments:
 
     def __init__(self) -> None:
         self._log: list[tuple[Pair, int]] = []
+        self._kinds: set[Pair] = set()
         self._steps = 0
         self._variance = 0.0
         self._fans: dict[int, tuple[int, Array]] = {}
@@ -64,13 +66,14 @@ class RunningMoments:
     def add(self, pair: Pair, count: int) -> None:
         """Compose `count` more of the pair."""
         self._log.append((pair, count))
+        self._kinds.add(pair)
         self._steps += count
         self._variance += count * pair.variance
 
     def copy(self) -> RunningMoments:
         """Running moments that can go their own way."""
         twin = copy(self)
-        twin._log, twin._fans = self._log.copy(), self._fans.copy()
+        twin._log, twin._kinds, twin._fans = self._log.copy(), self._kinds.copy(), self._fans.copy()
         twin._lines = {level: lines.copy() for level, lines in self._lines.items()}
         return twin
 
@@ -98,8 +101,8 @@ class RunningMoments:
         is_kept = level is not None
         if level is None:
             level = self._best(objective)
-            # Tilts fall as a composition grows: of several events, the next level down will serve for longer.
-            level = max(level - (3 if len(self._log) > 4 else 0), _LEVELS[0])
+            # Tilts fall as a composition grows: of many kinds of events, a lower level will serve for longer.
+            level = max(level - (3 if self._is_varied() else 0), _LEVELS[0])
         start = max(0.0, objective(_tilt(level), self._cumulant(level)))
         if start == math.inf:
             return start, None
@@ -141,7 +144,7 @@ class RunningMoments:
             period *= 1.5
         spread = _spread(tilt, fan)
         # Rare large losses widen the spread but prove no decay. A longer line proves its decay from fewer events.
-        cut_off = _CUT_OFF / min(spread, math.sqrt(self._variance)) * (1.6 if len(self._log) > 4 else 1.0)
+        cut_off = _CUT_OFF / min(spread, math.sqrt(self._variance)) * (1.6 if self._is_varied() else 1.0)
         cancelled = max(0.0, fan[_HERE] - tilt * epsilon - log_delta)
         return _Needs(2 * math.pi / period, cut_off, _LEFT_OUT - cancelled, others)
 
@@ -190,13 +193,17 @@ class RunningMoments:
         level = round(math.log(4.5 / math.sqrt(variance), _RATIO))
         return min(max(level, _LEVELS[0]), _LEVELS[-1])
 
+    def _is_varied(self) -> bool:
+        return len(self._kinds) > 4
+
     def _cumulant(self, level: int) -> float:
         return float(self._fan(level)[_HERE])
 
     def _fan(self, level: int) -> Array:
         position, total = self._fans.get(level, (0, np.zeros(len(_FACTORS))))
         if position < len(self._log):
-            total = total + sum(count * _cumulants(pair, level) for pair, count in self._log[position:])
+            fresh = _gathered(self._log[position:])
+            total = total + sum(count * _cumulants(pair, level) for pair, count in fresh.items())
             self._fans[level] = len(self._log), total
         return total
 
@@ -234,11 +241,11 @@ class _Line:
 
     def caught_up(self, log: list[tuple[Pair, int]], steps: int, left_out: float) -> _Line | None:
         """The line with the rest of the log; none where so much decay of the whole cannot be proved."""
-        fresh = log[self.position :]
+        fresh = _gathered(log[self.position :])
         if not fresh:
             return self if self.decay <= left_out else None
         decay, omega = self.decay, self.step * (self.count - 1)
-        for pair, count in fresh:
+        for pair, count in fresh.items():
             if not is_analytic(pair):
                 return None
             if decay > 1.1 * left_out:
@@ -246,7 +253,7 @@ class _Line:
         if decay > left_out:
             return None
         try:
-            parts = [(count, *_moment_line(pair, self.tilt, self.step, self.count)) for pair, count in fresh]
+            parts = [(count, *_moment_line(pair, self.tilt, self.step, self.count)) for pair, count in fresh.items()]
         except TooManyNodes:
             return None
         return replace(
@@ -261,6 +268,14 @@ class _Line:
         """The line ready to be asked for δ."""
         rounding = 2.0**-50 * (1 + float(np.abs(self.values).max()))
         return Inversion(self.tilt, self.step, self.values, self.error + rounding, self.decay, others, at_infinity)
+
+
+def _gathered(entries: list[tuple[Pair, int]]) -> Counter[Pair]:
+    """The entries with equal pairs as one, so that steps taken one by one cost no more than all at once."""
+    counts: Counter[Pair] = Counter()
+    for pair, count in entries:
+        counts[pair] += count
+    return counts
 
 
 def _spread(tilt: float, fan: list[float]) -> float:
