@@ -129,7 +129,7 @@ class RunningMoments:
 
     def _inversion(self, level: int, needs: _Needs, at_infinity: float) -> Inversion | None:
         """An inversion of a line kept at the level, or of a fresh one; none where its decay cannot be proved."""
-        line = self._kept_line(level, needs) or self._fresh_line(level, needs)
+        line = self._kept_line(level, needs) or self._fresh_line(level, needs.ample() if self._is_varied() else needs)
         self._kept = level if line else None
         return line.inversion(needs.others, at_infinity) if line else None
 
@@ -143,8 +143,8 @@ class RunningMoments:
         while period < min(reach, 600 / tilt):
             period *= 1.5
         spread = _spread(tilt, fan)
-        # Rare large losses widen the spread but prove no decay. A longer line proves its decay from fewer events.
-        cut_off = _CUT_OFF / min(spread, math.sqrt(self._variance)) * (1.6 if self._is_varied() else 1.0)
+        # Rare large losses widen the spread but prove no decay.
+        cut_off = _CUT_OFF / min(spread, math.sqrt(self._variance))
         cancelled = max(0.0, fan[_HERE] - tilt * epsilon - log_delta)
         return _Needs(2 * math.pi / period, cut_off, _LEFT_OUT - cancelled, others)
 
@@ -170,7 +170,7 @@ class RunningMoments:
 
     def _best(self, objective: _Objective) -> int:
         """The level at which the objective, a valley in the tilt, is least, or nearly so."""
-        level = self._first_guess() if self._level is None else self._level
+        level = self._first_guess() if self._level is None or self._is_varied() else self._level
         for _ in range(len(_LEVELS)):
             values = self._values(level, objective)
             best = min(range(len(values)), key=values.__getitem__)
@@ -216,6 +216,10 @@ class _Needs:
     cut_off: float
     left_out: float
     others: list[tuple[float, float]]
+
+    def ample(self) -> _Needs:
+        """Needs that a composition does not soon outgrow; a longer line also proves its decay from fewer events."""
+        return replace(self, step=self.step / 1.5, cut_off=self.cut_off * 1.6)
 
     @property
     def count(self) -> int:

@@ -29,7 +29,7 @@ from dpfed.accounting.laws import AbsentLaw, Array, ComplexArray, GaussianLaw, L
 _LOG_ACCURACY = 39.0
 _UNIT = 2.0**-53
 _MOST_NODES = 200_000
-_ANGLES = (1.0, 0.8, 0.6, 0.45, 0.3)
+_ANGLES = (1.0, 0.7, 0.45)
 
 
 class TooManyNodes(ArithmeticError):
