@@ -20,12 +20,21 @@ _ROUNDING = 2.0**-51
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
     """The smallest δ at which N(μ, 1) against N(0, 1) is (ε, δ)-private, rounded up."""
+    return min(1.0, _gaussian_delta(mu, epsilon, lean=1))
+
+
+def gaussian_delta_lower(mu: float, epsilon: float) -> float:
+    """The same δ, rounded down."""
+    return max(0.0, _gaussian_delta(mu, epsilon, lean=-1))
+
+
+def _gaussian_delta(mu: float, epsilon: float, lean: int) -> float:
     if mu == 0:
         return max(0.0, -math.expm1(epsilon))
     kept = float(log_ndtr(mu / 2 - epsilon / mu))
     lost = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
-    size = -math.expm1(min(0.0, lost - kept)) + _ROUNDING * (2 + abs(kept) + abs(lost))
-    return min(1.0, math.exp(kept) * size)
+    size = -math.expm1(min(0.0, lost - kept)) + lean * _ROUNDING * (2 + abs(kept) + abs(lost))
+    return math.exp(kept) * size
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:

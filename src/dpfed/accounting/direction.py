@@ -17,9 +17,8 @@ from collections.abc import Callable
 from copy import copy
 from typing import TypeVar
 
-from dpfed.accounting import closed_forms, contour, lattice, moments
+from dpfed.accounting import closed_forms, contour, lattice, laws, moments
 from dpfed.accounting.contour import Inversion
-from dpfed.accounting.laws import delta as single_delta
 from dpfed.accounting.moments import Pair
 from dpfed.accounting.roots import crossing, first_passing
 from dpfed.accounting.running import RunningMoments
@@ -36,6 +35,7 @@ class Direction:
         self._counts: Counter[Pair] = Counter()
         self._moments = RunningMoments()
         self._steps = 0
+        self._additions = 0
         self._log_finite = 0.0
         self._precision = 0.0
         self._is_gaussian = True
@@ -46,6 +46,7 @@ class Direction:
         self._counts[pair] += count
         self._moments.add(pair, count)
         self._steps += count
+        self._additions += 1
         self._log_finite += count * math.log1p(-pair.law.at_infinity)
         self._is_analytic &= moments.is_analytic(pair)
         if isinstance(pair, moments.GaussianPair):
@@ -72,13 +73,13 @@ class Direction:
         if found := self._contour(delta, floor):
             return found[1]
         on_lattice = self._on_lattice(lambda laws: lattice.epsilon_upper(laws, delta), math.inf)
+        on_lattice = min(on_lattice, self.largest_loss())
         return max(floor, min(on_lattice, self._quick(delta)) if self._is_analytic else on_lattice)
 
     def bracket(self, delta: float) -> tuple[float, float]:
         """Lower and upper bounds on ε at δ > 0."""
         if (simple := self._simple_epsilon(delta)) is not None:
-            # These are rounded up by far less.
-            return simple * (1 - 1e-10), simple
+            return lattice.largest_lower(self._simple_lower, delta, simple), simple
         if found := self._contour(delta):
             inversion, upper = found
             return lattice.largest_lower(inversion.lower, delta, upper), upper
@@ -90,7 +91,7 @@ class Direction:
         if (mu := self._gaussian()) is not None:
             return closed_forms.gaussian_delta(mu, epsilon)
         if self._is_single():
-            return single_delta(next(iter(self._counts)).law, epsilon)
+            return laws.delta(next(iter(self._counts)).law, epsilon)
         quick = self._moments.delta_bound(epsilon) + self._at_infinity()
         if 0 < quick < 1 and self._is_analytic:
             inversion = self._moments.inversion_at(epsilon, quick, self._at_infinity())
@@ -106,6 +107,12 @@ class Direction:
         if (mu := self._gaussian()) is not None:
             return closed_forms.gaussian_epsilon(mu, delta)
         return _single_epsilon(next(iter(self._counts)), delta) if self._is_single() else None
+
+    def _simple_lower(self, epsilon: float) -> float:
+        """A lower bound on δ(ε) where ε is read off."""
+        if (mu := self._gaussian()) is not None:
+            return closed_forms.gaussian_delta_lower(mu * (1 - self._additions * 2.0**-50), epsilon)
+        return laws.delta_lower(next(iter(self._counts)).law, epsilon)
 
     def _contour(self, delta: float, floor: float = 0.0) -> tuple[Inversion, float] | None:
         """The inversion that answers at δ and its ε, or the floor; nothing where its errors would be too large."""
@@ -134,14 +141,14 @@ class Direction:
 
     def _gaussian(self) -> float | None:
         """The μ of a composition of Gaussians alone, rounded up."""
-        return math.sqrt(self._precision) * (1 + len(self._counts) * 2.0**-51) if self._is_gaussian else None
+        return math.sqrt(self._precision) * (1 + self._additions * 2.0**-51) if self._is_gaussian else None
 
 
 def _single_epsilon(pair: Pair, delta: float) -> float:
     law = pair.law
 
     def excess(epsilon: float) -> float:
-        value = single_delta(law, epsilon)
+        value = laws.delta(law, epsilon)
         return math.log(value / delta) if value > 0 else -math.inf
 
     high = first_passing(excess)

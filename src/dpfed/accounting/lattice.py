@@ -126,7 +126,7 @@ def _chernoff_delta(counted: Counted, epsilon: float) -> float:
 def composed_law(counted: Counted, tail: float) -> DiscreteLaw:
     """A law that dominates the whole composition, by direct convolution; for releases that share one draw."""
     reach = max(max(map(abs, law.span(tail))) for law, _ in counted)
-    width = reach / 1000
+    width = reach / 1000 or 1.0
     losses, masses, missing = np.zeros(1), np.ones(1), 0.0
     for law, count in counted:
         part = _dominating(law, width, tail, 0.0)
@@ -210,7 +210,8 @@ def _compose(counted: Counted, shape: _Shape, cut: _Cut) -> _Composed:
         tilt=tilt,
         log_mass=log_mass,
         at_infinity=-math.expm1(log_finite),
-        slack=rounding + 4 * math.exp(_OUTSIDE),
+        # The window is measured against the Chernoff bound, the mass against itself.
+        slack=rounding + 4 * math.exp(min(700.0, _OUTSIDE + shape.log_mass - log_mass)),
     )
 
 

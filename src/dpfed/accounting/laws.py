@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -44,6 +45,12 @@ def delta(law: Law, epsilon: float) -> float:
     (p,), (q,) = law.masses(np.array([epsilon, np.inf]))
     excess = p - math.exp(min(epsilon, 700.0)) * q
     return float(max(0.0, excess) + 2.0**-50 * p)
+
+
+def delta_lower(law: Law, epsilon: float) -> float:
+    """The δ of a single release at ε, rounded down; masses below 1e-307 have lost their digits."""
+    (p,), (q,) = law.masses(np.array([epsilon, np.inf]))
+    return float(p * (1 - 2.0**-40) - math.exp(min(epsilon, 700.0)) * (q * (1 + 2.0**-50) + 1e-307))
 
 
 @dataclass(frozen=True)
@@ -89,7 +96,7 @@ class LaplaceLaw:
         p = 0.5 * np.exp((low - a) / 2) * np.expm1((high - low) / 2)
         q = -0.5 * np.exp(-(low + a) / 2) * np.expm1((low - high) / 2)
         for loss, mass in ((a, 0.5), (-a, 0.5 * math.exp(-a))):
-            here = (edges[:-1] < loss) & (loss <= edges[1:])
+            here = _holds(edges, loss)
             p = p + np.where(here, mass, 0.0)
             q = q + np.where(here, mass * math.exp(-loss), 0.0)
         return p, q
@@ -146,9 +153,16 @@ class PresentLaw:
         return self.rate * self.inner.at_infinity
 
     def masses(self, edges: Array) -> tuple[Array, Array]:
-        """The inner masses between the losses that the edges come from."""
+        """The inner masses between the losses that the edges come from, and what only Q has at the lowest loss."""
         p, q = self.inner.masses(_unmixed(edges, self.rate))
+        q = q + np.where(_holds(edges, math.log1p(-self.rate)), self._only_absent, 0.0)
         return (1 - self.rate) * q + self.rate * p, q
+
+    @cached_property
+    def _only_absent(self) -> float:
+        """The inner Q-mass that P does not have: the mixture has its share of it, at the lowest loss."""
+        _, (total,) = self.inner.masses(np.array([-np.inf, np.inf]))
+        return max(0.0, 1 - float(total))
 
     def span(self, tail: float) -> tuple[float, float]:
         """From the mixture's lowest loss to the image of the inner span."""
@@ -270,9 +284,14 @@ def _graded_points(low: float, high: float, cells: int) -> Array:
     scale = 1e-5 * max(abs(low), abs(high), 1e-12)
     start, end = math.asinh(low / scale), math.asinh(high / scale)
     points: Array = scale * np.sinh(np.linspace(start, end, cells + 1))
-    # A hair outside, so that an atom at the very end is inside after rounding.
-    points[0], points[-1] = low - 1e-9 * abs(low), high + 1e-9 * abs(high)
-    return points
+    # A hair outside, so that an atom at the very end is inside after rounding; no two alike where low is about high.
+    hair = 1e-9 * max(abs(low), abs(high), 1e-12)
+    return np.unique(np.concatenate(([low - hair], points[1:-1], [high + hair])))
+
+
+def _holds(edges: Array, loss: float) -> NDArray[np.bool_]:
+    """Which of the cells holds the loss."""
+    return (edges[:-1] < loss) & (loss <= edges[1:])
 
 
 def _normal_cells(x: Array) -> Array:

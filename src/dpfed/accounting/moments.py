@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Protocol, TypeGuard
+from typing import ClassVar, Protocol, TypeGuard
 
 import numpy as np
 
@@ -47,6 +47,10 @@ class Pair(Hashable, Protocol):
     def variance(self) -> float:
         """About the variance of the loss; only a hint where to start looking."""
 
+    @property
+    def steepness(self) -> float:
+        """About the tilt beyond which the cumulant explodes; only a hint too."""
+
     def cumulants(self, tilts: Array) -> Array:
         """Upper bounds on log E_P[e^{θL}; L < ∞] at real θ ≥ 0."""
 
@@ -66,6 +70,7 @@ class GaussianPair:
     """N(μ, 1) against N(0, 1): log-moment μ²s(s+1)/2."""
 
     mu: float
+    steepness: ClassVar[float] = math.inf
 
     @property
     def law(self) -> Law:
@@ -93,7 +98,9 @@ class GaussianPair:
 
 
 class _NoDecay:
-    """Atoms of the loss keep |φ| near 1 again and again: nothing is proved."""
+    """A bounded loss with atoms, which keep |φ| near 1 again and again: no decay is proved."""
+
+    steepness: ClassVar[float] = math.inf
 
     def decay(self, tilt: float, omega: float, enough: float) -> float:
         """0."""
@@ -170,6 +177,7 @@ class LawPair:
     """A pair known only through its law: the lattice composes it, its cumulants are bounded cell by cell."""
 
     law: Law
+    steepness: ClassVar[float] = math.inf
 
     @property
     def variance(self) -> float:
@@ -230,14 +238,22 @@ def curve(atom: ev.Event, adjacency: str) -> tuple[Curve, ...]:
             return (lambda orders: np.minimum(atom.epsilon**2 / 8 * orders, atom.epsilon),)
         case ev.RenyiDP():
             return (lambda orders: sampled_rdp.between(orders, np.array(atom.orders), np.array(atom.epsilons)),)
-        case ev.DiscreteGaussian() if atom.dimension > 1:
+        case ev.DiscreteGaussian():
+            # In one dimension too: the pair's tails are cut off, and large orders live on them. At whole orders this
+            # is the divergence itself (Canonne, Kamath and Steinke 2020, Proposition 5).
             return (_concentrated((shift * atom.sensitivity / atom.scale) ** 2 / 2),)
+        case ev.ApproximateDP() if atom.delta > 0:
+            return (lambda orders: np.full_like(orders, np.inf),)
         case ev.SampledWithoutReplacement():
             inner = [(curve(part, adjacency), count) for part, count in atoms(atom.event).items()]
             gaussian = shift / atom.event.noise_multiplier if isinstance(atom.event, ev.Gaussian) else 0.0
             return (sampled_rdp.without_replacement(inner, atom.sample_size / atom.population, gaussian),)
         case ev.Unprotected():
             return (lambda orders: np.full_like(orders, np.inf),)
+        case ev.PoissonSampled() if not isinstance(atom.event, ev.Gaussian):
+            present, absent = pairs(atom, adjacency)
+            parts = [(curve(part, adjacency)[0], count) for part, count in atoms(atom.event).items()]
+            return _with_tail(present, parts, atom.sample_rate), _divergence(absent)
         case _:
             return tuple(_divergence(pair) for pair in pairs(atom, adjacency))
 
@@ -324,9 +340,29 @@ def _concentrated(rho: float) -> Curve:
     return lambda orders: rho * orders
 
 
+def _with_tail(pair: Pair, inner: list[tuple[Curve, int]], rate: float) -> Curve:
+    """The divergence of a sampled pair whose inner law had the mass a of its upper tail A moved to infinity.
+
+    The sampled moment over A is at most that of the unsampled pair, plus a; and by Hölder's inequality
+    E_P[e^{θL}; A] ≤ a^{1 − 1/p} E_P[e^{pθL}]^{1/p} for every p > 1.
+    """
+    moved = pair.law.at_infinity / rate
+    if not moved:
+        return _divergence(pair)
+
+    def at(orders: Array) -> Array:
+        tilts = orders - 1
+        tails = [
+            (1 - 1 / p) * math.log(moved) + tilts * sum(count * curve(p * tilts + 1) for curve, count in inner)
+            for p in (1.1, 1.3, 2.0, 4.0, 10.0)
+        ]
+        tail = np.logaddexp(np.min(tails, axis=0), math.log(moved))
+        return np.asarray(np.logaddexp(_by_octave(pair, tilts), tail) / tilts)
+
+    return at
+
+
 def _divergence(pair: Pair) -> Curve:
-    if pair.law.at_infinity > _TAIL:
-        return lambda orders: np.full_like(orders, np.inf)
     return lambda orders: _by_octave(pair, orders - 1) / (orders - 1)
 
 

@@ -69,6 +69,11 @@ class SampledGaussian:
         """q²(e^{1/σ²} − 1) where that is small."""
         return min(self.rate**2 * math.expm1(min(1 / self.sigma**2, 100.0)), 1 / self.sigma**2)
 
+    @property
+    def steepness(self) -> float:
+        """About the tilt beyond which the cumulant explodes, 2σ² log 1/q."""
+        return -2 * self.sigma**2 * math.log(self.rate)
+
     def cumulants(self, tilts: Array) -> Array:
         """log E_P[e^{θL}] at each real tilt, rounded up."""
         tilt = float(tilts.max())
@@ -92,8 +97,10 @@ class SampledGaussian:
         if self.side is Side.ABSENT:
             sums = sums.conj()
         # Each weight carries the rounding of its exponent's parts and of its phase: their mean is that of the sum.
+        # Waves carry at most 48 roundings for every third doubling.
         parts = (tilt + 1 + omega) * np.abs(loss) - nodes.log_density
-        return np.log(sums) + peak, _UNIT * (64 + 4 * float((parts * weights).sum() / weights.sum()))
+        rounding = 64 + 16 * math.log2(count) + 4 * float((parts * weights).sum() / weights.sum())
+        return np.log(sums) + peak, _UNIT * rounding
 
     def decay(self, tilt: float, omega: float, enough: float) -> float:
         """A bound on log |M(θ+iw)/M(θ)| for every w ≥ Ω: below `enough`, or 0 where so much cannot be proved."""
@@ -152,15 +159,17 @@ def _nodes(sigma: float, rate: float, is_replaced: bool, tilt: float, omega: flo
 
 @lru_cache(maxsize=32)
 def _waves(nodes: _Nodes, step: float, count: int) -> ComplexArray:
-    """e^{i·step·j·loss} for j < count, the powers built by doubling."""
+    """e^{i·step·j·loss} for j < count, the powers built by doubling.
+
+    A square has twice the rounding of its root, so every third power is computed afresh.
+    """
     waves = np.empty((count, len(nodes.loss)), dtype=complex)
-    waves[0] = 1.0
-    power, done = np.exp(1j * step * nodes.loss), 1
-    while done < count:
+    waves[0] = power = np.ones(len(nodes.loss), dtype=complex)
+    for doubling in range((count - 1).bit_length()):
+        done = 1 << doubling
+        power = np.exp(1j * (step * done) * nodes.loss) if doubling % 3 == 0 else power * power
         more = min(done, count - done)
         np.multiply(waves[:more], power, out=waves[done : done + more])
-        done += more
-        power = power * power
     return waves
 
 
@@ -200,6 +209,8 @@ def _reach(sigma: float, growth: float) -> float:
 def _log_mixture(x: Array, sigma: float, rate: float) -> Array:
     """log(1 − q + q e^t) at t = (2x − 1)/(2σ²), accurate for small q and safe for large t."""
     t = (2 * x - 1) / (2 * sigma**2)
-    if max(t[0], t[-1]) < 500:
-        return np.asarray(np.log1p(rate * np.expm1(t)))
-    return np.where(t > 500, t + math.log(rate), np.log1p(rate * np.expm1(np.minimum(t, 500.0))))
+    mixture = np.log1p(rate * np.expm1(np.minimum(t, 500.0)))
+    if rate > 0.5:
+        # Far below 1 the mixture is added up from its two positive parts, which do not cancel.
+        mixture = np.where(t < -1, np.log((1 - rate) + rate * np.exp(np.minimum(t, 0.0))), mixture)
+    return np.asarray(mixture if max(t[0], t[-1]) < 500 else np.where(t > 500, t + math.log(rate), mixture))

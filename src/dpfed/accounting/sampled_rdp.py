@@ -73,7 +73,8 @@ def _log_chi(shift: float, count: int) -> Array:
     """
     even = np.arange(2, count + 3, 2)
     step = min(0.05, 0.05 / shift)
-    x = np.arange(-12.0, shift * even[-1] + 12.0, step)
+    reach = shift * even[-1] + 12.0
+    x = np.arange(-reach, reach, step)
     t = shift * x - shift**2 / 2
     with np.errstate(divide="ignore"):
         log_excess = np.where(t > 30, t, np.log(np.abs(np.expm1(np.minimum(t, 30.0)))))
@@ -86,7 +87,8 @@ def _log_chi(shift: float, count: int) -> Array:
 def _second(divergence: float) -> float:
     """log min(4(e^{ε(2)} − 1), 2e^{ε(2)})."""
     with np.errstate(divide="ignore", over="ignore"):
-        return float(min(np.log(4) + np.log(np.expm1(min(divergence, 700.0))), np.log(2) + divergence))
+        excess = np.log(np.expm1(divergence)) if divergence < 700 else divergence
+        return float(min(np.log(4) + excess, np.log(2) + divergence))
 
 
 def _log_binomial(n: int, k: Indices) -> Array:
