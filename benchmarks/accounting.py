@@ -38,9 +38,7 @@ def rounds() -> list[tuple[float, float]]:
     import numpy as np
 
     rng = np.random.default_rng(0)
-    return list(
-        zip(rng.uniform(0.8, 1.5, 1000).tolist(), rng.uniform(0.05, 0.15, 1000).tolist(), strict=True)
-    )
+    return list(zip(rng.uniform(0.8, 1.5, 1000).tolist(), rng.uniform(0.05, 0.15, 1000).tolist(), strict=True))
 
 
 def load_dpfed() -> dict[str, Task]:
@@ -217,9 +215,7 @@ def rows(quick: bool = False) -> list[Row]:
         for peer in (peer.name for peer in PEERS if task in ENTRIES[peer.name]):
             theirs = results.get((peer, task))
             unit = "σ" if task == "W3" else "ε"
-            compared.append(
-                bench.faster(f"{title}: seconds, {peer}", ours, theirs, GOALS.get((task, peer), 1.0))
-            )
+            compared.append(bench.faster(f"{title}: seconds, {peer}", ours, theirs, GOALS.get((task, peer), 1.0)))
             compared.append(bench.tighter(f"{title}: {unit}, {peer}", ours, theirs))
     every_round = results.get((OURS.name, "W2/1000"))
     return [

@@ -27,9 +27,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 VENVS = HERE.parent / ".bench"
-ONE_THREAD = dict.fromkeys(
-    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
-)
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
 NOT_MEASURED = "not measured"
 Task = Callable[[float], float]
 
@@ -162,9 +160,7 @@ def measure(
     return results
 
 
-def _take_turns(
-    workers: Sequence[Worker], task: str, repeats: int, patience: float
-) -> Iterable[tuple[Worker, Result]]:
+def _take_turns(workers: Sequence[Worker], task: str, repeats: int, patience: float) -> Iterable[tuple[Worker, Result]]:
     """Each worker's best; one that has used up its patience (seconds) is not asked again."""
     best: dict[int, Result] = {}
     spent = dict.fromkeys(range(len(workers)), 0.0)
@@ -261,9 +257,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 def cells(row: dict[str, Any]) -> tuple[str, ...]:
     """A row as six short texts."""
     figures = [text if isinstance(text := row[key], str) else f"{text:.7g}" for key in ("ours", "peer")]
-    ratio = (
-        "–" if row["ratio"] is None else f"{row['ratio']:.7g}" if row["ratio"] < 10 else f"{row['ratio']:.0f}"
-    )
+    ratio = "–" if row["ratio"] is None else f"{row['ratio']:.7g}" if row["ratio"] < 10 else f"{row['ratio']:.0f}"
     holds = {True: "yes", False: "NO", None: "–"}[row["holds"]]
     return (row["name"], *figures, ratio, f"{row['goal']:g}", holds)
 
@@ -274,9 +268,7 @@ def machine() -> dict[str, str]:
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         models = [
-            line.partition(":")[2].strip()
-            for line in cpuinfo.read_text().splitlines()
-            if line.startswith("model name")
+            line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")
         ]
         model = models[0] if models else model
     return {"cpu": model, "system": platform.system(), "python": platform.python_version()}

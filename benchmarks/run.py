@@ -23,12 +23,8 @@ BENCHMARKS = ("accounting",)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build the peers' venvs, run, write, and print the tables; a missed goal is shown, not hidden."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; all without one"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="each benchmark within a minute; nothing is written"
-    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; all without one")
+    parser.add_argument("--quick", action="store_true", help="each benchmark within a minute; nothing is written")
     parser.add_argument("--no-peers", action="store_true", help="build no venvs for peers")
     options = parser.parse_args(arguments)
     unknown = set(options.names) - set(BENCHMARKS)
@@ -41,9 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = measured(name, options.quick)
         print(f"{name}\n{bench.table(result['rows'])}\n")
         if not options.quick:
-            (page.RESULTS / f"{name}.json").write_text(
-                json.dumps(result, indent=1, ensure_ascii=False) + "\n"
-            )
+            (page.RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
     if not options.quick:
         page.PAGE.write_text(page.render())
     return 0

@@ -20,9 +20,7 @@ PEERS = HERE / "peers"
 def options(requirements: Path) -> list[str]:
     """The extra pip options a peer file asks for."""
     lines = requirements.read_text().splitlines()
-    return [
-        word for line in lines if line.startswith("# pip:") for word in line.removeprefix("# pip:").split()
-    ]
+    return [word for line in lines if line.startswith("# pip:") for word in line.removeprefix("# pip:").split()]
 
 
 def is_built(requirements: Path, venvs: Path = VENVS) -> bool:

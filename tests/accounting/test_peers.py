@@ -66,11 +66,7 @@ def test_ours_is_not_below_the_truth_nor_1e_3_above_the_tightest_peer(case: dict
     event = ev.from_dict(case["event"])
     low, high = epsilon_bounds(event, case["delta"], adjacency=case["adjacency"])
     ours = epsilon(event, case["delta"], adjacency=case["adjacency"])
-    assert (
-        lower_bound(case)
-        <= ours
-        <= max(make_peers.tightest(case["peers"]), case["truth"] or 0) + ABOVE_TIGHTEST
-    )
+    assert lower_bound(case) <= ours <= max(make_peers.tightest(case["peers"]), case["truth"] or 0) + ABOVE_TIGHTEST
     assert lower_bound(case) <= high
     if case["truth"] is not None:
         assert low <= case["truth"] + ORACLE_ERROR * max(1.0, case["truth"])

@@ -30,9 +30,7 @@ def sampled(sigma: float, q: float, steps: int) -> ev.Event:
 def w2(rounds: int, steps: int) -> ev.Event:
     rng = np.random.default_rng(0)
     sigmas, rates = rng.uniform(0.8, 1.5, 1000), rng.uniform(0.05, 0.15, 1000)
-    return ev.Composed(
-        [sampled(float(s), float(q), steps) for s, q in zip(sigmas[:rounds], rates, strict=False)]
-    )
+    return ev.Composed([sampled(float(s), float(q), steps) for s, q in zip(sigmas[:rounds], rates, strict=False)])
 
 
 def responses(p: float, buckets: int, count: int) -> ev.Event:
@@ -47,12 +45,8 @@ def event_of(case: dict[str, Any]) -> ev.Event:
         "pld": lambda: sampled(p["sigma"], p["q"], p["steps"]),
         "zcdp": lambda: ev.ZeroConcentratedDP(p["rho"]),
         "laplace": lambda: ev.Repeated(ev.PoissonSampled(ev.Laplace(p["scale"]), p["q"]), p["count"]),
-        "discrete_laplace": lambda: ev.Repeated(
-            ev.DiscreteLaplace(1 / p["parameter"], p["sensitivity"]), p["count"]
-        ),
-        "discrete_gaussian": lambda: ev.Repeated(
-            ev.DiscreteGaussian(p["sigma"], p["sensitivity"]), p["count"]
-        ),
+        "discrete_laplace": lambda: ev.Repeated(ev.DiscreteLaplace(1 / p["parameter"], p["sensitivity"]), p["count"]),
+        "discrete_gaussian": lambda: ev.Repeated(ev.DiscreteGaussian(p["sigma"], p["sensitivity"]), p["count"]),
         "randomized_response": lambda: responses(p["keep_else_uniform_p"], p["buckets"], p["count"]),
         "approx_dp": lambda: ev.Repeated(ev.ApproximateDP(p["epsilon"], p["delta"]), p["count"]),
         "heterogeneous": lambda: (

@@ -3,10 +3,10 @@
     python tests/reference/make_peers.py            # goes on where it stopped; about 25 minutes on one core
 
 Each configuration comes from its own seed, so a case never changes when others are added. Target ε is
-log-uniform in [0.01, 100] and δ in [1e-9, 1e-3]; the noise is found by a Chernoff bound (exactly
-for single steps), so the exact ε lies somewhat below the target. Known faults of the peers are worked around here and named in
-tests/accounting/test_peers.py: repeated randomized response is composed by hand, and no peer is asked
-below δ = 1e-9.
+log-uniform in [0.01, 100] and δ in [1e-9, 1e-3]; the noise is found by a Chernoff bound (exactly for
+single steps), so the exact ε lies somewhat below the target. Known faults of the peers are worked around
+here and named in tests/accounting/test_peers.py: repeated randomized response is composed by hand, and no
+peer is asked below δ = 1e-9.
 """
 
 from __future__ import annotations
@@ -88,9 +88,7 @@ def measure(kind: str, index: int) -> dict[str, Any]:
     """One case: the first draw of this index whose ε is neither 0 nor out of the peers' reach."""
     rng = np.random.default_rng([SEED, index])
     target, delta = math.exp(rng.uniform(math.log(0.01), math.log(100))), 10 ** rng.uniform(-9, -3)
-    adjacency = (
-        "replace_one" if kind in ("randomized_response", "sampled_gaussian_replace_one") else "add_remove"
-    )
+    adjacency = "replace_one" if kind in ("randomized_response", "sampled_gaussian_replace_one") else "add_remove"
     while True:
         event = calibrated(kind, rng, target, delta)
         if event is None:
@@ -166,9 +164,7 @@ def parts(kind: str, rng: np.random.Generator) -> Callable[[float], ev.Event]:
     """Two to four kinds of steps whose noise keeps fixed proportions."""
     makers: list[tuple[Callable[[float], ev.Event], float, int]] = []
     inner = (
-        [ev.Gaussian, ev.Gaussian, ev.Gaussian, ev.Gaussian]
-        if kind == "heterogeneous"
-        else [ev.Laplace, ev.Gaussian]
+        [ev.Gaussian, ev.Gaussian, ev.Gaussian, ev.Gaussian] if kind == "heterogeneous" else [ev.Laplace, ev.Gaussian]
     )
     for number in range(int(rng.integers(2, 5))):
         mechanism, q = inner[number % len(inner)], rate(rng)
@@ -235,9 +231,7 @@ def google_pld(event: ev.Event, delta: float, adjacency: str, step: float, pessi
     return float(composed.get_epsilon_for_delta(delta))
 
 
-def _google_part(
-    part: ev.Event, adjacency: str, step: float, pessimistic: bool
-) -> pld.PrivacyLossDistribution:
+def _google_part(part: ev.Event, adjacency: str, step: float, pessimistic: bool) -> pld.PrivacyLossDistribution:
     options: dict[str, Any] = {"pessimistic_estimate": pessimistic, "value_discretization_interval": step}
     if isinstance(part, ev.RandomizedResponse):
         noise = part.num_buckets / (math.expm1(part.epsilon) + part.num_buckets)
@@ -246,9 +240,7 @@ def _google_part(
     inner, q = (part.event, part.sample_rate) if isinstance(part, ev.PoissonSampled) else (part, 1.0)
     if isinstance(inner, ev.Laplace):
         return pld.from_laplace_mechanism(inner.noise_multiplier, sampling_prob=q, **options)
-    relation = dp_accounting.NeighboringRelation[
-        "ADD_OR_REMOVE_ONE" if adjacency == "add_remove" else "REPLACE_ONE"
-    ]
+    relation = dp_accounting.NeighboringRelation["ADD_OR_REMOVE_ONE" if adjacency == "add_remove" else "REPLACE_ONE"]
     return pld.from_gaussian_mechanism(
         inner.noise_multiplier, sampling_prob=q, neighboring_relation=relation, **options
     )

@@ -68,9 +68,7 @@ def _laplace_delta(scale: mpf, e: mpf) -> mpf:
 
 def _single_step_delta(event: ev.Event):
     """δ(ε) of one step; sampled, in the remove direction, it is q·δ₀(log(1 + (e^ε − 1)/q)) of the inner."""
-    inner, q = (
-        (event.event, mpf(event.sample_rate)) if isinstance(event, ev.PoissonSampled) else (event, mpf(1))
-    )
+    inner, q = (event.event, mpf(event.sample_rate)) if isinstance(event, ev.PoissonSampled) else (event, mpf(1))
     z = mpf(inner.noise_multiplier)
     if isinstance(inner, ev.Gaussian):
         return lambda e: q * _gaussian_delta(1 / z, mp.log1p(mp.expm1(e) / q))
@@ -206,7 +204,7 @@ def _one_direction(parts: Counter[ev.Event], delta: float, adjacency: str, direc
     previous = None
     for tilt, window, fineness in ((0.75, 1.0, 1.0), (0.65, 1.1, 1.4), (0.7, 1.2, 2.0), (0.8, 1.1, 3.0)):
         answer = _invert(parts, delta, adjacency, direction, tilt * theta, window, fineness, coarse)
-        if answer is not None and previous is not None and abs(answer - previous) <= AGREEMENT:
+        if answer is not None and previous is not None and abs(answer - previous) <= AGREEMENT * max(1, answer):
             return answer
         if answer is None:
             return None
@@ -230,7 +228,28 @@ def _invert(parts, delta, adjacency, direction, theta, window, fineness, coarse)
         log_value = sum(count * mp.log(next(w)) for w, count in zip(walkers, parts.values(), strict=True))
         terms.append(mp.exp(log_value - theta * mpf(guess)) / (s * (s + 1)))
         quiet = quiet + 1 if abs(terms[-1]) < mpf(10) ** -19 * abs(terms[0]) else 0
+    if _recurrence(parts, direction, theta, float(step * len(terms))) > 1e-18:
+        return None
     return _root(terms, mpf(theta), step, mpf(guess), mpf(delta))
+
+
+def _recurrence(parts: Counter[ev.Event], direction: int, theta: float, cut: float) -> float:
+    """How large |M|/M(θ) may become again beyond the cut: the atoms of Laplace losses come back into step."""
+    if not any("Laplace" in repr(part) for part in parts):
+        return 0.0
+    log_share = 0.0  # sampled Gaussians help too, but by how much is not counted
+    for part, count in parts.items():
+        inner, q = (part.event, part.sample_rate) if isinstance(part, ev.PoissonSampled) else (part, 1.0)
+        if isinstance(inner, ev.Laplace):
+            masses, losses = _laplace_nodes(inner.noise_multiplier, q, 60)
+            tilted = [
+                float(m * mp.exp((theta + 1 if direction > 0 else -theta) * x))
+                for m, x in zip(masses, losses, strict=True)
+            ]
+            log_share += count * math.log((tilted[0] + tilted[-1]) / sum(tilted))
+        elif q == 1.0:
+            log_share -= count * cut**2 / (2 * inner.noise_multiplier**2)
+    return math.exp(log_share)
 
 
 def _walker(part, adjacency, direction, theta, step, top, fineness):
@@ -310,9 +329,7 @@ def _log_moment(coarse, theta: float, direction: int) -> float:
 def chernoff(event: ev.Event, delta: float) -> float:
     """An upper estimate of ε from the best moment of the remove direction, in double precision."""
     coarse = [(_rough(part, "add_remove"), count) for part, count in atoms(event).items()]
-    return min(
-        (_log_moment(coarse, theta, 1) - math.log(delta)) / theta for theta in np.geomspace(0.1, 3e4, 40)
-    )
+    return min((_log_moment(coarse, theta, 1) - math.log(delta)) / theta for theta in np.geomspace(0.1, 3e4, 40))
 
 
 def _best_theta(coarse, delta: float, direction: int) -> float | None:
@@ -331,8 +348,7 @@ def _window(coarse, theta: float, guess: float, delta: float, direction: int) ->
     """W for which the aliases δ(ε ± W)e^{±θW} are below e⁻³⁵ δ by their Chernoff bounds."""
     below = (35 - math.log(delta)) / theta
     above = min(
-        (_log_moment(coarse, steep, direction) - steep * (guess - 2 / theta) - math.log(delta) + 35)
-        / (steep - theta)
+        (_log_moment(coarse, steep, direction) - steep * (guess - 2 / theta) - math.log(delta) + 35) / (steep - theta)
         for steep in theta * np.geomspace(1.04, 2.5, 12)
     )
     return max(below, above, 0.0) + guess
