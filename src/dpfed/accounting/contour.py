@@ -49,11 +49,12 @@ class Inversion:
         return self.step * np.arange(len(self.moments))
 
     @cached_property
-    def _terms(self) -> ComplexArray:
+    def _terms(self) -> tuple[Array, Array]:
+        """The real and imaginary parts of the sum's terms at ε = 0."""
         s = self.tilt + 1j * self._frequencies
-        terms = np.exp(self.moments - self.log_mass) / (s * (s + 1))
+        terms = np.exp(self.moments - self.log_mass) * (self.step / math.pi) / (s * (s + 1))
         terms[0] /= 2
-        return np.asarray(terms * (self.step / math.pi))
+        return terms.real.copy(), terms.imag.copy()
 
     @cached_property
     def _slack(self) -> float:
@@ -70,19 +71,18 @@ class Inversion:
 
     def upper(self, epsilon: float) -> float:
         """An upper bound on δ(ε)."""
-        return self._bound(epsilon, float(self._waves(epsilon).real.sum()))
+        return self._bound(epsilon, self._value_and_slope(epsilon)[0])
 
     def upper_and_slope(self, epsilon: float) -> tuple[float, float]:
         """An upper bound on δ(ε), and about the slope of its log."""
-        waves = self._waves(epsilon)
-        value = float(waves.real.sum())
-        slope = -self.tilt + float((waves.imag * self._frequencies).sum()) / max(value, 1e-300)
+        value, slope = self._value_and_slope(epsilon)
+        slope = -self.tilt + slope / max(value, 1e-300)
         # Near the root the slope is about −θ; far from it rounding may say anything.
         return self._bound(epsilon, value), min(max(slope, -20 * self.tilt), -0.5 * self.tilt)
 
     def lower(self, epsilon: float) -> float:
         """A lower bound on δ(ε)."""
-        scale, value = self._scale(epsilon), float(self._waves(epsilon).real.sum())
+        scale, (value, _) = self._scale(epsilon), self._value_and_slope(epsilon)
         return scale * (value - self._rounding(epsilon)) - self._copies(epsilon) + self.at_infinity
 
     def width(self, epsilon: float) -> float:
@@ -95,8 +95,13 @@ class Inversion:
     def _bound(self, epsilon: float, value: float) -> float:
         return self._scale(epsilon) * (value + self._rounding(epsilon)) + self.at_infinity
 
-    def _waves(self, epsilon: float) -> ComplexArray:
-        return np.asarray(self._terms * np.exp(-1j * epsilon * self._frequencies))
+    def _value_and_slope(self, epsilon: float) -> tuple[float, float]:
+        """Re Σ terms·e^{−iwε} and its derivative in ε."""
+        real, imaginary = self._terms
+        phases = epsilon * self._frequencies
+        cosines, sines = np.cos(phases), np.sin(phases)
+        rotated = (imaginary * cosines - real * sines) * self._frequencies
+        return float((real * cosines + imaginary * sines).sum()), float(rotated.sum())
 
     def _rounding(self, epsilon: float) -> float:
         return self._slack * (1 + 2 * _UNIT * float(self._frequencies[-1]) * abs(epsilon) / max(self.error, _UNIT))

@@ -33,7 +33,8 @@ def atoms(event: Event) -> dict[Event, int]:
 
 def as_event(bag: Mapping[Event, int]) -> Event:
     """One event for a bag of atoms, in a fixed order."""
-    parts = [Repeated(atom, count) if count > 1 else atom for atom, count in sorted(bag.items(), key=_order)]
+    ordered = sorted(bag.items(), key=_order) if len(bag) > 1 else bag.items()
+    parts = [Repeated(atom, count) if count > 1 else atom for atom, count in ordered]
     return parts[0] if len(parts) == 1 else Composed(tuple(parts))
 
 

@@ -18,7 +18,6 @@ True
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -58,6 +57,7 @@ class RunningMoments:
         self._kinds: set[Pair] = set()
         self._steps = 0
         self._variance = 0.0
+        self._steepness = math.inf
         self._fans: dict[int, tuple[int, Array]] = {}
         self._lines: dict[int, list[_Line]] = {}
         self._level: int | None = None
@@ -69,6 +69,7 @@ class RunningMoments:
         self._kinds.add(pair)
         self._steps += count
         self._variance += count * pair.variance
+        self._steepness = min(self._steepness, pair.steepness)
 
     def copy(self) -> RunningMoments:
         """Running moments that can go their own way."""
@@ -144,7 +145,7 @@ class RunningMoments:
             period *= 1.5
         spread = _spread(tilt, fan)
         # Rare large losses widen the spread but prove no decay.
-        cut_off = _CUT_OFF / min(spread, math.sqrt(self._variance))
+        cut_off = _CUT_OFF / min(spread, math.sqrt(max(self._variance, 1e-300)))
         cancelled = max(0.0, fan[_HERE] - tilt * epsilon - log_delta)
         return _Needs(2 * math.pi / period, cut_off, _LEFT_OUT - cancelled, others)
 
@@ -188,9 +189,9 @@ class RunningMoments:
         return [objective(tilt * factor, k) for factor, k in zip(_FACTORS, self._fan(level).tolist(), strict=True)]
 
     def _first_guess(self) -> int:
-        """The level for δ about 1e-5 if the loss were Gaussian with the variances that the pairs suggest."""
+        """The level for δ about 1e-5 if the loss were Gaussian of the variance that the pairs suggest, if not steep."""
         variance = min(max(self._variance, 1e-12), 1e12)
-        level = round(math.log(4.5 / math.sqrt(variance), _RATIO))
+        level = round(math.log(min(4.5 / math.sqrt(variance), self._steepness), _RATIO))
         return min(max(level, _LEVELS[0]), _LEVELS[-1])
 
     def _is_varied(self) -> bool:
@@ -274,11 +275,11 @@ class _Line:
         return Inversion(self.tilt, self.step, self.values, self.error + rounding, self.decay, others, at_infinity)
 
 
-def _gathered(entries: list[tuple[Pair, int]]) -> Counter[Pair]:
+def _gathered(entries: list[tuple[Pair, int]]) -> dict[Pair, int]:
     """The entries with equal pairs as one, so that steps taken one by one cost no more than all at once."""
-    counts: Counter[Pair] = Counter()
+    counts: dict[Pair, int] = {}
     for pair, count in entries:
-        counts[pair] += count
+        counts[pair] = counts.get(pair, 0) + count
     return counts
 
 
