@@ -29,6 +29,7 @@ from dpfed.accounting.laws import AbsentLaw, Array, ComplexArray, GaussianLaw, L
 _LOG_ACCURACY = 39.0
 _UNIT = 2.0**-53
 _MOST_NODES = 200_000
+_MOST_WAVES = 1_000_000
 _ANGLES = (1.0, 0.7, 0.45)
 
 
@@ -88,6 +89,8 @@ class SampledGaussian:
         """log E_P[e^{sL}] at s = θ + i·step·j for j < count, and a bound on their errors as shares of M(θ)."""
         omega = step * count
         nodes = self._nodes(tilt, omega)
+        if count * len(nodes.loss) > _MOST_WAVES:
+            raise TooManyNodes(f"{count} frequencies at {len(nodes.loss)} nodes for σ={self.sigma}, q={self.rate}")
         loss, base = self._loss_and_base(nodes)
         exponents = base + tilt * loss
         peak = float(exponents.max())
