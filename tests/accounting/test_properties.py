@@ -80,8 +80,8 @@ def same(one: float, other: float) -> bool:
 def costs_no_more(cheaper: Asked, dearer: Asked, at: float, dearer_at: float | None = None) -> bool:
     """Whether the first costs no more than the second, up to the bracket."""
     limit = cost(dearer, at if dearer_at is None else dearer_at)
-    low, high = epsilon_bounds(cheaper[0], at, adjacency=cheaper[1])
-    return (low or high) <= limit * (1 + ROUNDING) + ROUNDING
+    low, _ = epsilon_bounds(cheaper[0], at, adjacency=cheaper[1])
+    return (low or cost(cheaper, at)) <= limit * (1 + ROUNDING) + ROUNDING
 
 
 def test_every_kind_of_event_is_covered() -> None:
