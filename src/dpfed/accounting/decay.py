@@ -21,11 +21,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfed.accounting.laws import Array
+from dpfed.accounting.laws import Array, ComplexArray
+
+Indices = NDArray[np.int64]
+Numbers = TypeVar("Numbers", Array, ComplexArray)
 
 # The grid that the intervals suit, their widths in grid points and the share of a width by which they slide.
 POINTS_PER_SIGMA = 8
@@ -39,16 +43,15 @@ _SLACK = 0.9
 class _Intervals:
     """Many intervals of the grid at once: their ends, masses, loss spans and variations."""
 
-    low: NDArray[np.int64]
-    high: NDArray[np.int64]
+    low: Indices
+    high: Indices
     mass: Array
     reach: Array
     variation: Array
 
     def near(self, mass: Array, loss: Array, omega: float) -> Array:
         """The least 1 − |φ(w)|² that each interval proves from Ω to its reach."""
-        waves = np.cumsum(mass * np.exp(1j * omega * loss))
-        part = waves[self.high] - waves[self.low]
+        part = _between(mass * np.exp(1j * omega * loss), self.low, self.high)
         return np.asarray(_SLACK * (self.mass**2 - (part.real**2 + part.imag**2)))
 
     def far(self, omega: float) -> float:
@@ -81,25 +84,38 @@ def log_decay(mass: Array, loss: Array, omega: float, enough: float) -> float:
 
 def _intervals(mass: Array, loss: Array) -> _Intervals:
     first, last = _ends(len(mass))
-    total = np.cumsum(mass)
-    density = mass[1:] / np.maximum(np.abs(loss[1:] - loss[:-1]), 1e-300)
-    change = np.concatenate(([0.0], np.cumsum(np.abs(density[1:] - density[:-1]))))
-    inner, outer = first, last - 1
+    density = mass[1:] / np.maximum(np.abs(loss[1:] - loss[:-1]), 1e-290)
     return _Intervals(
         low=first,
         high=last,
-        mass=total[last] - total[first],
-        reach=math.pi / np.maximum(np.abs(loss[last] - loss[first]), 1e-300),
-        variation=density[inner] + density[outer] + change[outer] - change[inner],
+        mass=_between(mass, first, last),
+        reach=math.pi / np.maximum(np.abs(loss[last] - loss[first]), 1e-290),
+        # One cell more at either end, so that a density which grows outwards is not missed.
+        variation=density[first - 1] + density[last] + _summed(np.abs(np.diff(density)), first - 1, last),
     )
 
 
+def _between(values: Numbers, first: Indices, last: Indices) -> Numbers:
+    """The trapezoidal sum of the values from each first to each last point."""
+    total = np.cumsum(values)
+    return np.asarray(total[last] - total[first] + (values[first] - values[last]) / 2)
+
+
+def _summed(values: Array, first: Indices, end: Indices) -> Array:
+    """The sum of the values from each first to before each end, added up afresh for each.
+
+    Not by differences of running totals: where the loss is flat its density is so large that all else would vanish.
+    """
+    bounds = np.stack((first, end), axis=1).ravel()
+    return np.asarray(np.add.reduceat(np.append(values, 0.0), bounds)[::2])
+
+
 @lru_cache(maxsize=512)
-def _ends(count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first and last points of intervals of every width that slide over a grid of that many points."""
+def _ends(count: int) -> tuple[Indices, Indices]:
+    """The first and last points of intervals of every width that slide inside a grid of that many points."""
     first, last = [], []
     for width in _WIDTHS:
-        start = np.arange(0, max(1, count - width), max(1, width // _SLIDES))
+        start = np.arange(1, max(2, count - 1 - width), max(1, width // _SLIDES))
         first.append(start)
-        last.append(np.minimum(start + width, count - 1))
+        last.append(np.minimum(start + width, count - 2))
     return np.concatenate(first), np.concatenate(last)

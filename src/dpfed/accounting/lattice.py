@@ -240,15 +240,16 @@ def _tilted(part: _Cells, width: float, tilt: float) -> tuple[Array, float]:
 
 def _dominating(law: Law, width: float, tail: float, _tilt: float) -> _Cells:
     """The law on the lattice, never more private than it is."""
-    points, masses = split(law, _points(law, width, tail))
-    (above,), _ = law.masses(np.array([points[-1], np.inf]))
+    points, top = _points(law, width, tail)
+    points, masses = split(law, points, top)
+    (above,), _ = law.masses(np.array([min(points[-1], top), np.inf]))
     return _Cells(round(points[0] / width), masses, 0.0, float(above))
 
 
 def _merged(law: Law, width: float, tail: float, tilt: float) -> _Cells:
     """The law with its cells merged and their losses rounded down onto a shifted lattice, never less private."""
-    points = _points(law, width, tail)
-    p, q = law.masses(np.append(points, points[-1] + width) - width / 2)
+    points, top = _points(law, width, tail)
+    p, q = law.masses(np.minimum(np.append(points, points[-1] + width) - width / 2, top))
     with np.errstate(divide="ignore", invalid="ignore"):
         excess = np.where(p > 0, np.log(p) - np.log(np.maximum(q, 1e-320)), 0.0) - points
     # Differences of cumulative masses carry a relative rounding of about one over the width.
@@ -260,12 +261,12 @@ def _merged(law: Law, width: float, tail: float, tilt: float) -> _Cells:
     return _Cells(round(points[0] / width) - 1, masses, offset, law.at_infinity)
 
 
-def _points(law: Law, width: float, tail: float) -> Array:
-    """The lattice points over the law's span; they end inside it where mass is cut off, as the bounds do."""
+def _points(law: Law, width: float, tail: float) -> tuple[Array, float]:
+    """The lattice points over the law's span, and the loss above which mass is cut off, as in the Chernoff bounds."""
     low, high = law.span(tail)
-    last = math.ceil(high / width) if law.maximum < math.inf else math.floor(high / width - 0.5)
+    last = math.ceil(high / width)
     first = min(math.floor(low / width), last - 1)
-    return np.arange(first, last + 1) * width
+    return np.arange(first, last + 1) * width, high if law.maximum == math.inf else math.inf
 
 
 def _best_offset(excess: Array, weights: Array, width: float) -> float:

@@ -257,13 +257,13 @@ def cumulants(law: Law, tilts: Array, tail: float, cells: int = 1500) -> Array:
     return np.asarray(peaks + np.log(np.exp(exponents - peaks[:, None]).sum(axis=1)))
 
 
-def split(law: Law, points: Array) -> tuple[Array, Array]:
-    """The points and P-masses on them of a pair that dominates the law but for its mass above the last point.
+def split(law: Law, points: Array, top: float = math.inf) -> tuple[Array, Array]:
+    """The points and P-masses on them of a pair that dominates the law but for its mass above the last point or top.
 
     Each cell's P- and Q-mass are kept exactly by dividing them between the cell's ends ("connect the dots",
     Doroshenko et al. 2022); mass below the first point is lifted onto it.
     """
-    p, q = law.masses(np.concatenate(([-np.inf], points)))
+    p, q = law.masses(np.concatenate(([-np.inf], np.minimum(points, top))))
     below, p, q = p[0], p[1:], q[1:]
     with np.errstate(over="ignore"):
         widths = -np.expm1(points[:-1] - points[1:])
