@@ -116,7 +116,7 @@ class SampledGaussian:
         exponents = base + tilt * loss
         mass = np.exp(exponents - exponents.max())
         keep = mass > 1e-5
-        if np.count_nonzero(keep) < 4:
+        if np.count_nonzero(keep) < 6:
             return 0.0
         return log_decay(mass[keep] / mass.sum(), loss[keep], omega, enough)
 
