@@ -31,9 +31,9 @@ _GATE = 1e-3
 class Direction:
     """Ordered pairs that were composed, with their counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, other: Direction | None = None) -> None:
         self._counts: Counter[Pair] = Counter()
-        self._moments = RunningMoments()
+        self._moments: RunningMoments = RunningMoments(like=other._moments if other else None)
         self._steps = 0
         self._additions = 0
         self._log_finite = 0.0
@@ -54,10 +54,10 @@ class Direction:
         else:
             self._is_gaussian = False
 
-    def copy(self) -> Direction:
+    def copy(self, other: Direction | None = None) -> Direction:
         """A direction that can go its own way."""
         twin = copy(self)
-        twin._counts, twin._moments = self._counts.copy(), self._moments.copy()
+        twin._counts, twin._moments = self._counts.copy(), self._moments.copy(other._moments if other else None)
         return twin
 
     def largest_loss(self) -> float:

@@ -37,7 +37,8 @@ class Composition:
     def __init__(self, adjacency: str = ADD_REMOVE) -> None:
         self.adjacency = checks.adjacency(adjacency)
         self._events: Counter[ev.Event] = Counter()
-        self._sides: tuple[Direction, Direction] = (Direction(), Direction())
+        first = Direction()
+        self._sides: tuple[Direction, Direction] = (first, Direction(other=first))
         self._is_mirrored = True
         self._is_exact = True
         self._has_tighter_curve = False
@@ -70,7 +71,8 @@ class Composition:
         """A composition that can go its own way."""
         twin = copy(self)
         twin._events = self._events.copy()
-        twin._sides = (self._sides[0].copy(), self._sides[1].copy())
+        first = self._sides[0].copy()
+        twin._sides = (first, self._sides[1].copy(other=first))
         return twin
 
     def epsilon(self, delta: float) -> float:

@@ -44,15 +44,19 @@ _PERIOD = 17.0
 _LOG_COPIES = math.log(1e-7)
 _LEFT_OUT = -24.0
 # The product of the largest frequency and the tilted spread at which decay can usually be proved.
-_CUT_OFF = 14.0
+_CUT_OFF = 15.0
 
 _Objective = Callable[[float, float], float]
 
 
 class RunningMoments:
-    """The moments of one direction of a composition."""
+    """The moments of one direction of a composition.
 
-    def __init__(self) -> None:
+    `like` is the other direction: a line of the same shape as one of its lines shares the work of the quadrature.
+    """
+
+    def __init__(self, like: RunningMoments | None = None) -> None:
+        self._like = like
         self._log: list[tuple[Pair, int]] = []
         self._kinds: set[Pair] = set()
         self._steps = 0
@@ -71,9 +75,10 @@ class RunningMoments:
         self._variance += count * pair.variance
         self._steepness = min(self._steepness, pair.steepness)
 
-    def copy(self) -> RunningMoments:
+    def copy(self, like: RunningMoments | None = None) -> RunningMoments:
         """Running moments that can go their own way."""
         twin = copy(self)
+        twin._like = like
         twin._log, twin._kinds, twin._fans = self._log.copy(), self._kinds.copy(), self._fans.copy()
         twin._lines = {level: lines.copy() for level, lines in self._lines.items()}
         return twin
@@ -98,7 +103,9 @@ class RunningMoments:
     def inversion_near(self, delta: float, at_infinity: float) -> tuple[float, Inversion | None]:
         """The ε that RDP promises at δ, and an inversion that suits questions near it."""
         objective = _conversion(-math.log(delta - at_infinity))
-        level = self._kept_level(objective)
+        level = self._kept_level(self._kept, objective)
+        if level is None and self._like:
+            level = self._kept_level(self._like._kept, objective)
         is_kept = level is not None
         if level is None:
             level = self._best(objective)
@@ -121,16 +128,17 @@ class RunningMoments:
             level, needs = level - 1, below
         return level, needs
 
-    def _kept_level(self, objective: _Objective) -> int | None:
-        """The level of the last line, while a better one would gain less than a factor e² of amplitude."""
-        if self._kept is None:
+    def _kept_level(self, kept: int | None, objective: _Objective) -> int | None:
+        """The level of an earlier line, while a better one would gain less than a factor e² of amplitude."""
+        if kept is None:
             return None
-        values = self._values(self._kept, objective)
-        return self._kept if _tilt(self._kept) * (values[_HERE] - min(values)) < 2 else None
+        values = self._values(kept, objective)
+        return kept if _tilt(kept) * (values[_HERE] - min(values)) < 2 else None
 
     def _inversion(self, level: int, needs: _Needs, at_infinity: float) -> Inversion | None:
         """An inversion of a line kept at the level, or of a fresh one; none where its decay cannot be proved."""
-        line = self._kept_line(level, needs) or self._fresh_line(level, needs.ample() if self._is_varied() else needs)
+        ample = needs.ample() if self._is_varied() else needs
+        line = self._kept_line(level, needs) or self._matching_line(level, needs) or self._fresh_line(level, ample)
         self._kept = level if line else None
         return line.inversion(needs.others, at_infinity) if line else None
 
@@ -156,6 +164,16 @@ class RunningMoments:
             if line.suits(needs) and (longer := line.caught_up(self._log, self._steps, needs.left_out)):
                 lines[index] = longer
                 return longer
+        return None
+
+    def _matching_line(self, level: int, needs: _Needs) -> _Line | None:
+        """A new line shaped like one of the other direction's."""
+        for shape in self._like._lines.get(level, []) if self._like else []:
+            if shape.suits(needs, 0.8):
+                line = _Line(shape.tilt, shape.step, shape.count).caught_up(self._log, self._steps, needs.left_out)
+                if line:
+                    self._lines.setdefault(level, []).append(line)
+                    return line
         return None
 
     def _fresh_line(self, level: int, needs: _Needs) -> _Line | None:
@@ -240,9 +258,9 @@ class _Line:
     error: float = 0.0
     values: ComplexArray = field(default_factory=lambda: np.zeros(1, dtype=complex))
 
-    def suits(self, needs: _Needs) -> bool:
-        """Whether the line is as fine and as long as asked."""
-        return self.step <= needs.step and (self.count - 1) * self.step >= needs.cut_off
+    def suits(self, needs: _Needs, share: float = 1.0) -> bool:
+        """Whether the line is as fine as asked and at least that share as long."""
+        return self.step <= needs.step and (self.count - 1) * self.step >= share * needs.cut_off
 
     def caught_up(self, log: list[tuple[Pair, int]], steps: int, left_out: float) -> _Line | None:
         """The line with the rest of the log; none where so much decay of the whole cannot be proved."""
