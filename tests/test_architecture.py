@@ -24,7 +24,7 @@ SRC = Path(dpfed.__file__).parents[1]
 
 # The longest name that fits decides: audit.bounds is L1 although audit is L3.
 LAYERS: dict[int, tuple[str, ...]] = {
-    0: ("errors", "checks", "randomness", "guarantee", "events"),
+    0: ("errors", "checks", "rounding", "randomness", "guarantee", "events"),
     1: (
         "structure",
         "clipping",
@@ -44,7 +44,6 @@ LAYERS: dict[int, tuple[str, ...]] = {
         "budget",
         "privacy_block",
         "manager",
-        "privacy_block",
         "data.sources",
         "data.poison",
     ),

@@ -41,7 +41,7 @@ def test_help_comes_in_sections_and_fits_a_terminal(dpfed, command):
     assert headings[-2:] == ["Output:", "Other:"]
     assert len(headings) >= 4
     assert "--json" in result.output
-    assert max(map(len, result.output.splitlines())) <= 88
+    assert max(map(len, result.output.splitlines())) <= 80
 
 
 def test_every_command_is_of_our_kind():

@@ -5,17 +5,14 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
-from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.special import expit
 
 from dpfed.clipping import clip_per_example
 from dpfed.errors import InvalidArgument
-from dpfed.mechanisms.sensitivity import Sensitivity, clipped_update, fedavg_step, iadmm_step, round_up
+from dpfed.mechanisms.sensitivity import Sensitivity, clipped_update, fedavg_step, iadmm_step
 
 ORDER = {"l1": 1, "l2": 2}
 CLIP, RATE, RECORDS = 0.5, 0.3, 4
@@ -154,13 +151,6 @@ def test_unsound_and_bad_questions_are_refused_by_name(call: object, name: str) 
     with pytest.raises(InvalidArgument) as refusal:
         call()
     assert refusal.value.argument == name
-
-
-@given(st.fractions(min_value=Fraction(1, 10**9), max_value=10**9))
-def test_rounding_up_gives_the_next_float_and_never_a_smaller_number(value: Fraction) -> None:
-    rounded = round_up(value)
-    assert Fraction(rounded) >= value
-    assert Fraction(np.nextafter(rounded, 0)) < value
 
 
 def test_scaling_copying_and_pickling_keep_norm_and_adjacency() -> None:

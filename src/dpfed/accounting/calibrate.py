@@ -24,6 +24,7 @@ from dpfed.accounting.search import largest_count, largest_value
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InfeasibleTarget
 from dpfed.events import Event, Gaussian, PoissonSampled, Repeated
+from dpfed.rounding import decimal_down, decimal_up
 
 TOLERANCE = 1e-5
 LEAST_NOISE = 1e-2
@@ -183,7 +184,7 @@ class _Plan:
         return (
             f"ε = {self.target_epsilon:g} at δ = {self.target_delta:g} is out of reach with noise multiplier "
             f"{self.noise_multiplier:g}, sample rate {self.sample_rate:g} and {_steps(self.steps)}: "
-            f"it costs ε = {_rounded_up(self.epsilon())}"
+            f"it costs ε = {decimal_up(self.epsilon())}"
         )
 
     def remedies(self) -> list[str]:
@@ -193,7 +194,7 @@ class _Plan:
 
     def _by_noise(self) -> str:
         try:
-            noise = _rounded_up(self.least_noise())
+            noise = decimal_up(self.least_noise())
         except InfeasibleTarget:
             return ""
         return f"noise multiplier {noise} instead of {self.noise_multiplier:g} would do"
@@ -204,11 +205,11 @@ class _Plan:
 
     def _by_rate(self) -> str:
         rate = self.largest_rate()
-        return f"sample rate {_rounded_down(rate)} instead of {self.sample_rate:g} would do" if rate else ""
+        return f"sample rate {decimal_down(rate)} instead of {self.sample_rate:g} would do" if rate else ""
 
     def _by_epsilon(self) -> str:
         epsilon = self.epsilon()
-        return f"or accept ε = {_rounded_up(epsilon)}" if epsilon < math.inf else ""
+        return f"or accept ε = {decimal_up(epsilon)}" if epsilon < math.inf else ""
 
     # The central limit of Bu, Dong, Long and Su (2020), μ² = T·q²(e^(1/σ²) − 1): a place to start, never a
     # result.
@@ -237,7 +238,7 @@ def _unreachable(epsilon: float, delta: float, event: Event, most: float, adjace
     if cost == math.inf:
         why = "a part of the event that the noise does not reach costs more than that"
         return InfeasibleTarget("max_noise_multiplier", message, [why])
-    return InfeasibleTarget("max_noise_multiplier", message, [f"ε = {_rounded_up(cost)} is what {most:g} gives"])
+    return InfeasibleTarget("max_noise_multiplier", message, [f"ε = {decimal_up(cost)} is what {most:g} gives"])
 
 
 def _met_without_noise(epsilon: float, delta: float, least: float) -> InfeasibleTarget:
@@ -250,19 +251,3 @@ def _met_without_noise(epsilon: float, delta: float, least: float) -> Infeasible
 
 def _steps(count: int) -> str:
     return "1 step" if count == 1 else f"{count} steps"
-
-
-def _rounded_up(value: float) -> str:
-    return _rounded(value, math.ceil)
-
-
-def _rounded_down(value: float) -> str:
-    return _rounded(value, math.floor)
-
-
-def _rounded(value: float, direction: Callable[[float], int]) -> str:
-    """The value with five digits, rounded so that what is said remains true."""
-    if not 0 < value < math.inf:
-        return f"{value:g}"
-    unit = 10.0 ** (math.floor(math.log10(value)) - 4)
-    return f"{direction(value / unit) * unit:.5g}"

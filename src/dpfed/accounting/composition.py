@@ -23,6 +23,7 @@ from scipy.special import gammaln
 
 from dpfed import checks
 from dpfed.errors import InvalidArgument
+from dpfed.rounding import round_up
 
 # One array entry per number of flipped answers: beyond this the sums ask for gigabytes.
 MAX_COUNT = 10_000_000
@@ -34,12 +35,7 @@ _NO_SLACK = 1e-200
 
 def basic_composition_epsilon(epsilon: float, count: int) -> float:
     """The ε of `count` ε-DP releases by adding up (Dwork et al. 2006); their δ, if any, add up too."""
-    total = Fraction(checks.non_negative(epsilon=epsilon)) * checks.count(count=count)
-    try:
-        nearest = float(total)
-    except OverflowError:
-        return math.inf
-    return nearest if nearest >= total else math.nextafter(nearest, math.inf)
+    return round_up(Fraction(checks.non_negative(epsilon=epsilon)) * checks.count(count=count))
 
 
 def advanced_composition_epsilon(epsilon: float, count: int, delta: float) -> float:

@@ -21,23 +21,24 @@ from numpy.typing import ArrayLike, NDArray
 from dpfed import checks
 from dpfed.accounting.closed_forms import gaussian_epsilon
 from dpfed.errors import InvalidArgument
+from dpfed.rounding import round_up
 
 _ROUNDING = 2.0**-50
 
 
 def pure_to_zcdp(epsilon: float) -> float:
     """The ρ of any ε-DP release: ε²/2 (Bun and Steinke 2016, Proposition 1.4)."""
-    return _up(Fraction(checks.non_negative(epsilon=epsilon)) ** 2 / 2)
+    return round_up(Fraction(checks.non_negative(epsilon=epsilon)) ** 2 / 2)
 
 
 def bounded_range_to_zcdp(epsilon: float) -> float:
     """The ρ of a release of ε-bounded range, as the exponential mechanism: ε²/8 (Cesar and Rogers 2021)."""
-    return _up(Fraction(checks.non_negative(epsilon=epsilon)) ** 2 / 8)
+    return round_up(Fraction(checks.non_negative(epsilon=epsilon)) ** 2 / 8)
 
 
 def gaussian_to_zcdp(mu: float) -> float:
     """The ρ of Gaussian noise with μ = sensitivity/σ: μ²/2 (Bun and Steinke 2016, Proposition 1.6)."""
-    return _up(Fraction(checks.non_negative(mu=mu)) ** 2 / 2)
+    return round_up(Fraction(checks.non_negative(mu=mu)) ** 2 / 2)
 
 
 def gaussian_to_epsilon(mu: float, delta: float) -> float:
@@ -82,7 +83,7 @@ def zcdp_to_epsilon(rho: float, delta: float) -> float:
     if delta == 0:
         return math.inf
     order = best_order(rho, delta)
-    return rdp_to_epsilon(order, _up(Fraction(rho) * Fraction(order)), delta)
+    return rdp_to_epsilon(order, round_up(Fraction(rho) * Fraction(order)), delta)
 
 
 def epsilon_to_zcdp_cap(epsilon: float, delta: float) -> float:
@@ -124,11 +125,3 @@ def _above_one(orders: ArrayLike) -> NDArray[np.float64]:
     if values.size == 0 or not np.all((values > 1) & np.isfinite(values)):
         raise InvalidArgument("orders", f"orders must be finite numbers above 1, got {orders!r}")
     return values
-
-
-def _up(value: Fraction) -> float:
-    try:
-        nearest = float(value)
-    except OverflowError:
-        return math.inf
-    return nearest if nearest >= value else math.nextafter(nearest, math.inf)

@@ -37,11 +37,12 @@ def epsilon(
 
     \b
     Ten thousand steps of DP-SGD, each on 1 % of the records:
-      dpfed epsilon --noise-multiplier 1 --sample-rate 0.01 --steps 10000 --delta 1e-5
+      dpfed epsilon -z 1 -q 0.01 -t 10000 --delta 1e-5
     """
     from dpfed import accounting
-    from dpfed.cli.show import for_whom, print_json, rounded_down, rounded_up, say
+    from dpfed.cli.show import for_whom, print_json, say
     from dpfed.guarantee import Guarantee
+    from dpfed.rounding import decimal_down, decimal_up
 
     if bounds and notion != "exact":
         raise click.UsageError(f"--bounds goes with --notion exact only, not with {notion}")
@@ -56,8 +57,8 @@ def epsilon(
     if as_json:
         facts = _facts(promise, event, caught) | {"notion": notion}
         return print_json(facts | ({"epsilon_lower": lower} if bounds else {}))
-    below = "" if lower is None else f"{rounded_down(lower)} ≤ "
-    say(f"{below}ε ≤ {rounded_up(upper)} at δ = {delta:g} {for_whom(promise)} ({notion})")
+    below = "" if lower is None else f"{decimal_down(lower)} ≤ "
+    say(f"{below}ε ≤ {decimal_up(upper)} at δ = {delta:g} {for_whom(promise)} ({notion})")
     return say(promise.sentence(caught))
 
 
@@ -70,18 +71,19 @@ def delta(epsilon: float, adjacency: str, unit: str, as_json: bool, **described:
     """The δ of a run at a given ε: an upper bound, rounded up.
 
     \b
-      dpfed delta --noise-multiplier 1 --sample-rate 0.01 --steps 10000 --epsilon 6
+      dpfed delta -z 1 -q 0.01 -t 10000 --epsilon 6
     """
     from dpfed import accounting
-    from dpfed.cli.show import for_whom, print_json, rounded_up, say
+    from dpfed.cli.show import for_whom, print_json, say
     from dpfed.guarantee import Guarantee
+    from dpfed.rounding import decimal_up
 
     event = run.read_run(**described)
     promise = Guarantee(epsilon, accounting.delta(event, epsilon, adjacency=adjacency), unit, adjacency)
     caught = _caught(promise, event)
     if as_json:
         return print_json(_facts(promise, event, caught))
-    say(f"δ ≤ {rounded_up(promise.delta)} at ε = {epsilon:g} {for_whom(promise)}")
+    say(f"δ ≤ {decimal_up(promise.delta)} at ε = {epsilon:g} {for_whom(promise)}")
     return say(promise.sentence(caught))
 
 
@@ -109,14 +111,15 @@ def calibrate(
 
     \b
     How much noise keeps a thousand steps within ε = 8?
-      dpfed calibrate --epsilon 8 --delta 1e-5 --sample-rate 0.1 --steps 1000
+      dpfed calibrate --epsilon 8 --delta 1e-5 -q 0.1 -t 1000
     How many steps can I afford?
-      dpfed calibrate --epsilon 8 --delta 1e-5 --noise-multiplier 1 --sample-rate 0.01
+      dpfed calibrate --epsilon 8 --delta 1e-5 -z 1 -q 0.01
     """
     from dpfed import accounting
     from dpfed.accounting.calibrate import dp_sgd_event
-    from dpfed.cli.show import for_whom, print_json, rounded_up, say
+    from dpfed.cli.show import for_whom, print_json, say
     from dpfed.guarantee import Guarantee
+    from dpfed.rounding import decimal_up
 
     plan: dict[str, Any] = {"noise_multiplier": noise_multiplier, "sample_rate": sample_rate, "steps": steps}
     found = _only_missing(plan)
@@ -130,7 +133,7 @@ def calibrate(
         facts = {"found": found, **plan, found: value, "target_epsilon": epsilon}
         return print_json(facts | _facts(promise, event, caught))
     say(f"{found} = {_shown(found, value)}")
-    say(f"ε ≤ {rounded_up(spent)} of {epsilon:g} at δ = {delta:g} {for_whom(promise)}")
+    say(f"ε ≤ {decimal_up(spent)} of {epsilon:g} at δ = {delta:g} {for_whom(promise)}")
     return say(promise.sentence(caught))
 
 
@@ -158,11 +161,11 @@ def _solve(found: str, epsilon: float, delta: float, adjacency: str, settings: d
 
 def _shown(found: str, value: float) -> str:
     """The answer rounded so that what is shown still keeps the target."""
-    from dpfed.cli.show import rounded_down, rounded_up
+    from dpfed.rounding import decimal_down, decimal_up
 
     if found == "steps":
         return str(value)
-    return rounded_up(value) if found == "noise_multiplier" else rounded_down(value)
+    return decimal_up(value) if found == "noise_multiplier" else decimal_down(value)
 
 
 def _caught(promise: Guarantee, event: Event) -> float:

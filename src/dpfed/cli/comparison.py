@@ -90,7 +90,7 @@ def _table(rows: tuple[NotionRow, ...]) -> Table:
     from rich import box
     from rich.table import Table
 
-    from dpfed.cli.show import rounded_up
+    from dpfed.rounding import decimal_up
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("Notion", no_wrap=True)
@@ -98,7 +98,7 @@ def _table(rows: tuple[NotionRow, ...]) -> Table:
     for heading in ("Composition", "Tightness"):
         table.add_column(heading)
     for row in rows:
-        epsilon = "–" if row.epsilon is None else rounded_up(row.epsilon)
+        epsilon = "–" if row.epsilon is None else decimal_up(row.epsilon)
         style = "bold" if row.notion == "exact" else "dim" if row.epsilon is None else ""
         table.add_row(row.title, epsilon, row.composition, row.tightness, style=style)
     return table
@@ -127,9 +127,10 @@ def _grid(lines: list[tuple[str, str]]) -> Table:
 
 
 def _say_guarantee(promise: Guarantee, caught: float) -> None:
-    from dpfed.cli.show import for_whom, rounded_up, say
+    from dpfed.cli.show import for_whom, say
+    from dpfed.rounding import decimal_up
 
-    say(f"\nThe guarantee: ε ≤ {rounded_up(promise.epsilon)} at δ = {promise.delta:g} {for_whom(promise)}.")
+    say(f"\nThe guarantee: ε ≤ {decimal_up(promise.epsilon)} at δ = {promise.delta:g} {for_whom(promise)}.")
     say(promise.sentence(caught))
     alone = promise.detection_rate(0.01)
     if alone > caught + 0.001:

@@ -1,11 +1,10 @@
-"""How answers look: numbers rounded on the safe side, one line per fact, JSON that any reader can parse."""
+"""How answers look: one line per fact, JSON that any reader can parse."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,25 +13,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dpfed.guarantee import Guarantee
-
-DIGITS = 6
-
-
-def rounded_up(value: float, digits: int = DIGITS) -> str:
-    """The shortest decimal of so many digits that is not below the value."""
-    return _rounded(value, digits, ROUND_CEILING)
-
-
-def rounded_down(value: float, digits: int = DIGITS) -> str:
-    """The shortest decimal of so many digits that is not above the value."""
-    return _rounded(value, digits, ROUND_FLOOR)
-
-
-def _rounded(value: float, digits: int, direction: str) -> str:
-    if not math.isfinite(value):
-        return "∞" if value > 0 else "-∞"
-    # A Decimal of the float is exact, so the direction is kept; :g shows it as a person writes it.
-    return f"{float(Context(prec=digits, rounding=direction).create_decimal(Decimal(value))):.{digits}g}"
 
 
 def for_whom(guarantee: Guarantee) -> str:

@@ -25,8 +25,9 @@ from dpfed import events as ev
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument
 from dpfed.mechanisms.exact import Coins, discrete_gaussian, discrete_laplace
-from dpfed.mechanisms.sensitivity import Sensitivity, in_norm, round_up
+from dpfed.mechanisms.sensitivity import Sensitivity, in_norm
 from dpfed.randomness import RandomSource, or_system
+from dpfed.rounding import round_up
 
 _LARGEST_SCALE = 2.0**50  # beyond, noise would leave the 64-bit integers
 

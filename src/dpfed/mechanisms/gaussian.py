@@ -20,8 +20,9 @@ from dpfed.accounting.closed_forms import gaussian_mu
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument
 from dpfed.mechanisms.additive import perturb
-from dpfed.mechanisms.sensitivity import Sensitivity, in_norm, round_up
+from dpfed.mechanisms.sensitivity import Sensitivity, in_norm
 from dpfed.randomness import RandomSource, or_system
+from dpfed.rounding import round_up
 
 ANALYTIC = "analytic"
 CLASSICAL = "classical"
@@ -69,7 +70,7 @@ class GaussianMechanism:
     @property
     def scale(self) -> float:
         """The standard deviation of the noise."""
-        return round_up(Fraction(self._multiplier) * Fraction(self.sensitivity))
+        return checks.positive(scale=round_up(Fraction(self._multiplier) * Fraction(self.sensitivity)))
 
     @property
     def event(self) -> ev.Event:

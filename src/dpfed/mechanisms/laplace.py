@@ -15,8 +15,9 @@ from dpfed import checks
 from dpfed import events as ev
 from dpfed.checks import ADD_REMOVE
 from dpfed.mechanisms.additive import perturb
-from dpfed.mechanisms.sensitivity import Sensitivity, in_norm, round_up
+from dpfed.mechanisms.sensitivity import Sensitivity, in_norm
 from dpfed.randomness import RandomSource, or_system
+from dpfed.rounding import round_up
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,7 +48,7 @@ class LaplaceMechanism:
     @property
     def scale(self) -> float:
         """Laplace's b; the standard deviation is √2 b."""
-        return round_up(Fraction(self.noise_multiplier) * Fraction(self.sensitivity))
+        return checks.positive(scale=round_up(Fraction(self.sensitivity) * Fraction(self.noise_multiplier)))
 
     @property
     def event(self) -> ev.Event:

@@ -12,13 +12,13 @@ Sensitivity(0.0002, norm='l1', adjacency='add_remove')
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from typing import Any
 
 from dpfed import checks
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.errors import InvalidArgument
+from dpfed.rounding import round_up
 
 NORMS = ("l1", "l2", "linf")
 
@@ -182,9 +182,3 @@ def _one_of(argument: str, value: str, allowed: tuple[str, ...]) -> str:
 
 def _rounded_up(value: Fraction, norm: str, adjacency: str) -> Sensitivity:
     return Sensitivity(round_up(value), norm, adjacency)
-
-
-def round_up(value: Fraction) -> float:
-    """The smallest float that is not below the value."""
-    nearest = float(value)
-    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
