@@ -12,8 +12,10 @@ grid of x; each is given 10 % of slack for the grid.
 
 >>> x = np.arange(-5, 5, 1 / POINTS_PER_SIGMA)
 >>> mass = np.exp(-(x**2) / 2) / np.exp(-(x**2) / 2).sum()
->>> -2.0 <= log_decay(mass, loss=x, omega=2.0, enough=-0.1) <= -0.1  # of a Gaussian, for which it is −2
-True
+>>> log_decay(mass, loss=x, omega=2.0, enough=-0.1)  # a Gaussian's log |φ(2)| is −2
+-0.1
+>>> log_decay(mass, loss=x, omega=0.1, enough=-0.1)  # and its log |φ(0.1)| is −0.005
+0.0
 """
 
 from __future__ import annotations
@@ -40,82 +42,80 @@ _SLACK = 0.9
 
 
 @dataclass(frozen=True)
+class _Ends:
+    """The first and last points of many intervals, and the cells from one before the first to one after the last."""
+
+    first: Indices
+    last: Indices
+    cells: Indices
+
+
+@dataclass(frozen=True)
 class _Intervals:
     """Many intervals of the grid at once: their ends, masses, loss spans and variations."""
 
-    low: Indices
-    high: Indices
+    ends: _Ends
     mass: Array
     reach: Array
     variation: Array
 
     def near(self, mass: Array, loss: Array, omega: float) -> Array:
         """The least 1 − |φ(w)|² that each interval proves from Ω to its reach."""
-        part = _between(mass * np.exp(1j * omega * loss), self.low, self.high)
+        part = _between(mass * np.exp((1j * omega) * loss), self.ends)
         return np.asarray(_SLACK * (self.mass**2 - (part.real**2 + part.imag**2)))
 
-    def far(self, omega: float) -> float:
-        """The smallest bound on log |φ(w)| for all w ≥ Ω by integration by parts."""
-        bound = 1 - float((_SLACK * self.mass - self.variation / (_SLACK * omega)).max())
-        return math.log(bound) if bound < 1 else 0.0
+    def far(self, enough: float) -> float:
+        """The frequency from which integration by parts proves log |φ| ≤ enough for good."""
+        spare = float(((_SLACK * self.mass + math.expm1(enough)) / self.variation).max())
+        return 1 / (_SLACK * spare) if spare > 0 else math.inf
 
 
 def log_decay(mass: Array, loss: Array, omega: float, enough: float) -> float:
-    """An upper bound on log |φ(w)| for all w ≥ Ω: below `enough`, or 0 where so much cannot be proved.
+    """`enough` where log |φ(w)| ≤ enough is proved for all w ≥ Ω, and 0 where it is not.
 
     `mass` holds the probabilities of the points of an even grid of x, `loss` their losses.
     """
     intervals = _intervals(mass, loss)
-    needed = -math.expm1(2 * enough)
-    worst = -math.inf
+    far, needed = intervals.far(enough), -math.expm1(2 * enough)
     for _ in range(_MOST_LINKS):
-        far = intervals.far(omega)
-        if far <= enough:
-            return max(far, worst)
-        proved = intervals.near(mass, loss, omega)
-        reach = np.where(proved > needed, intervals.reach, 0.0)
-        best = int(np.argmax(reach))
-        if reach[best] <= omega:
-            return 0.0
-        worst = max(worst, 0.5 * math.log1p(-min(float(proved[best]), 1 - 1e-9)))
-        omega = float(reach[best])
+        if far <= omega:
+            return enough
+        reach = float(intervals.reach[intervals.near(mass, loss, omega) > needed].max(initial=0.0))
+        if reach <= omega:
+            break
+        omega = reach
     return 0.0
 
 
 def _intervals(mass: Array, loss: Array) -> _Intervals:
-    first, last = _ends(len(mass))
+    ends = _ends(len(mass))
     density = mass[1:] / np.maximum(np.abs(loss[1:] - loss[:-1]), 1e-290)
+    changes = np.zeros(len(mass))
+    changes[:-2] = np.abs(density[1:] - density[:-1])
     return _Intervals(
-        low=first,
-        high=last,
-        mass=_between(mass, first, last),
-        reach=math.pi / np.maximum(np.abs(loss[last] - loss[first]), 1e-290),
-        # One cell more at either end, so that a density which grows outwards is not missed.
-        variation=density[first - 1] + density[last] + _summed(np.abs(np.diff(density)), first - 1, last),
+        ends=ends,
+        mass=_between(mass, ends),
+        reach=math.pi / np.maximum(np.abs(loss[ends.last] - loss[ends.first]), 1e-290),
+        # One cell more at either end, so that a density which grows outwards is not missed. Changes are added up
+        # afresh for each interval: where the loss is flat its density is so large that in running totals all else
+        # would vanish.
+        variation=density[ends.cells].reshape(-1, 2).sum(axis=1) + np.add.reduceat(changes, ends.cells)[::2],
     )
 
 
-def _between(values: Numbers, first: Indices, last: Indices) -> Numbers:
+def _between(values: Numbers, ends: _Ends) -> Numbers:
     """The trapezoidal sum of the values from each first to each last point."""
-    total = np.cumsum(values)
-    return np.asarray(total[last] - total[first] + (values[first] - values[last]) / 2)
-
-
-def _summed(values: Array, first: Indices, end: Indices) -> Array:
-    """The sum of the values from each first to before each end, added up afresh for each.
-
-    Not by differences of running totals: where the loss is flat its density is so large that all else would vanish.
-    """
-    bounds = np.stack((first, end), axis=1).ravel()
-    return np.asarray(np.add.reduceat(np.append(values, 0.0), bounds)[::2])
+    total = np.cumsum(values) - values / 2
+    return np.asarray(total[ends.last] - total[ends.first])
 
 
 @lru_cache(maxsize=512)
-def _ends(count: int) -> tuple[Indices, Indices]:
-    """The first and last points of intervals of every width that slide inside a grid of that many points."""
-    first, last = [], []
+def _ends(count: int) -> _Ends:
+    """The ends of intervals of every width that slide inside a grid of that many points."""
+    starts, stops = [], []
     for width in _WIDTHS:
         start = np.arange(1, max(2, count - 1 - width), max(1, width // _SLIDES))
-        first.append(start)
-        last.append(np.minimum(start + width, count - 2))
-    return np.concatenate(first), np.concatenate(last)
+        starts.append(start)
+        stops.append(np.minimum(start + width, count - 2))
+    first, last = np.concatenate(starts), np.concatenate(stops)
+    return _Ends(first, last, np.stack((first - 1, last), axis=1).ravel())

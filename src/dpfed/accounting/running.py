@@ -36,13 +36,13 @@ _LEVELS = range(-102, 78)
 _MOVES = (-3, 0, 0.5, 1, 2, 3)
 _FACTORS = tuple(_RATIO**move for move in _MOVES)
 _HERE, _BETWEEN, _NEXT = 1, 2, 3
-_MOST_FREQUENCIES = 2000
+_MOST_FREQUENCIES = 5000
 # The log of the cancellation that a line may suffer.
 _MOST_DIGITS = 12.0
 # A line: its shortest period, and the logs of the shares of δ that its copies may have and that it may leave out.
 _PERIOD = 17.0
 _LOG_COPIES = math.log(1e-7)
-_LEFT_OUT = -24.0
+_LEFT_OUT = -20.0
 # The product of the largest frequency and the tilted spread at which decay can usually be proved.
 _CUT_OFF = 15.0
 
@@ -271,8 +271,8 @@ class _Line:
         for pair, count in fresh.items():
             if not is_analytic(pair):
                 return None
-            if decay > 1.1 * left_out:
-                decay += count * pair.decay(self.tilt, omega, 1.2 * left_out / steps)
+            if decay > left_out:
+                decay += count * pair.decay(self.tilt, omega, 1.1 * left_out / steps)
         if decay > left_out:
             return None
         try:

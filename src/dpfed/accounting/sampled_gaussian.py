@@ -106,7 +106,7 @@ class SampledGaussian:
         return np.log(sums) + peak, _UNIT * rounding
 
     def decay(self, tilt: float, omega: float, enough: float) -> float:
-        """A bound on log |M(θ+iw)/M(θ)| for every w ≥ Ω: below `enough`, or 0 where so much cannot be proved."""
+        """A bound on log |M(θ+iw)/M(θ)| for every w ≥ Ω: `enough`, or 0 where so much cannot be proved."""
         try:
             # The nodes of the fan's largest tilt: they are there already, and they cover this one.
             nodes = self._nodes(1.5 * tilt, 0.0)
