@@ -31,7 +31,7 @@ def test_gaussians_are_bracketed_tightly(steps: int, delta: float) -> None:
 
 def exact_coin_delta(epsilon: float, steps: int, revealed: Fraction, at: float) -> float:
     """In exact binomials: heads e^ε times as likely as tails."""
-    mp.dps = 40
+    mp.dps = 30
     kept, heads = 1 - mpf(revealed.numerator) / revealed.denominator, 1 / (1 + mp.exp(-mpf(epsilon)))
     total = 1 - kept**steps
     for up in range(steps + 1):
@@ -42,7 +42,7 @@ def exact_coin_delta(epsilon: float, steps: int, revealed: Fraction, at: float) 
     return float(total)
 
 
-@pytest.mark.parametrize("steps", [2, 3, 20, 49, 300])
+@pytest.mark.parametrize("steps", [2, 3, 20, 49, 150])
 @pytest.mark.parametrize("unit", [0.0, 0.3], ids=["off the unit", "on the unit"])
 @pytest.mark.parametrize("revealed", [Fraction(0), Fraction(1, 10**7)])
 def test_coins_agree_with_exact_binomials(steps: int, unit: float, revealed: Fraction) -> None:

@@ -62,16 +62,17 @@ class Release:
         return np.array([_log_sum(log_p + t * self.loss) for t in np.atleast_1d(s)])
 
 
-def gaussian(sigma: float, top: float = 60.0, fineness: float = 1.0) -> Release:
-    """N(1, σ²) against N(0, σ²), good for moments whose tilted mean is at most `top`."""
+def gaussian(sigma: float, top: float | None = None, fineness: float = 1.0) -> Release:
+    """N(1, σ²) against N(0, σ²), good for moments whose tilted mean is at most `top` (forty σ)."""
     step = min(0.1 * sigma, 0.1 * sigma**2) / fineness
-    x = np.arange(-12 * sigma - min(top, 40 * sigma), 1 + 12 * sigma + min(top, 40 * sigma), step)
+    reach = 12 * sigma + (40 * sigma if top is None else top)
+    x = np.arange(-reach, 1 + reach, step)
     return Release(-(x**2) / (2 * sigma**2) + math.log(step / (sigma * math.sqrt(2 * math.pi))), _shift(x, sigma))
 
 
-def replaced_gaussian(sigma: float, rate: float) -> Release:
+def replaced_gaussian(sigma: float, rate: float, top: float | None = None) -> Release:
     """(1 − q)N(0) + qN(1) against (1 − q)N(0) + qN(−1)."""
-    plain = gaussian(sigma)
+    plain = gaussian(sigma, top)
     x = (plain.loss * 2 * sigma**2 + 1) / 2
     up, down = (np.logaddexp(math.log1p(-rate), math.log(rate) + _shift(v, sigma)) for v in (x, -x))
     return Release(plain.log_q + down, up - down)

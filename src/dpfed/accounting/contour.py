@@ -131,7 +131,7 @@ def smallest_epsilon(inversion: Inversion, delta: float, start: float) -> float:
         bound, slope = inversion.upper_and_slope(epsilon)
         excess = math.log(bound / delta) if bound > 0 else -math.inf
         low, high = (epsilon, high) if excess > 0 else (low, epsilon)
-        if -1e-9 < excess <= 0 or high - low <= 1e-13 * high or high == 0:
+        if -1e-9 < excess <= 0 or high - low <= 1e-13 * low or high == 0:
             break
         # Close to the root steps lean upwards by more than they err, so that one of them passes.
         lean = max(2 * lean, 2e-10) if abs(excess) < 1e-5 else 0.0
