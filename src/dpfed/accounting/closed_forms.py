@@ -31,10 +31,13 @@ def gaussian_delta_lower(mu: float, epsilon: float) -> float:
 def _gaussian_delta(mu: float, epsilon: float, lean: int) -> float:
     if mu == 0:
         return max(0.0, -math.expm1(epsilon))
-    kept = float(log_ndtr(mu / 2 - epsilon / mu))
-    lost = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
-    size = -math.expm1(min(0.0, lost - kept)) + lean * _ROUNDING * (2 + abs(kept) + abs(lost))
-    return math.exp(kept) * size
+    place, reach = mu / 2 - epsilon / mu, mu / 2 + epsilon / mu
+    kept = float(log_ndtr(place))
+    lost = epsilon + float(log_ndtr(-reach))
+    ratio = math.exp(min(0.0, lost - kept))
+    # Of the logs themselves, of the place of either normal tail, and of ε, which cancels in the second.
+    rounding = 2 + abs(kept) + abs(lost) + reach * (1 + abs(place)) + ratio * (epsilon + reach * (1 + reach))
+    return math.exp(kept) * (-math.expm1(min(0.0, lost - kept)) + lean * _ROUNDING * rounding)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
