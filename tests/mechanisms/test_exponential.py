@@ -38,9 +38,7 @@ def test_selection_follows_the_probabilities(source: RandomSource, monotone: boo
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 @pytest.mark.parametrize("monotone", [False, True])
-def test_no_neighbouring_scores_change_a_probability_by_more_than_epsilon(
-    epsilon: float, monotone: bool
-) -> None:
+def test_no_neighbouring_scores_change_a_probability_by_more_than_epsilon(epsilon: float, monotone: bool) -> None:
     mechanism = ExponentialMechanism(epsilon, 1.0, monotone=monotone)
     scores = np.array([0.0, 1.0, 1.5, -2.0])
     base = mechanism.probabilities(scores)

@@ -61,9 +61,7 @@ def test_report_noisy_max_follows_its_law(monotone: bool) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.3, 2.0])
 @pytest.mark.parametrize("monotone", [False, True])
-def test_no_neighbouring_scores_change_a_probability_by_more_than_epsilon(
-    epsilon: float, monotone: bool
-) -> None:
+def test_no_neighbouring_scores_change_a_probability_by_more_than_epsilon(epsilon: float, monotone: bool) -> None:
     spread = (1 if monotone else 2) / epsilon
     moves = (0.0, 1.0) if monotone else (-1.0, 0.0, 1.0)
     here = [0.0, 1.0, 1.5, -2.0]
@@ -92,9 +90,7 @@ def test_permute_and_flip_is_never_worse_than_the_exponential_mechanism() -> Non
         assert permute_and_flip_law(scores, 2.0) @ scores >= exponential @ scores - 1e-12
 
 
-@pytest.mark.parametrize(
-    ("function", "kind"), [(report_noisy_max, ReportNoisyMax), (permute_and_flip, PermuteAndFlip)]
-)
+@pytest.mark.parametrize(("function", "kind"), [(report_noisy_max, ReportNoisyMax), (permute_and_flip, PermuteAndFlip)])
 def test_functions_choose_like_the_mechanisms(function: Callable[..., int], kind: type) -> None:
     source, mechanism = SeededSource(3), kind(1.0, 1.0, source=SeededSource(3))
     chosen = [function(SCORES, 1.0, 1.0, source=source) for _ in range(50)]

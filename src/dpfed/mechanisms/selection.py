@@ -13,65 +13,20 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpfed import checks
-from dpfed import events as ev
 from dpfed.mechanisms.exact import Coins
-from dpfed.mechanisms.exponential import Scores, checked_scores
-from dpfed.mechanisms.sensitivity import Sensitivity, in_norm
+from dpfed.mechanisms.scores import ChoiceByScore, Scores, checked_scores
+from dpfed.mechanisms.sensitivity import Sensitivity
 from dpfed.randomness import RandomSource, or_system
 
 
-@dataclass(frozen=True)
-class _Selection:
-    """What selection by score needs to know: ε, how far a score can move, and whether all move one way."""
-
-    epsilon: float
-    sensitivity: Sensitivity | float
-    monotone: bool = False
-    source: RandomSource | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", checks.positive(epsilon=self.epsilon))
-        object.__setattr__(self, "sensitivity", in_norm("linf", self.sensitivity))
-        object.__setattr__(self, "source", or_system(self.source))
-
-    @property
-    def event(self) -> ev.Event:
-        """What one selection is charged as."""
-        return ev.PureDP(self.epsilon, adjacency=in_norm("linf", self.sensitivity).adjacency)
-
-    @property
-    def is_private(self) -> bool:
-        """Whether the choice is unpredictable; a seeded source's is not."""
-        return or_system(self.source).is_private
-
-    @property
-    def _spread(self) -> Fraction:
-        """The score difference that one unit of exponent stands for: 2Δ/ε, or Δ/ε when monotone."""
-        return (1 if self.monotone else 2) * Fraction(self.sensitivity) / Fraction(self.epsilon)
-
-    def __repr__(self) -> str:
-        sensitivity = in_norm("linf", self.sensitivity)
-        stamp = "" if self.is_private else " [NOT PRIVATE]"
-        return (
-            f"{type(self).__name__}(epsilon={self.epsilon!r}, sensitivity={float(sensitivity)!r}, "
-            f"monotone={self.monotone!r}, adjacency={sensitivity.adjacency!r}){stamp}"
-        )
-
-
 @dataclass(frozen=True, repr=False)
-class ReportNoisyMax(_Selection):
+class ReportNoisyMax(ChoiceByScore):
     """The index of the largest score after Laplace noise of scale 2Δ/ε, or Δ/ε when scores are monotone.
 
     Privacy: ε-DP (Dwork and Roth 2014, §3.3) when one unit moves no score by more than Δ = `sensitivity`.
     With monotone=True one unit must move all scores the same way; votes under replace-one do not. Only the
     index is released: its score, or the noisy maximum, costs extra. The event is PureDP(ε).
     """
-
-    @property
-    def scale(self) -> float:
-        """The scale of the Laplace noise on every score."""
-        return float(self._spread)
 
     def select(self, scores: Scores) -> int:
         """The index of the chosen score."""
@@ -80,7 +35,7 @@ class ReportNoisyMax(_Selection):
 
 
 @dataclass(frozen=True, repr=False)
-class PermuteAndFlip(_Selection):
+class PermuteAndFlip(ChoiceByScore):
     """An index, by visiting scores in random order and taking each with probability exp(−ε(best − score)/2Δ).
 
     Privacy: ε-DP (McKenna and Sheldon 2020, Theorem 1) under the conditions of :class:`ReportNoisyMax`, with
