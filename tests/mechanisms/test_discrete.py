@@ -67,10 +67,18 @@ def test_a_vector_of_another_dimension_than_is_charged_is_refused() -> None:
         DiscreteGaussianMechanism(3.0, 1).add_noise(np.array([1, 2]))
 
 
-@pytest.mark.parametrize("x", [0.5, np.array([1.0, 2.5]), [], "text", np.array([np.nan]), 2**60])
+@pytest.mark.parametrize("x", [0.5, np.array([1.0, 2.5]), [], "text", np.array([np.nan]), 2**60, 2.0**53])
 def test_what_is_not_whole_is_refused(x: object) -> None:
     with pytest.raises(InvalidArgument):
         DiscreteLaplaceMechanism(3.0, 1).add_noise(x)
+
+
+def test_neighbours_next_to_the_end_of_the_integers_are_refused_and_not_torn_apart() -> None:
+    """2⁶³ − 1024 and 2⁶³ are both floats and 1024 apart; as 64-bit integers they would be 2⁶⁴ apart."""
+    mechanism = DiscreteLaplaceMechanism(3.0, 1024)
+    for x in (2.0**63 - 1024, 2.0**63):
+        with pytest.raises(InvalidArgument, match="2⁵³"):
+            mechanism.add_noise(x)
 
 
 @pytest.mark.parametrize("kind", [DiscreteGaussianMechanism, DiscreteLaplaceMechanism])

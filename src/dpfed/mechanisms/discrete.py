@@ -30,6 +30,7 @@ from dpfed.randomness import RandomSource, or_system
 from dpfed.rounding import round_up
 
 _LARGEST_SCALE = 2.0**50  # beyond, noise would leave the 64-bit integers
+_LARGEST_VALUE = 2.0**53  # beyond, floats skip integers, and from 2⁶³ on neighbours would wrap around apart
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,6 +150,8 @@ def _perturb(x: Any, source: RandomSource, draw: Callable[[Coins], int], dimensi
         raise InvalidArgument("x", f"x must hold dimension={dimension} numbers, as is charged, got {size}")
     if not all(np.array_equal(part, np.rint(part)) for part in parts):
         raise InvalidArgument("x", "x must hold whole numbers: round it, or use a mechanism for real numbers")
+    if any(np.any(np.abs(part) >= _LARGEST_VALUE) for part in parts):
+        raise InvalidArgument("x", "x must hold numbers below 2⁵³ in size: measure in larger units")
     coins = Coins(source)
     noisy = [part.astype(np.int64) + _draws(draw, coins, part) for part in parts]
     return structure.rebuild_whole(x, noisy)
