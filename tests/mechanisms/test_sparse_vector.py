@@ -5,9 +5,14 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from dpfed import events as ev
@@ -21,9 +26,7 @@ ALPHA = 1e-6
 
 @pytest.mark.parametrize(("monotone", "factor"), [(False, 2), (True, 1)])
 @pytest.mark.parametrize("positives", [1, 5])
-def test_the_noise_scales_spend_epsilon_in_the_best_ratio(
-    monotone: bool, factor: int, positives: int
-) -> None:
+def test_the_noise_scales_spend_epsilon_in_the_best_ratio(monotone: bool, factor: int, positives: int) -> None:
     svt = SparseVector(0.8, 2.0, 10.0, positives, monotone=monotone)
     first = 2.0 / svt.threshold_scale
     second = factor * positives * 2.0 / svt.query_scale
@@ -101,6 +104,46 @@ def test_the_event_is_charged_once_for_the_stream() -> None:
 def test_copies_are_refused_because_each_would_answer_again() -> None:
     with pytest.raises(TypeError, match="one price"):
         copy.deepcopy(SparseVector(1.0, 1.0, 0.0))
+
+
+def test_a_forked_process_cannot_give_the_positives_again() -> None:
+    svt = SparseVector(1.0, 1.0, 0.0)
+    fork = multiprocessing.get_context("fork")
+    answers = fork.Queue()
+
+    def child() -> None:
+        try:
+            answers.put(str(svt.is_above(1e9)))
+        except BudgetExceeded as refused:
+            answers.put(str(refused))
+
+    process = fork.Process(target=child)
+    process.start()
+    assert "forked process" in answers.get(timeout=60)
+    process.join()
+
+
+def test_threads_together_get_no_more_positives_than_there_are() -> None:
+    svt = SparseVector(1.0, 1.0, 0.0, max_positives=5)
+
+    def ask(_: int) -> bool:
+        try:
+            return svt.is_above(1e9)
+        except BudgetExceeded:
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(ask, range(200))) == svt.positives == 5
+
+
+@given(st.floats(1e-3, 100), st.floats(1e-3, 1e3), st.integers(1, 50), st.booleans())
+def test_the_scales_never_spend_more_than_epsilon(
+    epsilon: float, sensitivity: float, positives: int, monotone: bool
+) -> None:
+    svt = SparseVector(epsilon, sensitivity, 0.0, positives, monotone=monotone)
+    factor = positives * (1 if monotone else 2)
+    spent = (1 / Fraction(svt.threshold_scale) + factor / Fraction(svt.query_scale)) * Fraction(sensitivity)
+    assert spent <= Fraction(epsilon)
 
 
 def test_a_seeded_source_is_stamped() -> None:

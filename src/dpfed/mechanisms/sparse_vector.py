@@ -11,11 +11,16 @@ dpfed.errors.BudgetExceeded: all 2 positive answers are given: open a new Sparse
 
 from __future__ import annotations
 
+import os
+import threading
+
 from dpfed import checks
 from dpfed import events as ev
 from dpfed.errors import BudgetExceeded
 from dpfed.mechanisms.sensitivity import Sensitivity, in_norm
 from dpfed.randomness import RandomSource, or_system
+
+_ROUNDING = 1 + 2.0**-50  # more than computing a scale in floats can lose
 
 
 class SparseVector:
@@ -48,16 +53,18 @@ class SparseVector:
         self.positives = 0
         self._source = or_system(source)
         self._noisy_threshold: float | None = None
+        self._process = os.getpid()
+        self._lock = threading.Lock()
 
     @property
     def threshold_scale(self) -> float:
         """The scale of the noise on the threshold, Δ/ε₁."""
-        return float(self.sensitivity) / (self.epsilon * self._threshold_share)
+        return float(self.sensitivity) / (self.epsilon * self._threshold_share) * _ROUNDING
 
     @property
     def query_scale(self) -> float:
         """The scale of the noise on every query, 2cΔ/ε₂ or cΔ/ε₂."""
-        return self._factor * float(self.sensitivity) / (self.epsilon * (1 - self._threshold_share))
+        return self._factor * float(self.sensitivity) / (self.epsilon * (1 - self._threshold_share)) * _ROUNDING
 
     @property
     def event(self) -> ev.Event:
@@ -77,13 +84,15 @@ class SparseVector:
     def is_above(self, value: float) -> bool:
         """Whether the noisy value reaches the noisy threshold; refused once all positives are given."""
         value = checks.finite(value=value)
-        if self.is_exhausted:
-            raise BudgetExceeded(
-                f"all {self.max_positives} positive answers are given: open a new SparseVector, at its own ε"
-            )
-        noisy = value + self.query_scale * float(self._source.laplace())
-        answer = noisy >= self._line()
-        self.positives += answer
+        self._require_own_process()
+        with self._lock:
+            if self.is_exhausted:
+                raise BudgetExceeded(
+                    f"all {self.max_positives} positive answers are given: open a new SparseVector, at its own ε"
+                )
+            noisy = value + self.query_scale * float(self._source.laplace())
+            answer = noisy >= self._line()
+            self.positives += answer
         return answer
 
     @property
@@ -98,6 +107,13 @@ class SparseVector:
         if self._noisy_threshold is None:
             self._noisy_threshold = self.threshold + self.threshold_scale * float(self._source.laplace())
         return self._noisy_threshold
+
+    def _require_own_process(self) -> None:
+        if os.getpid() != self._process:
+            raise BudgetExceeded(
+                "a query was asked in a forked process, where its positives would be given a second time: "
+                "open the SparseVector in the process that asks"
+            )
 
     def __reduce__(self) -> tuple[object, ...]:
         raise TypeError("a SparseVector is not copied or pickled: each copy would give its positives for one price")
