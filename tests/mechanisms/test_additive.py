@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -99,21 +100,29 @@ def test_noise_is_widened_by_what_rounding_adds_to_the_sensitivity(dimension: in
     expected = gaussian.scale * (1.0 + step * math.sqrt(dimension))
     assert capture_noise(gaussian, dimension) == pytest.approx(expected, abs=step)
     step = grid_step(laplace.scale)
-    assert capture_noise(laplace, dimension) == pytest.approx(
-        laplace.scale * (1.0 + step * dimension), abs=step
-    )
-    assert (
-        laplace.scale * step * 1_000_000 > 1e3 * step
-    )  # the widening is seen at the resolution of this test
+    assert capture_noise(laplace, dimension) == pytest.approx(laplace.scale * (1.0 + step * dimension), abs=step)
+    assert laplace.scale * step * 1_000_000 > 1e3 * step  # the widening is seen at the resolution of this test
+
+
+@given(st.floats(1e-9, 1e9), st.floats(1e-6, 1e3), st.integers(1, 1000))
+def test_the_widened_scale_is_never_rounded_below_what_is_owed(
+    sensitivity: float, multiplier: float, dimension: int
+) -> None:
+    def huge(count: int) -> np.ndarray:
+        return np.full(count, 2.0**60)  # so large that the grid does not round it
+
+    mechanism = GaussianMechanism.from_noise_multiplier(multiplier, sensitivity)
+    noise = perturb(np.zeros(dimension), huge, mechanism.scale, mechanism._widening, hardened=True)[0]
+    step = Fraction(grid_step(mechanism.scale))
+    owed = Fraction(multiplier) * (Fraction(sensitivity) + step * math.isqrt(dimension))
+    assert Fraction(noise) / 2**60 >= owed
 
 
 @given(
     st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20),
     st.lists(st.floats(-2, 2), min_size=20, max_size=20),
 )
-def test_rounding_moves_neighbours_apart_by_at_most_a_step_per_coordinate(
-    x: list[float], move: list[float]
-) -> None:
+def test_rounding_moves_neighbours_apart_by_at_most_a_step_per_coordinate(x: list[float], move: list[float]) -> None:
     def no_noise(count: int) -> np.ndarray:
         return np.zeros(count)
 

@@ -32,9 +32,7 @@ def assert_follows(draws: list[int], weight: Callable[[int], float]) -> None:
 def test_discrete_laplace_follows_its_law(scale: Fraction) -> None:
     coins = Coins(SeededSource(int(scale * 1000)))
     count = 100_000 if scale == Fraction(5, 2) else 30_000
-    assert_follows(
-        [discrete_laplace(coins, scale) for _ in range(count)], lambda k: math.exp(-abs(k) / scale)
-    )
+    assert_follows([discrete_laplace(coins, scale) for _ in range(count)], lambda k: math.exp(-abs(k) / scale))
 
 
 @pytest.mark.parametrize("scale", [Fraction(5, 2), Fraction(0.3), Fraction(0.9), Fraction(20.7)])
@@ -47,12 +45,8 @@ def test_discrete_gaussian_follows_its_law(scale: Fraction) -> None:
 
 def test_the_system_source_gives_the_same_laws() -> None:
     coins = Coins(SystemSource())
-    assert_follows(
-        [discrete_laplace(coins, Fraction(2)) for _ in range(30_000)], lambda k: math.exp(-abs(k) / 2)
-    )
-    assert_follows(
-        [discrete_gaussian(coins, Fraction(2)) for _ in range(30_000)], lambda k: math.exp(-(k**2) / 8)
-    )
+    assert_follows([discrete_laplace(coins, Fraction(2)) for _ in range(30_000)], lambda k: math.exp(-abs(k) / 2))
+    assert_follows([discrete_gaussian(coins, Fraction(2)) for _ in range(30_000)], lambda k: math.exp(-(k**2) / 8))
 
 
 @pytest.mark.parametrize("ratio", [Fraction(0), Fraction(1, 7), Fraction(1), Fraction(9, 4), Fraction(1e-3)])

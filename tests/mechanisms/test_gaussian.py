@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import ndtr
 
@@ -14,6 +17,7 @@ from dpfed import events as ev
 from dpfed.accounting.closed_forms import gaussian_delta
 from dpfed.errors import InvalidArgument
 from dpfed.mechanisms.gaussian import GaussianMechanism, add_noise
+from dpfed.mechanisms.laplace import LaplaceMechanism
 from dpfed.mechanisms.sensitivity import Sensitivity
 from dpfed.randomness import RandomSource, SeededSource, SystemSource
 
@@ -30,9 +34,7 @@ def true_delta(scale: float, epsilon: float) -> float:
     ("epsilon", "delta", "scale", "tolerance"),
     [(1.0, 1e-5, 3.7306, 2e-5), (8.0, 1e-5, 0.60023, 1e-5), (0.1, 1e-6, 36.304690426195194, 1e-9)],
 )
-def test_scale_is_the_known_analytic_one(
-    epsilon: float, delta: float, scale: float, tolerance: float
-) -> None:
+def test_scale_is_the_known_analytic_one(epsilon: float, delta: float, scale: float, tolerance: float) -> None:
     assert GaussianMechanism(epsilon, delta, 1.0).scale == pytest.approx(scale, rel=tolerance)
 
 
@@ -45,9 +47,7 @@ def test_scale_is_enough_and_no_more_than_enough(epsilon: float, delta: float) -
 
 
 def test_scale_grows_with_the_sensitivity() -> None:
-    assert GaussianMechanism(1.0, 1e-5, 2.5).scale == pytest.approx(
-        2.5 * GaussianMechanism(1.0, 1e-5, 1.0).scale
-    )
+    assert GaussianMechanism(1.0, 1e-5, 2.5).scale == pytest.approx(2.5 * GaussianMechanism(1.0, 1e-5, 1.0).scale)
 
 
 def test_the_classical_formula_is_used_only_on_request_and_needs_more_noise() -> None:
@@ -74,6 +74,20 @@ def test_noise_has_the_stated_scale(source: RandomSource, hardened: bool) -> Non
     low, high = stats.chi2.ppf([ALPHA / 2, 1 - ALPHA / 2], N)
     assert low < np.sum(noise**2) / mechanism.scale**2 < high
     assert stats.kstest(noise / mechanism.scale, "norm").pvalue > ALPHA
+
+
+@given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6))
+def test_the_executed_scale_is_never_below_what_the_event_says(multiplier: float, sensitivity: float) -> None:
+    mechanism = GaussianMechanism.from_noise_multiplier(multiplier, sensitivity)
+    assert Fraction(mechanism.scale) >= Fraction(multiplier) * Fraction(sensitivity)
+
+
+@pytest.mark.parametrize(
+    "mechanism", [GaussianMechanism.from_noise_multiplier(1e300, 1e300), LaplaceMechanism(1e-300, 1e300)]
+)
+def test_a_scale_beyond_the_floats_is_refused(mechanism: GaussianMechanism | LaplaceMechanism) -> None:
+    with pytest.raises(InvalidArgument, match="scale"):
+        mechanism.add_noise(1.0)
 
 
 def test_the_event_is_what_is_executed() -> None:
@@ -188,9 +202,7 @@ def test_add_noise_of_seed_001_scales_with_multiplier_and_clip() -> None:
     assert low < total < high
 
 
-@pytest.mark.parametrize(
-    ("noise_multiplier", "clip_norm"), [(0.0, 1.0), (1.0, 0.0), (-1.0, 1.0), (1.0, math.nan)]
-)
+@pytest.mark.parametrize(("noise_multiplier", "clip_norm"), [(0.0, 1.0), (1.0, 0.0), (-1.0, 1.0), (1.0, math.nan)])
 def test_add_noise_refuses_no_noise(noise_multiplier: float, clip_norm: float) -> None:
     with pytest.raises(InvalidArgument):
         add_noise(np.zeros(2), noise_multiplier, clip_norm)

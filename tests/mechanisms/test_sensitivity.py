@@ -74,9 +74,7 @@ def test_fedavg_step_is_exactly_the_largest_change(adjacency: str, norm: str) ->
 
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 @pytest.mark.parametrize("steps", [2, 5])
-def test_several_steps_stay_within_their_bound_and_may_pass_that_of_independent_ones(
-    steps: int, norm: str
-) -> None:
+def test_several_steps_stay_within_their_bound_and_may_pass_that_of_independent_ones(steps: int, norm: str) -> None:
     bound = fedavg_step(CLIP, RATE, RECORDS, steps, norm=norm)
     assert float(bound) == pytest.approx(2 * CLIP * RATE * (1 / RECORDS + steps - 1))
     measured = largest_change(lambda records: fedavg(records, norm, steps), "replace_one", norm)
@@ -109,9 +107,7 @@ def test_the_formulas_of_the_notes() -> None:
     assert float(fedavg_step(1.0, 0.1, 500, adjacency="add_remove")) == pytest.approx(0.1 / 500)
     assert float(fedavg_step(1.0, 0.1, 500, steps=3)) == pytest.approx(0.2 * (1 / 500 + 2))
     assert float(fedavg_step(1.0, 0.1, 500, steps=3, clipping="batch")) == pytest.approx(0.6)
-    assert float(
-        fedavg_step(1.0, 0.1, 500, steps=3, clipping="batch", adjacency="add_remove")
-    ) == pytest.approx(0.6)
+    assert float(fedavg_step(1.0, 0.1, 500, steps=3, clipping="batch", adjacency="add_remove")) == pytest.approx(0.6)
     assert float(iadmm_step(1.0, 2.0, 100)) == pytest.approx(2 / 200)
     assert float(iadmm_step(1.0, 2.0, 100, proximity=3.0)) == pytest.approx(2 / 500)
     assert float(iadmm_step(1.0, 2.0, 100, adjacency="add_remove")) == pytest.approx(1 / 200)

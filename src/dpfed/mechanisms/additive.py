@@ -7,7 +7,7 @@ and adds:
 * the sum of two multiples of g is exact or correctly rounded, so the output is a function of the exact sum;
 * rounding the noise is rounding x + noise, because x is on the grid: post-processing, free;
 * rounding x may move two neighbours apart, by at most g in each of d coordinates: the sensitivity Δ becomes
-  Δ + g√d in L2 and Δ + gd in L1, and the noise is widened by exactly that factor.
+  Δ + g√d in L2 and Δ + gd in L1, and the noise is widened by that factor, rounded up.
 
 So the privacy of the hardened path is that of *ideal real-valued* noise of the stated multiplier. What is not
 exact is the noise itself: it is computed in float64 from 53 and 64 random bits, is cut at 9.4 standard
@@ -36,6 +36,7 @@ from dpfed.structure import Floats
 # Fine enough to cost nothing (10⁶ coordinates widen Gaussian noise by 1e-9), coarse enough that in the bulk
 # of the law each grid point collects about 2⁷⁵ of the 2¹¹⁷ states of a Gaussian draw.
 _GRID_BITS = 40
+_ROUNDING = 1 + 2.0**-50  # more than computing the widened scale in floats can lose
 
 
 def grid_step(scale: float) -> float:
@@ -60,7 +61,7 @@ def perturb(
     with np.errstate(over="ignore"):
         if hardened:
             step = grid_step(scale)
-            noise = draw(vector.size) * (scale * widening(step, vector.size))
+            noise = draw(vector.size) * (scale * widening(step, vector.size) * _ROUNDING)
             noisy = _on_grid(vector, step) + _on_grid(noise, step)
         else:
             noisy = vector + draw(vector.size) * scale

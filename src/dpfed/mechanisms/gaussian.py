@@ -102,7 +102,7 @@ class GaussianMechanism:
         return in_norm("l2", self.sensitivity)
 
     def _widening(self, step: float, dimension: int) -> float:
-        return 1.0 + step * math.sqrt(dimension) / self.sensitivity * (1 + 2.0**-50)
+        return 1.0 + step * math.sqrt(dimension) / float(self.sensitivity)
 
     def _calibrated(self) -> float:
         if self.epsilon is None and self.delta is None:

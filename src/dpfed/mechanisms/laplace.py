@@ -76,7 +76,7 @@ class LaplaceMechanism:
         return in_norm("l1", self.sensitivity)
 
     def _widening(self, step: float, dimension: int) -> float:
-        return 1.0 + step * dimension / self.sensitivity * (1 + 2.0**-50)
+        return 1.0 + step * dimension / float(self.sensitivity)
 
     def __repr__(self) -> str:
         sensitivity = self._sensitivity

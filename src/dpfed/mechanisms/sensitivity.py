@@ -26,7 +26,8 @@ NORMS = ("l1", "l2", "linf")
 class Sensitivity(float):
     """The largest change of an output, in `norm`, between neighbours under `adjacency`.
 
-    It is a float; times or divided by a number it keeps its norm and adjacency.
+    It is a float; times or divided by a number it keeps its norm and adjacency, any other arithmetic gives a
+    bare number.
     """
 
     norm: str
@@ -90,10 +91,11 @@ def fedavg_step(
     Each record's gradient is clipped to C in `norm`, summed, divided by the public constant `records` = I and
     multiplied by the learning rate η. One step moves by 2Cη/I under replace-one and Cη/I under add/remove.
     From the second step on every gradient may change with the weights, so E steps move by 2Cη(1/I + E − 1).
-    With clipping="batch" (each step's mean clipped, or mini-batches of clipped records) it is 2CηE.
+    With clipping="batch" (each step's whole gradient clipped to C) it is 2CηE.
 
     Privacy: replace-one, or add/remove with a fixed public normaliser; the start weights must be public or
-    already released. A mean over the true count, several steps under add/remove (the number of records, hence
+    already released. Several steps need I to be no less than the number of records, so that no step's gradient
+    is longer than C. A mean over the true count, several steps under add/remove (the number of records, hence
     the later steps, has no bound there) and optimisers with state are refused.
     """
     _require_sgd(optimizer)
