@@ -92,9 +92,7 @@ class TestClients:
         accountant.record_round(3, 1.0, 0.1, 37, client="half")
         assert accountant.get_client_epsilon("always") == pytest.approx(14.56, abs=0.005)
         assert accountant.get_client_epsilon("once") == pytest.approx(7.05, abs=0.005)
-        assert accountant.get_client_epsilon("half") == pytest.approx(
-            get_privacy_spent(37, 1.0, 0.1, 1e-5), rel=1e-9
-        )
+        assert accountant.get_client_epsilon("half") == pytest.approx(get_privacy_spent(37, 1.0, 0.1, 1e-5), rel=1e-9)
         assert accountant.clients() == ("always", "once", "half")
         assert accountant.worst_client() == "always"
 
@@ -160,9 +158,7 @@ class TestLevels:
     def test_the_server_makes_one_release_to_all_unless_it_is_told_otherwise(self):
         accountant = FederatedAccountant()
         accountant.record_round(1, noise_multiplier_user=2.0)
-        assert accountant.get_cumulative_user_epsilon() == pytest.approx(
-            get_privacy_spent(1, 2.0, 1.0, 1e-5), rel=1e-9
-        )
+        assert accountant.get_cumulative_user_epsilon() == pytest.approx(get_privacy_spent(1, 2.0, 1.0, 1e-5), rel=1e-9)
         assert accountant.get_cumulative_sample_epsilon() == 0.0
 
     def test_replace_one_costs_more(self):
@@ -211,14 +207,21 @@ class TestCheckpoint:
         [
             None,
             {},
-            {"version": 2, "target_delta": 1e-5},
-            {"target_delta": 1e-5, "sample_history": [{"round": 1}]},
-            {"target_delta": 1e-5, "sample_history": [(1.0, 0.1)]},
-            {"target_delta": 1e-5, "sample_history": [(-1.0, 0.1, 100)]},
+            {"version": 2, "target_delta": 1e-5, "sample_history": [], "user_history": []},
+            {"target_delta": 1e-5, "user_history": [], "sample_history": [{"round": 1}]},
+            {"target_delta": 1e-5, "user_history": [], "sample_history": [(1.0, 0.1)]},
+            {"target_delta": 1e-5, "user_history": [], "sample_history": [(-1.0, 0.1, 100)]},
         ],
     )
     def test_what_is_no_checkpoint_is_refused(self, state):
         with pytest.raises(InvalidArgument):
+            FederatedAccountant.from_state_dict(state)
+
+    @pytest.mark.parametrize("lost", ["target_delta", "sample_history", "user_history"])
+    def test_a_checkpoint_that_lost_a_part_is_refused_and_not_taken_for_unspent(self, lost):
+        state = FederatedAccountant().state_dict()
+        del state[lost]
+        with pytest.raises(InvalidArgument, match=lost):
             FederatedAccountant.from_state_dict(state)
 
 

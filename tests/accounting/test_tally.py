@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,13 @@ events = st.sampled_from([Gaussian(8.0), Laplace(9.0), PoissonSampled(Gaussian(1
 def test_an_empty_tally_costs_nothing():
     assert Tally().epsilon(1e-5) == 0.0
     assert Tally().event is None
+
+
+def test_counts_of_a_narrow_integer_type_do_not_wrap_around():
+    tally = Tally()
+    for _ in range(3):
+        tally.add(Gaussian(1e6), np.int64(2**62))
+    assert tally.rows() == [[Gaussian(1e6).to_dict(), 3 * 2**62]]
 
 
 @settings(max_examples=15)

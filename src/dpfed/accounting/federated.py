@@ -32,6 +32,8 @@ from dpfed.guarantee import Guarantee
 VERSION = 1
 SAMPLE = "sample"
 USER = "user"
+# A checkpoint without its histories would have spent nothing.
+_FIELDS = {"target_delta", "sample_history", "user_history"}
 
 
 def epsilon_by_round(
@@ -182,15 +184,18 @@ class FederatedAccountant:
 
         Every ε is computed anew: a stored one is never believed.
         """
-        if not isinstance(state, Mapping) or state.get("version", VERSION) != VERSION or "target_delta" not in state:
+        if not isinstance(state, Mapping) or state.get("version", VERSION) != VERSION:
             raise InvalidArgument("state", f"state must be a state_dict of version {VERSION}, got {state!r:.80}")
+        missing = _FIELDS - state.keys()
+        if missing:
+            raise InvalidArgument("state", f"state must be a whole state_dict, but lacks {', '.join(sorted(missing))}")
         accountant = cls(
             state["target_delta"],
             target_delta_user=state.get("target_delta_user"),
             adjacency=state.get("adjacency", ADD_REMOVE),
         )
         for level, key in ((SAMPLE, "sample_history"), (USER, "user_history")):
-            for record in read_history(state.get(key, ())):
+            for record in read_history(state[key]):
                 accountant._levels[level].require_new(record, level)
                 accountant._levels[level].add(record)
         return accountant

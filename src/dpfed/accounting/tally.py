@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dpfed import events
+from dpfed import checks, events
 from dpfed.accounting.exact import Composition
 from dpfed.accounting.normal_form import atoms
 from dpfed.checks import ADD_REMOVE
@@ -45,6 +45,7 @@ class Tally:
 
     def add(self, event: Event, count: int = 1) -> None:
         """Add the event `count` times over; a refused event leaves the tally as it was."""
+        count = checks.count(count=count)
         # A composition takes an event as a whole or not at all, so it is asked first.
         taker = Composition(adjacency=self.adjacency) if self._running is None else self._running
         taker.add(event, count)

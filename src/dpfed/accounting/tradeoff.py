@@ -2,7 +2,7 @@
 
 An (ε, δ) pair is one point of a run's curve, and alone it allows far more to an attacker than the run does.
 Each point bounds every attack, so the least of these bounds holds too; over all points it is the exact
-trade-off between false alarms and detections (Dong, Roth and Su 2022, Proposition 2.13).
+trade-off between false alarms and detections (Dong, Roth and Su 2022, on primal and dual).
 
 >>> from dpfed.events import Gaussian
 >>> round(detection_rate(Gaussian(noise_multiplier=1.0)), 3)    # ε = 4.38 at δ = 1e-5 alone allows 0.796
