@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
+import mpmath
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,7 +65,18 @@ def test_group_privacy_at_epsilon_zero_adds_the_deltas():
 
 def test_a_group_too_large_for_its_delta_is_promised_nothing():
     assert Guarantee(1.0, 1e-5).for_group(20).epsilon == math.inf
+    assert Guarantee(1.0, 1e-5).for_group(10**400).epsilon == math.inf
+    assert Guarantee(0.0, 1e-5).for_group(10**400).epsilon == math.inf
     assert Guarantee(1.0, 1e-5).for_group(10_000).epsilon == math.inf
+
+
+@given(st.floats(0, 20), st.floats(1e-12, 1e-6), st.integers(1, 6))
+def test_a_group_is_never_promised_more_than_the_lemma_says(epsilon, delta, size):
+    group = Guarantee(epsilon, delta).for_group(size)
+    assert Fraction(group.epsilon if group.epsilon < math.inf else 10**9) >= size * Fraction(epsilon)
+    with mpmath.workdps(40):
+        owed = delta * mpmath.fsum(mpmath.exp(mpmath.mpf(epsilon) * i) for i in range(size))
+    assert group.epsilon == math.inf or group.delta >= owed
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, True, math.nan, "2"])
@@ -173,9 +186,7 @@ def test_a_promise_that_meets_another_lets_no_attacker_catch_more(first, second)
         assert first.detection_rate(0.01) <= second.detection_rate(0.01) + 1e-12
 
 
-@pytest.mark.parametrize(
-    "other", [Guarantee(1, 0, "client"), Guarantee(1, 0, "record", "replace_one"), (1, 0), None]
-)
+@pytest.mark.parametrize("other", [Guarantee(1, 0, "client"), Guarantee(1, 0, "record", "replace_one"), (1, 0), None])
 def test_promises_of_different_kinds_do_not_compare(other):
     mine = Guarantee(1, 0)
     with pytest.raises(InvalidArgument, match="one unit and adjacency"):

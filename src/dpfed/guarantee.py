@@ -11,10 +11,12 @@ from __future__ import annotations
 import html
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from dpfed import checks
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument
+from dpfed.rounding import round_up
 
 UNITS = ("record", "person", "client")
 
@@ -34,9 +36,9 @@ class Guarantee:
     adjacency: str = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        if self.epsilon != math.inf:
-            checks.non_negative(epsilon=self.epsilon)
-        checks.probability(delta=self.delta)
+        epsilon = math.inf if self.epsilon == math.inf else checks.non_negative(epsilon=self.epsilon)
+        object.__setattr__(self, "epsilon", epsilon)
+        object.__setattr__(self, "delta", checks.probability(delta=self.delta))
         if self.unit not in UNITS:
             raise InvalidArgument("unit", f"unit must be one of {', '.join(UNITS)}, got {self.unit!r}")
         checks.adjacency(self.adjacency)
@@ -44,16 +46,13 @@ class Guarantee:
     def for_group(self, size: int) -> Guarantee:
         """The promise that follows for any `size` units together (Vadhan 2017, Lemma 2.2)."""
         size = checks.count(size=size)
-        epsilon = size * self.epsilon
-        if self.delta == 0 or size == 1:
+        if size == 1 or self.epsilon == math.inf:
+            return self
+        epsilon = round_up(size * Fraction(self.epsilon))
+        if self.delta == 0:
             return replace(self, epsilon=epsilon)
-        if self.epsilon == 0:
-            growth = float(size)
-        else:
-            growth = math.expm1(epsilon) / math.expm1(self.epsilon) if epsilon < 700 else math.inf
-        if not self.delta * growth < 1:
-            return replace(self, epsilon=math.inf, delta=0.0)
-        return replace(self, epsilon=epsilon, delta=self.delta * growth)
+        delta = self.delta * _growth(self.epsilon, size) * (1 + 2.0**-48)
+        return replace(self, epsilon=epsilon, delta=delta) if delta < 1 else replace(self, epsilon=math.inf, delta=0.0)
 
     def detection_rate(self, false_alarm_rate: float = 0.01) -> float:
         """The largest share of members any attacker can catch at that false-alarm rate."""
@@ -119,6 +118,13 @@ class Guarantee:
 def _percent(share: float) -> str:
     """The share in percent, rounded up; 1e-9 forgives the arithmetic."""
     return f"{math.ceil(1000 * share - 1e-9) / 10:.1f}"
+
+
+def _growth(epsilon: float, size: int) -> float:
+    """1 + e^ε + e^2ε + … up to `size` terms: what δ grows by in a group."""
+    if size * Fraction(epsilon) > 700:
+        return math.inf
+    return math.expm1(size * epsilon) / math.expm1(epsilon) if epsilon > 0 else round_up(Fraction(size))
 
 
 def _exp(value: float) -> float:
