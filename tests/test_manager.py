@@ -8,6 +8,7 @@ import multiprocessing
 import pickle
 import threading
 import warnings
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -132,9 +133,7 @@ class TestPrivacyBudget:
             assert truth <= budget.epsilon_spent() <= truth * (1 + mpmath.mpf(1e-9))
             assert budget.epsilon_remaining() == 1.0 - budget.epsilon_spent()
 
-    @given(
-        epsilon=st.floats(0.01, 100), delta=st.floats(1e-12, 0.1), rounds=st.integers(1, 100), data=st.data()
-    )
+    @given(epsilon=st.floats(0.01, 100), delta=st.floats(1e-12, 0.1), rounds=st.integers(1, 100), data=st.data())
     def test_remaining_falls_to_exactly_zero_and_never_below(self, epsilon, delta, rounds, data):
         budget = PrivacyBudget(epsilon, delta, rounds)
         used = data.draw(st.integers(0, rounds))
@@ -173,9 +172,7 @@ class TestPrivacyBudget:
             assert exact_delta(noise_multiplier * (1 - 1e-9), rounds, epsilon) > delta
         assert budget.plan == ev.Repeated(budget.event, rounds)
 
-    @pytest.mark.parametrize(
-        ("num_rounds", "warned_at"), [(1, 1), (4, 4), (5, 4), (10, 8), (11, 9), (50, 40)]
-    )
+    @pytest.mark.parametrize(("num_rounds", "warned_at"), [(1, 1), (4, 4), (5, 4), (10, 8), (11, 9), (50, 40)])
     def test_a_warning_comes_once_when_four_fifths_are_spent(self, num_rounds, warned_at):
         budget, rounds = PrivacyBudget(num_rounds=num_rounds), []
         for used in range(1, num_rounds + 1):
@@ -436,16 +433,10 @@ class TestDPSGDTrainer:
 
 
 class TestEpsilonDeltaConversion:
-    @pytest.mark.parametrize(
-        ("noise_multiplier", "rounds"), [(0.8, 1), (3.7306, 1), (12.0, 10), (50.0, 10_000)]
-    )
+    @pytest.mark.parametrize(("noise_multiplier", "rounds"), [(0.8, 1), (3.7306, 1), (12.0, 10), (50.0, 10_000)])
     def test_epsilon_from_delta_is_the_truth_rounded_up(self, noise_multiplier, rounds):
         truth = exact_epsilon(noise_multiplier, rounds, 1e-5)
-        assert (
-            truth
-            <= compute_epsilon_from_delta(1e-5, noise_multiplier, rounds)
-            <= truth * (1 + mpmath.mpf(1e-9))
-        )
+        assert truth <= compute_epsilon_from_delta(1e-5, noise_multiplier, rounds) <= truth * (1 + mpmath.mpf(1e-9))
 
     @given(noise_multiplier=st.floats(0.3, 50), rounds=st.integers(1, 100), delta=st.floats(1e-10, 1e-2))
     def test_delta_from_epsilon_is_the_inverse(self, noise_multiplier, rounds, delta):
@@ -460,9 +451,7 @@ class TestEpsilonDeltaConversion:
     def test_the_noise_scale_is_the_analytic_one(self):
         assert estimate_noise_scale(1.0, 1e-5) == pytest.approx(3.7306, abs=5e-5)
         assert estimate_noise_scale(8.0, 1e-5) == pytest.approx(0.60023, abs=5e-6)
-        assert estimate_noise_scale(1.0, 1e-5, clip_norm=2.0, num_rounds=9) == pytest.approx(
-            6 * 3.73063, rel=1e-5
-        )
+        assert estimate_noise_scale(1.0, 1e-5, clip_norm=2.0, num_rounds=9) == pytest.approx(6 * 3.73063, rel=1e-5)
 
     def test_the_classical_formula_would_break_the_promise_at_a_large_epsilon(self):
         classical = math.sqrt(2 * math.log(1.25 / 1e-5)) / 10.0
@@ -706,6 +695,14 @@ class TestSensitivity:
         # So little noise that its grid is finer than the rounding that is looked for.
         settings = {"per_example": True, "epsilon": 1e8}
         assert np.array_equal(self.released(examples, **settings), self.released(shuffled, **settings))
+
+    def test_cutting_to_the_grid_of_the_sum_lengthens_no_example(self):
+        """Rounded to the nearest grid point, half of these would be longer than the clip norm."""
+        rng = np.random.default_rng(4)
+        for example in rng.normal(size=(50, 3)):
+            # So little noise that its own grid is finer than that of the sum.
+            released = self.released(10 * example[None], per_example=True, epsilon=1e8)
+            assert sum(Fraction(value) ** 2 for value in released.tolist()) <= Fraction(0.75) ** 2
 
     @pytest.mark.parametrize(
         ("settings", "unit", "factor"),
