@@ -146,6 +146,14 @@ class TestLevels:
         assert total.statements == accountant.guarantees()
         assert "conservative" in str(total)
 
+    def test_each_level_has_its_own_delta(self):
+        accountant = FederatedAccountant(target_delta=1e-4, target_delta_user=1e-7)
+        accountant.record_round(1, **SAMPLE, **USER)
+        assert accountant.get_cumulative_user_epsilon() == pytest.approx(get_privacy_spent(1, 2.0, 0.5, 1e-7), rel=1e-9)
+        assert accountant.get_cumulative_sample_epsilon() == pytest.approx(
+            get_privacy_spent(100, 1.0, 0.1, 1e-4), rel=1e-9
+        )
+
     def test_a_total_of_one_level_is_that_level(self):
         total = after_rounds(1, **SAMPLE).conservative_total()
         assert (total.epsilon, total.delta) == (total.statements[0].epsilon, 1e-5)

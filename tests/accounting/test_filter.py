@@ -24,6 +24,7 @@ from dpfed.events import (
     Laplace,
     PoissonSampled,
     PureDP,
+    RenyiDP,
     Repeated,
     Unprotected,
     ZeroConcentratedDP,
@@ -67,6 +68,17 @@ def test_what_was_admitted_converts_to_no_more_than_the_cap(rows, epsilon, order
     assert min(converted) <= epsilon * (1 + 1e-9) or not kept
 
 
+def test_the_cap_of_an_order_is_admitted_and_a_hair_more_is_not():
+    cap = RenyiFilter(1.0, 1e-6, [20.0]).caps[0]
+    within, beyond = (RenyiDP(orders=(20.0,), epsilons=(cap * factor,)) for factor in (1 - 1e-12, 1 + 1e-12))
+    budget = RenyiFilter(1.0, 1e-6, [20.0])
+    assert not budget.admits(beyond)
+    with pytest.raises(BudgetExceeded):
+        budget.charge(beyond)
+    budget.charge(within)
+    assert rdp_to_epsilon(20.0, cap, 1e-6) <= 1.0
+
+
 @given(rows=charges)
 def test_spending_is_the_exact_sum_in_any_order_and_grouping(rows):
     forwards, backwards, singly = (RenyiFilter(1e6, 1e-6, [2.5, 7.0]) for _ in range(3))
@@ -76,9 +88,7 @@ def test_spending_is_the_exact_sum_in_any_order_and_grouping(rows):
             singly.charge(event)
     for event, count in reversed(rows):
         backwards.charge(Repeated(event, count))
-    exact = [
-        sum(count * Fraction(float(rdp(event, [order])[0])) for event, count in rows) for order in (2.5, 7.0)
-    ]
+    exact = [sum(count * Fraction(float(rdp(event, [order])[0])) for event, count in rows) for order in (2.5, 7.0)]
     assert forwards.spent == backwards.spent == singly.spent == tuple(float(value) for value in exact)
 
 
@@ -128,9 +138,7 @@ def test_a_copy_is_independent_of_its_original():
     assert twin.spent > budget.spent
 
 
-@pytest.mark.parametrize(
-    "event", [Unprotected(), ApproximateDP(0.1, 1e-9), Composed([Gaussian(1e6), Unprotected()])]
-)
+@pytest.mark.parametrize("event", [Unprotected(), ApproximateDP(0.1, 1e-9), Composed([Gaussian(1e6), Unprotected()])])
 def test_an_event_of_infinite_divergence_never_fits(event):
     budget = RenyiFilter(100.0, 1e-3, [2.0, 8.0])
     assert not budget.admits(event)
@@ -200,9 +208,7 @@ class TestTwoStages:
     @staticmethod
     def response_delta(pure: float, epsilon: float) -> float:
         keep = 1 / (1 + math.exp(-pure))
-        return keep * max(0.0, -math.expm1(epsilon - pure)) + (1 - keep) * max(
-            0.0, -math.expm1(epsilon + pure)
-        )
+        return keep * max(0.0, -math.expm1(epsilon - pure)) + (1 - keep) * max(0.0, -math.expm1(epsilon + pure))
 
     def test_exact_composition_of_every_branch_is_not_a_filter(self):
         second = math.sqrt(gaussian_mu(self.epsilon, self.delta) ** 2 - self.first**2)
@@ -223,9 +229,7 @@ class TestTwoStages:
         pures = [pure for pure in np.linspace(0.01, 1.0, 400) if budget.admits(PureDP(float(pure)))]
         assert max(shifts) > 0.1
         assert max(pures) > 0.1
-        worst = self.delta_of(
-            lambda e: gaussian_delta(max(shifts), e), lambda e: self.response_delta(max(pures), e)
-        )
+        worst = self.delta_of(lambda e: gaussian_delta(max(shifts), e), lambda e: self.response_delta(max(pures), e))
         assert worst <= self.delta
 
 

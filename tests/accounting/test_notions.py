@@ -71,8 +71,15 @@ class TestComposition:
 
     def test_basic_splits_delta_evenly_and_adds_up(self):
         event = Repeated(Gaussian(10.0), 25)
-        assert epsilon_by_notion(event, 1e-5, "basic") == pytest.approx(
-            25 * gaussian_epsilon(0.1, 4e-7), rel=1e-9
+        assert epsilon_by_notion(event, 1e-5, "basic") == pytest.approx(25 * gaussian_epsilon(0.1, 4e-7), rel=1e-9)
+
+    def test_advanced_spends_half_of_delta_on_the_releases_and_half_on_composing(self):
+        single = gaussian_epsilon(0.01, 1e-5 / 2000)
+        spread = single * math.sqrt(2 * 1000 * math.log(2e5))
+        drift = 1000 * single * math.expm1(single) / (math.exp(single) + 1)
+        assert spread + drift < 1000 * single
+        assert epsilon_by_notion(Repeated(Gaussian(100.0), 1000), 1e-5, "advanced") == pytest.approx(
+            spread + drift, rel=1e-9
         )
 
     def test_advanced_of_unlike_releases_is_that_of_like_ones_when_they_are_alike(self):
@@ -166,9 +173,7 @@ class TestSums:
         with pytest.raises(UnsupportedEvent, match="zCDP has no statement"):
             zcdp_rho(event)
 
-    @pytest.mark.parametrize(
-        "event", [Gaussian(1.0), STEP, ZeroConcentratedDP(0.1), ApproximateDP(0.1, 1e-6)], ids=str
-    )
+    @pytest.mark.parametrize("event", [Gaussian(1.0), STEP, ZeroConcentratedDP(0.1), ApproximateDP(0.1, 1e-6)], ids=str)
     def test_what_has_no_pure_epsilon_says_so(self, event):
         with pytest.raises(UnsupportedEvent, match="no pure ε"):
             pure_epsilon(event)

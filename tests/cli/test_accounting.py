@@ -7,6 +7,7 @@ import pytest
 
 from dpfed import accounting
 from dpfed import events as ev
+from dpfed.cli.accounting import _shown
 
 RUN = "--noise-multiplier 1 --sample-rate 0.01 --steps 10000"
 EVENT = ev.Repeated(ev.PoissonSampled(ev.Gaussian(1.0), 0.01), 10_000)
@@ -25,10 +26,7 @@ def test_epsilon_is_the_reference_value_rounded_up(dpfed):
 
 
 def test_the_letters_z_q_and_t_are_short_for_the_run(dpfed):
-    assert (
-        dpfed("epsilon -z 1 -q 0.01 -t 10000 --delta 1e-5").stdout
-        == dpfed(f"epsilon {RUN} --delta 1e-5").stdout
-    )
+    assert dpfed("epsilon -z 1 -q 0.01 -t 10000 --delta 1e-5").stdout == dpfed(f"epsilon {RUN} --delta 1e-5").stdout
 
 
 def test_epsilon_as_json_is_what_the_library_says(dpfed):
@@ -44,9 +42,7 @@ def test_epsilon_as_json_is_what_the_library_says(dpfed):
 
 
 def test_one_step_without_sampling_is_the_default(dpfed):
-    assert facts(dpfed("epsilon -z 1 --delta 1e-5 --json"))["epsilon"] == accounting.epsilon(
-        ev.Gaussian(1.0), 1e-5
-    )
+    assert facts(dpfed("epsilon -z 1 --delta 1e-5 --json"))["epsilon"] == accounting.epsilon(ev.Gaussian(1.0), 1e-5)
 
 
 def test_the_adjacency_is_passed_on(dpfed):
@@ -63,9 +59,7 @@ def test_another_notion_is_looser_and_named(dpfed, notion):
     assert f"({notion})" in result.stdout
     shown = facts(dpfed(f"epsilon {RUN} --delta 1e-5 --notion {notion} --json"))
     assert shown["notion"] == notion
-    assert (
-        shown["epsilon"] == accounting.epsilon(EVENT, 1e-5, notion=notion) > accounting.epsilon(EVENT, 1e-5)
-    )
+    assert shown["epsilon"] == accounting.epsilon(EVENT, 1e-5, notion=notion) > accounting.epsilon(EVENT, 1e-5)
 
 
 def test_bounds_hold_the_truth_between_them(dpfed):
@@ -80,9 +74,7 @@ def test_bounds_hold_the_truth_between_them(dpfed):
 def test_an_event_is_read_from_a_file(dpfed, tmp_path):
     path = tmp_path / "run.json"
     path.write_text(ev.dumps(MIXED))
-    assert facts(dpfed(f"epsilon --event {path} --delta 1e-6 --json"))["epsilon"] == accounting.epsilon(
-        MIXED, 1e-6
-    )
+    assert facts(dpfed(f"epsilon --event {path} --delta 1e-6 --json"))["epsilon"] == accounting.epsilon(MIXED, 1e-6)
 
 
 def test_an_event_is_read_from_stdin(dpfed):
@@ -133,6 +125,12 @@ def test_calibrate_finds_the_least_noise_and_never_shows_less(dpfed):
     assert printed >= shown["noise_multiplier"]
     run = ev.Repeated(ev.PoissonSampled(ev.Gaussian(printed), 0.1), 1000)
     assert accounting.epsilon(run, 1e-5) <= 8
+
+
+@pytest.mark.parametrize("value", [2.0000004, 1.9999996, 0.123456789, 0.0123456123])
+def test_calibrate_shows_no_less_noise_and_no_higher_rate_than_it_found(value):
+    assert float(_shown("noise_multiplier", value)) > value
+    assert float(_shown("sample_rate", value)) < value
 
 
 def test_calibrate_finds_the_most_steps(dpfed):
