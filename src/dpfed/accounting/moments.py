@@ -221,6 +221,9 @@ def pairs(atom: ev.Event, adjacency: str) -> tuple[Pair, ...]:
             return (_randomized_response(atom.epsilon, 2, atom.delta),)
         case ev.PoissonSampled():
             return _poisson(atom, adjacency)
+        case ev.SampledWithoutReplacement():
+            curve(atom, adjacency)  # so that what it holds is refused now, not at the first question
+            return ()
         case _:
             return ()
 
