@@ -23,9 +23,7 @@ BOUNDS = st.floats(min_value=5e-324, max_value=1.7e308) | st.sampled_from([1.0, 
 
 def finite_arrays(dtype: Any) -> st.SearchStrategy[np.ndarray]:
     width = np.dtype(dtype).itemsize * 8
-    return hnp.arrays(
-        dtype, st.integers(1, 20), elements=st.floats(allow_nan=False, allow_infinity=False, width=width)
-    )
+    return hnp.arrays(dtype, st.integers(1, 20), elements=st.floats(allow_nan=False, allow_infinity=False, width=width))
 
 
 def exact_power(arrays: list[np.ndarray], norm: str) -> Fraction:
@@ -39,9 +37,7 @@ def exact_bound(clip_norm: float, norm: str) -> Fraction:
 
 @settings(max_examples=300, deadline=None)
 @given(FLOATS.flatmap(finite_arrays), BOUNDS, NORMS)
-def test_the_exact_norm_of_the_result_is_at_most_the_bound(
-    array: np.ndarray, clip_norm: float, norm: str
-) -> None:
+def test_the_exact_norm_of_the_result_is_at_most_the_bound(array: np.ndarray, clip_norm: float, norm: str) -> None:
     clipped = clip_gradients(array, clip_norm, norm)
     assert clipped.dtype == array.dtype
     assert exact_power([clipped], norm) <= exact_bound(clip_norm, norm)
@@ -49,9 +45,7 @@ def test_the_exact_norm_of_the_result_is_at_most_the_bound(
 
 @settings(max_examples=200, deadline=None)
 @given(FLOATS.flatmap(finite_arrays), BOUNDS, NORMS)
-def test_what_fits_comes_back_bit_by_bit_and_nothing_grows(
-    array: np.ndarray, clip_norm: float, norm: str
-) -> None:
+def test_what_fits_comes_back_bit_by_bit_and_nothing_grows(array: np.ndarray, clip_norm: float, norm: str) -> None:
     clipped = clip_gradients(array, clip_norm, norm)
     if exact_power([array], norm) <= exact_bound(clip_norm, norm):
         assert clipped.tobytes() == array.tobytes()
@@ -68,9 +62,7 @@ def test_clipping_twice_is_clipping_once(array: np.ndarray, clip_norm: float, no
 
 @pytest.mark.parametrize(("dtype", "loss"), [(np.float64, 1e-12), (np.float32, 2e-7)])
 @pytest.mark.parametrize("norm", ["l1", "l2"])
-def test_a_long_vector_keeps_its_direction_and_nearly_the_whole_bound(
-    dtype: Any, loss: float, norm: str
-) -> None:
+def test_a_long_vector_keeps_its_direction_and_nearly_the_whole_bound(dtype: Any, loss: float, norm: str) -> None:
     array = np.random.default_rng(0).normal(size=1000).astype(dtype)
     clipped = clip_gradients(array, 0.7, norm).astype(np.float64)
     order = 1 if norm == "l1" else 2
@@ -102,6 +94,20 @@ def test_a_norm_equal_to_the_bound_is_not_touched() -> None:
     assert np.array_equal(clip_gradients(np.array([3.0, 4.0]), 5.0), [3.0, 4.0])
 
 
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_a_vector_that_is_too_long_by_one_rounding_is_clipped_and_one_that_is_not_is_left(norm: str) -> None:
+    """Scaled to length 1 in floats, about half of these are longer in truth, by less than a float can show."""
+    rng = np.random.default_rng(0)
+    order = 1 if norm == "l1" else 2
+    vectors = [vector / np.linalg.norm(vector, order) for vector in rng.normal(size=(60, 7))]
+    too_long = [exact_power([vector], norm) > 1 for vector in vectors]
+    assert 10 < sum(too_long) < 50
+    for vector, is_longer in zip(vectors, too_long, strict=True):
+        clipped = clip_gradients(vector, 1.0, norm)
+        assert exact_power([clipped], norm) <= 1
+        assert np.array_equal(clipped, vector) != is_longer
+
+
 def test_short_gradients_are_never_scaled_up_as_the_seed_did() -> None:
     assert np.array_equal(clip_gradients(np.array([0.3, 0.4]), 1.0), [0.3, 0.4])
 
@@ -117,9 +123,7 @@ def test_all_arrays_of_a_tree_are_one_vector() -> None:
 
 def test_structure_precision_and_zeros_are_kept() -> None:
     pair = namedtuple("pair", "x y")
-    tree = OrderedDict(
-        w=np.eye(3, dtype=np.float32) * 9, p=pair(np.ones(2, dtype=np.float16), 2.0), n=np.array(7)
-    )
+    tree = OrderedDict(w=np.eye(3, dtype=np.float32) * 9, p=pair(np.ones(2, dtype=np.float16), 2.0), n=np.array(7))
     clipped = clip_gradients(tree, 1.0)
     assert type(clipped) is OrderedDict
     assert list(clipped) == ["w", "p", "n"]

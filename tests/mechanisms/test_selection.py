@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from dpfed import events as ev
@@ -96,6 +99,13 @@ def test_functions_choose_like_the_mechanisms(function: Callable[..., int], kind
     chosen = [function(SCORES, 1.0, 1.0, source=source) for _ in range(50)]
     assert chosen == [mechanism.select(SCORES) for _ in range(50)]
     assert len(set(chosen)) > 1
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3), st.booleans())
+def test_the_scale_is_never_below_what_epsilon_asks_for(epsilon: float, sensitivity: float, monotone: bool) -> None:
+    owed = (1 if monotone else 2) * Fraction(sensitivity) / Fraction(epsilon)
+    for kind in (ReportNoisyMax, ExponentialMechanism):
+        assert Fraction(kind(epsilon, sensitivity, monotone).scale) >= owed
 
 
 def test_the_system_source_is_the_default() -> None:
