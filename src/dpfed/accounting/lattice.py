@@ -30,9 +30,11 @@ _MOST_CELLS = 1 << 21
 _TILTS = np.concatenate(([0.0], np.geomspace(2.0**-12, 2.0**13, 101)))
 # The relative error of ε that the cells may add; the share of δ that cut-off tails may take; the log of the tilted
 # mass that may lie outside the window.
-_RESOLUTION = 1e-5
+_RESOLUTION = 5e-7
 _CUT = 1e-8
-_OUTSIDE = -42.0
+_OUTSIDE = -34.0
+# The log of the cancellation that a lower tilt may cost.
+_MOST_DIGITS = 8.0
 
 
 class TooLarge(ArithmeticError):
@@ -79,9 +81,10 @@ class _Composed:
     slack: float
 
     def finite_delta(self, epsilon: float) -> float:
-        """Σ_{ε < l < ∞} (1 − e^{ε−l}) P(l)."""
-        gap = self.losses[int(np.searchsorted(self.losses, epsilon, side="right")) :] - epsilon
-        terms = self.weights[len(self.weights) - len(gap) :] * np.exp(-self.tilt * gap) * -np.expm1(-gap)
+        """Σ_{ε < l < ∞} (1 − e^{ε−l}) P(l), up to where e^{−θ(l−ε)} leaves nothing."""
+        start, stop = np.searchsorted(self.losses, (epsilon, epsilon + 45 / self.tilt), side="right")
+        gap = self.losses[start:stop] - epsilon
+        terms = self.weights[start:stop] * np.exp(-self.tilt * gap) * -np.expm1(-gap)
         return float(terms.sum()) * self.scale(epsilon)
 
     def scale(self, epsilon: float) -> float:
@@ -146,8 +149,10 @@ def _shape(counted: Counted, delta: float) -> _Shape:
     # The tighter conversion of Canonne, Kamath and Steinke (2020) gives ε and the tilt θ = α − 1 that decides it.
     conversions = (total[1:] + target - np.log1p(positive)) / positive - np.log1p(1 / positive)
     best = int(np.argmin(conversions[:-1])) + 1
+    epsilon = max(float(conversions[best - 1]), 1e-3)
+    best = _narrowest(total, best, epsilon, target)
     tilt = float(_TILTS[best])
-    width = math.sqrt(8 * _RESOLUTION * max(float(conversions[best - 1]), 1e-3) / ((tilt + 1) * steps))
+    width = math.sqrt(8 * _RESOLUTION * epsilon / ((tilt + 1) * steps))
     unit = _common_unit(counted)
     width = unit or width
     for _ in range(30):
@@ -160,6 +165,13 @@ def _shape(counted: Counted, delta: float) -> _Shape:
             return _Shape(tilt, low, high, width, tail, float(raised[best]))
         width *= 2
     raise TooLarge("no lattice of that size holds this composition")
+
+
+def _narrowest(total: Array, best: int, epsilon: float, target: float) -> int:
+    """The tilt, from the best one down, with the narrowest window: heavy tails are worth the loss of some digits."""
+    choices = [i for i in range(best, max(best - 24, 0), -2) if total[i] - _TILTS[i] * epsilon + target <= _MOST_DIGITS]
+    windows = {i: _window(total, i) for i in choices}
+    return min(windows, key=lambda i: windows[i][1] - windows[i][0], default=best)
 
 
 def _raise(width: float, steps: int) -> Array:
@@ -211,7 +223,7 @@ def _compose(counted: Counted, shape: _Shape, cut: _Cut) -> _Composed:
         log_mass=log_mass,
         at_infinity=-math.expm1(log_finite),
         # The window is measured against the Chernoff bound, the mass against itself.
-        slack=rounding + 4 * math.exp(min(700.0, _OUTSIDE + shape.log_mass - log_mass)),
+        slack=rounding + 5 * math.exp(min(700.0, _OUTSIDE + shape.log_mass - log_mass)),
     )
 
 
