@@ -6,6 +6,7 @@ depends on it:
 
 - a gradient without an example axis is **one client's contribution** (unit client, sensitivity C);
 - ``per_example=True``: a leading axis of examples, each clipped on its own and then summed (unit record, C);
+  for another ``unit`` each index of that axis must be all that one such unit contributes;
 - ``unit="record"`` without it: a batch's gradient clipped as a whole, which one record can turn around (2C).
 
 >>> import numpy as np

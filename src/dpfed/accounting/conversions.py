@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpfed import checks
 from dpfed.accounting.closed_forms import gaussian_epsilon
+from dpfed.accounting.roots import crossing
 from dpfed.errors import InvalidArgument
 from dpfed.rounding import round_up
 
@@ -106,13 +107,8 @@ def best_order(rho: float, delta: float) -> float:
     That is about 1 + √(log(1/δ)/ρ). Any order gives a valid ε, so the root need not be certain.
     """
     target = -math.log(checks.positive_probability(delta=delta))
-    low, high = 0.0, math.sqrt(target / checks.positive(rho=rho))
-    for _ in range(200):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        low, high = (low, middle) if rho * middle**2 + math.log1p(middle) > target else (middle, high)
-    return 1 + max(high, 1e-12)
+    high = math.sqrt(target / checks.positive(rho=rho)) * (1 + _ROUNDING)
+    return 1 + max(crossing(lambda above: target - rho * above**2 - math.log1p(above), 0.0, high), 1e-12)
 
 
 def _shift(order: float, delta: float) -> float:
