@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dpfed.accounting.roots import crossing, first_passing
+from dpfed.accounting.roots import crossing, first_passing, log_excess
 
 FALLING = {
     "a line": (lambda x: 3.0 - x, 3.0),
@@ -47,3 +47,12 @@ def test_a_bracket_without_a_crossing_is_refused() -> None:
 @pytest.mark.parametrize(("root", "expected"), [(-1.0, 0.0), (0.3, 1.0), (3.0, 4.0), (1e12, math.inf)])
 def test_doubling_finds_the_first_point_that_passes(root: float, expected: float) -> None:
     assert first_passing(lambda x: root - x) == expected
+
+
+@pytest.mark.parametrize("bound", [math.nan, -1e-20, math.inf])
+def test_a_bound_that_is_no_number_or_below_zero_never_passes(bound: float) -> None:
+    assert log_excess(bound, 1e-5) == math.inf
+
+
+def test_a_bound_of_zero_passes_every_target() -> None:
+    assert log_excess(0.0, 1e-5) == -math.inf

@@ -25,6 +25,7 @@ from functools import cached_property
 import numpy as np
 
 from dpfed.accounting.laws import Array, ComplexArray
+from dpfed.accounting.roots import log_excess
 
 _UNIT = 2.0**-52
 
@@ -129,7 +130,7 @@ def smallest_epsilon(inversion: Inversion, delta: float, start: float) -> float:
     low, high, epsilon, lean = 0.0, math.inf, start, 0.0
     for _ in range(100):
         bound, slope = inversion.upper_and_slope(epsilon)
-        excess = math.log(bound / delta) if bound > 0 else -math.inf
+        excess = log_excess(bound, delta)
         low, high = (epsilon, high) if excess > 0 else (low, epsilon)
         if -1e-9 < excess <= 0 or high - low <= 1e-13 * low or high == 0:
             break

@@ -20,7 +20,7 @@ from typing import TypeVar
 from dpfed.accounting import closed_forms, contour, lattice, laws, moments
 from dpfed.accounting.contour import Inversion
 from dpfed.accounting.moments import Pair
-from dpfed.accounting.roots import crossing, first_passing
+from dpfed.accounting.roots import crossing, first_passing, log_excess
 from dpfed.accounting.running import RunningMoments
 
 T = TypeVar("T")
@@ -148,8 +148,7 @@ def _single_epsilon(pair: Pair, delta: float) -> float:
     law = pair.law
 
     def excess(epsilon: float) -> float:
-        value = laws.delta(law, epsilon)
-        return math.log(value / delta) if value > 0 else -math.inf
+        return log_excess(laws.delta(law, epsilon), delta)
 
     high = first_passing(excess)
     return high if high in (0.0, math.inf) else crossing(excess, 0.0, high)

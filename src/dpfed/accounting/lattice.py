@@ -21,7 +21,7 @@ import numpy as np
 from scipy import fft
 
 from dpfed.accounting.laws import Array, ComplexArray, DiscreteLaw, Law, cumulants, split
-from dpfed.accounting.roots import crossing, first_passing
+from dpfed.accounting.roots import crossing, first_passing, log_excess
 
 Counted = Sequence[tuple[Law, int]]
 
@@ -310,8 +310,7 @@ def _epsilon(bound: Callable[[float], float], delta: float) -> float:
     """The smallest ε at which the falling bound is at most δ."""
 
     def excess(epsilon: float) -> float:
-        value = bound(epsilon)
-        return math.log(value / delta) if value > 0 else -math.inf
+        return log_excess(bound(epsilon), delta)
 
     high = first_passing(excess)
     return high if high in (0.0, math.inf) else crossing(excess, 0.0, high, tolerance=1e-12)

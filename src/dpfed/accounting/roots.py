@@ -6,6 +6,7 @@ True
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 
@@ -37,6 +38,13 @@ def crossing(
             high, at_high = middle, value
             at_low, side = (at_low / 2, -1) if side == -1 else (at_low, -1)
     return high
+
+
+def log_excess(bound: float, target: float) -> float:
+    """log(bound/target); anything that is no number, or below zero, is taken to exceed every target."""
+    if bound == 0:
+        return -math.inf
+    return math.log(bound / target) if bound > 0 else math.inf
 
 
 def first_passing(excess: Callable[[float], float], most: float = 1e9) -> float:

@@ -103,6 +103,8 @@ class SampledGaussian:
         # Waves carry at most 48 roundings for every third doubling.
         parts = (tilt + 1 + omega) * np.abs(loss) - nodes.log_density
         rounding = 64 + 16 * math.log2(count) + 4 * float((parts * weights).sum() / weights.sum())
+        # A sum that cancels to nothing is some number below its rounding.
+        sums[sums == 0] = _UNIT**8
         return np.log(sums) + peak, _UNIT * rounding
 
     def decay(self, tilt: float, omega: float, enough: float) -> float:
