@@ -136,18 +136,14 @@ def test_every_module_has_a_layer(name):
 @pytest.mark.parametrize("name", inner_modules())
 def test_imports_go_down_only(name):
     layer = layer_of(name)
-    above = {
-        other for other in own_modules(imported_names(modules()[name])) if (layer_of(other) or 0) > layer
-    }
+    above = {other for other in own_modules(imported_names(modules()[name])) if (layer_of(other) or 0) > layer}
     assert not above, f"{name} is in layer {layer} and imports {sorted(above)} from above"
 
 
 @pytest.mark.parametrize("name", inner_modules())
 def test_a_module_imports_modules_and_not_the_front_door(name):
     """``from dpfed import GaussianMechanism`` would hide the real dependency behind the lazy root."""
-    names = {
-        n for n in imported_names(modules()[name]) if n.split(".")[0] == "dpfed" and n != "dpfed.__version__"
-    }
+    names = {n for n in imported_names(modules()[name]) if n.split(".")[0] == "dpfed" and n != "dpfed.__version__"}
     through_the_door = {n for n in names if n == "dpfed" or (n.count(".") == 1 and n not in modules())}
     assert not through_the_door
 
@@ -158,15 +154,11 @@ def test_third_parties_are_those_of_the_layer(name):
     allowed = THIRD_PARTIES[layer_of(name)] | lazy
     tree = modules()[name]
     assert third_parties(imported_names(tree)) <= allowed
-    assert not third_parties(imported_names(at_import_time(tree))) & lazy, (
-        f"{sorted(lazy)} only inside a function"
-    )
+    assert not third_parties(imported_names(at_import_time(tree))) & lazy, f"{sorted(lazy)} only inside a function"
 
 
 def test_no_module_imports_itself_in_a_circle():
-    graph = {
-        name: own_modules(imported_names(at_import_time(tree))) - {name} for name, tree in modules().items()
-    }
+    graph = {name: own_modules(imported_names(at_import_time(tree))) - {name} for name, tree in modules().items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -176,9 +168,7 @@ def test_no_module_imports_itself_in_a_circle():
 @pytest.mark.parametrize("name", [name for name in modules() if is_package(name)])
 def test_a_package_init_is_empty_or_lazy(name):
     imports = set(imported_names(at_import_time(modules()[name])))
-    assert not own_modules(iter(imports)), (
-        f"{name}/__init__.py imports {sorted(imports)}: load names when first used"
-    )
+    assert not own_modules(iter(imports)), f"{name}/__init__.py imports {sorted(imports)}: load names when first used"
     assert not third_parties(iter(imports))
 
 
@@ -187,8 +177,7 @@ def test_commands_import_inside_their_bodies(name):
     names = set(imported_names(at_import_time(modules()[name])))
     assert third_parties(iter(names)) <= {"click"}
     assert all(
-        other.startswith(("dpfed.cli", "dpfed.errors")) or other == "dpfed"
-        for other in own_modules(iter(names))
+        other.startswith(("dpfed.cli", "dpfed.errors")) or other == "dpfed" for other in own_modules(iter(names))
     )
 
 
@@ -218,16 +207,12 @@ def test_help_loads_nothing_heavy():
 
 
 def test_epsilon_on_the_command_line_loads_no_torch_and_no_sqlalchemy():
-    run = cli(
-        "epsilon", "--noise-multiplier", "1", "--sample-rate", "0.01", "--steps", "100", "--delta", "1e-5"
-    )
+    run = cli("epsilon", "--noise-multiplier", "1", "--sample-rate", "0.01", "--steps", "100", "--delta", "1e-5")
     assert not loaded_by(run) & {"torch", "sqlalchemy", "sklearn"}
 
 
 def test_the_version_is_one():
-    shown = subprocess.run(
-        [sys.executable, "-m", "dpfed", "--version"], capture_output=True, text=True, check=True
-    )
+    shown = subprocess.run([sys.executable, "-m", "dpfed", "--version"], capture_output=True, text=True, check=True)
     assert shown.stdout.split()[-1] == dpfed.__version__ == version("dpfed")
 
 

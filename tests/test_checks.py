@@ -40,9 +40,7 @@ def test_a_bad_number_is_refused_by_the_name_of_its_argument(check, value):
     assert isinstance(caught.value, PrivacyError)
 
 
-@pytest.mark.parametrize(
-    ("check", "value"), [(check, value) for check in ALLOWED for value in ALLOWED[check]]
-)
+@pytest.mark.parametrize(("check", "value"), [(check, value) for check in ALLOWED for value in ALLOWED[check]])
 def test_a_good_number_comes_back_as_the_same_float(check, value):
     clean = check(clip_norm=value)
     assert clean == value

@@ -53,8 +53,7 @@ def test_a_skip_is_a_failure_where_nothing_may_be_skipped(run_suite, source):
 
 def test_a_warning_raised_from_dpfed_is_an_error(run_suite):
     source = (
-        "def test_it():\n"
-        "    exec(\"import warnings; warnings.warn('careless')\", {'__name__': 'dpfed.somewhere'})\n"
+        "def test_it():\n    exec(\"import warnings; warnings.warn('careless')\", {'__name__': 'dpfed.somewhere'})\n"
     )
     result = run_suite(source)
     assert result.returncode == pytest.ExitCode.TESTS_FAILED

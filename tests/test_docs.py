@@ -51,12 +51,9 @@ def relative(path: Path) -> str:
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     found = [
-        Block(match[2].strip(), match[3], text.count("\n", 0, match.start(3)) + 1)
-        for match in FENCE.finditer(text)
+        Block(match[2].strip(), match[3], text.count("\n", 0, match.start(3)) + 1) for match in FENCE.finditer(text)
     ]
-    return [
-        block for block in found if not block.language.startswith("{")
-    ]  # {toctree} and the like are Sphinx's
+    return [block for block in found if not block.language.startswith("{")]  # {toctree} and the like are Sphinx's
 
 
 @pytest.fixture(params=[page for page in PAGES if "_build" not in page.parts], ids=relative)
@@ -65,9 +62,7 @@ def page(request):
 
 
 def test_every_block_has_a_language_that_is_checked(page):
-    strange = [
-        f"line {block.line}: {block.language!r}" for block in blocks(page) if block.language not in LANGUAGES
-    ]
+    strange = [f"line {block.line}: {block.language!r}" for block in blocks(page) if block.language not in LANGUAGES]
     assert not strange, f"{relative(page)}: {strange}; use one of {sorted(LANGUAGES)}"
 
 
@@ -89,9 +84,7 @@ def run_python(block: Block, page: Path, namespace: dict[str, object]) -> None:
         return
     example = doctest.DocTestParser().get_doctest(block.text, namespace, where, str(page), block.line - 1)
     out: list[str] = []
-    failed, attempted = doctest.DocTestRunner(optionflags=FLAGS).run(
-        example, out=out.append, clear_globs=False
-    )
+    failed, attempted = doctest.DocTestRunner(optionflags=FLAGS).run(example, out=out.append, clear_globs=False)
     assert attempted
     assert not failed, "".join(out)
     namespace.update(example.globs)

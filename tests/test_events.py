@@ -64,9 +64,7 @@ STEP = ev.PoissonSampled(ev.Gaussian(1.0), 0.01)
 
 
 def own_kinds() -> set[type[ev.Event]]:
-    return {kind for kind in vars(ev).values() if isinstance(kind, type) and issubclass(kind, ev.Event)} - {
-        ev.Event
-    }
+    return {kind for kind in vars(ev).values() if isinstance(kind, type) and issubclass(kind, ev.Event)} - {ev.Event}
 
 
 def test_every_kind_is_in_this_test():
@@ -134,9 +132,7 @@ EXAMPLES = {
     },
     ev.Repeated: {ev.Repeated(ev.Unprotected(), 3): "Repeated(Unprotected(), count=3)"},
     ev.Composed: {
-        ev.Composed(
-            [ev.PureDP(1), ev.Gaussian(1)]
-        ): "Composed([PureDP(epsilon=1.0), Gaussian(noise_multiplier=1.0)])"
+        ev.Composed([ev.PureDP(1), ev.Gaussian(1)]): "Composed([PureDP(epsilon=1.0), Gaussian(noise_multiplier=1.0)])"
     },
 }
 

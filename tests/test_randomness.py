@@ -35,9 +35,7 @@ SOURCES = [SeededSource(20_250_101), SystemSource()]
     ],
     ids=["uniform", "normal", "laplace", "exponential", "gumbel"],
 )
-def test_draws_follow_their_law(
-    source: RandomSource, draw: Callable[[RandomSource], np.ndarray], law: object
-) -> None:
+def test_draws_follow_their_law(source: RandomSource, draw: Callable[[RandomSource], np.ndarray], law: object) -> None:
     assert stats.kstest(draw(source), law.cdf).pvalue > ALPHA
 
 
@@ -185,9 +183,7 @@ def test_a_seeded_source_refuses_to_be_copied() -> None:
 def test_threads_never_get_the_same_bytes() -> None:
     source = SystemSource()
     seen: list[bytes] = []
-    threads = [
-        threading.Thread(target=lambda: seen.extend(source.bytes(16) for _ in range(200))) for _ in range(8)
-    ]
+    threads = [threading.Thread(target=lambda: seen.extend(source.bytes(16) for _ in range(200))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -510,9 +510,7 @@ def test_seed_003_example_3_trains_with_statistics(capsys):
     left = run(EXAMPLE_3, EXAMPLE_3_IMPORTS, **names)
     assert left["stats"]["gradients_clipped"] == left["model"].updates == 8
     assert left["stats"]["privacy_budget"]["rounds_used"] == 8
-    assert capsys.readouterr().out.startswith(
-        "Gradients processed: 8\nPrivacy budget used: {'epsilon_total': 1.0"
-    )
+    assert capsys.readouterr().out.startswith("Gradients processed: 8\nPrivacy budget used: {'epsilon_total': 1.0")
 
 
 def test_seed_003_example_3_stops_at_its_ten_rounds():

@@ -33,9 +33,7 @@ def test_a_tree_survives_the_way_there_and_back() -> None:
 
 
 def test_leaves_come_in_order_as_float64() -> None:
-    found = structure.leaves(
-        {"x": np.array([1, 2]), "y": [3.0, torch.tensor([4.0], dtype=torch.bfloat16)]}, "x"
-    )
+    found = structure.leaves({"x": np.array([1, 2]), "y": [3.0, torch.tensor([4.0], dtype=torch.bfloat16)]}, "x")
     assert [leaf.dtype for leaf in found] == [np.float64] * 3
     assert np.array_equal(np.concatenate([leaf.ravel() for leaf in found]), [1, 2, 3, 4])
 

@@ -151,8 +151,7 @@ class TestSpending:
 
     def test_replace_one_costs_more(self):
         add_remove, replace_one = (
-            PrivacyAccountant(2.0, delta=1e-5, adjacency=adjacency)
-            for adjacency in ("add_remove", "replace_one")
+            PrivacyAccountant(2.0, delta=1e-5, adjacency=adjacency) for adjacency in ("add_remove", "replace_one")
         )
         add_remove.step(10)
         replace_one.step(10)
@@ -290,9 +289,7 @@ class TestWhatIsShown:
     def test_the_repr_says_what_was_spent(self):
         accountant = PrivacyAccountant(10.0, delta=1e-5, max_epsilon=8.0)
         accountant.step(100)
-        assert repr(accountant) == (
-            "<PrivacyAccountant: ε = 4.37718 of 8 at δ = 1e-05 (add_remove) after 100 steps>"
-        )
+        assert repr(accountant) == ("<PrivacyAccountant: ε = 4.37718 of 8 at δ = 1e-05 (add_remove) after 100 steps>")
 
     def test_a_notebook_shows_the_event_escaped(self):
         accountant = PrivacyAccountant(10.0, delta=1e-5)

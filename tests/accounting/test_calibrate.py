@@ -67,9 +67,7 @@ class TestNoise:
         rate=st.sampled_from([1.0, 0.3, 0.1, 0.02]),
         steps=st.sampled_from([1, 10, 100, 1000]),
     )
-    def test_the_noise_meets_the_target_and_a_ten_thousandth_less_does_not(
-        self, target, log_delta, rate, steps
-    ):
+    def test_the_noise_meets_the_target_and_a_ten_thousandth_less_does_not(self, target, log_delta, rate, steps):
         delta = 10**log_delta
         sigma = compute_noise_multiplier(target, delta, rate, steps, 1)
         assert get_privacy_spent(steps, sigma, rate, delta) <= target
@@ -102,9 +100,7 @@ class TestNoise:
 
 
 class TestSteps:
-    @pytest.mark.parametrize(
-        ("target", "sigma", "rate"), [(8.0, 2.0508, 0.1), (1.0, 20.0, 1.0), (3.0, 1.0, 0.01)]
-    )
+    @pytest.mark.parametrize(("target", "sigma", "rate"), [(8.0, 2.0508, 0.1), (1.0, 20.0, 1.0), (3.0, 1.0, 0.01)])
     def test_the_steps_fit_and_one_more_does_not(self, target, sigma, rate):
         steps = steps_for(target, 1e-5, sigma, rate)
         assert get_privacy_spent(steps, sigma, rate, 1e-5) <= target
@@ -120,9 +116,7 @@ class TestSteps:
 
 
 class TestRate:
-    @pytest.mark.parametrize(
-        ("target", "sigma", "steps"), [(8.0, 2.0, 1000), (1.0, 1.0, 500), (0.5, 0.8, 20)]
-    )
+    @pytest.mark.parametrize(("target", "sigma", "steps"), [(8.0, 2.0, 1000), (1.0, 1.0, 500), (0.5, 0.8, 20)])
     def test_the_rate_fits_and_a_ten_thousandth_more_does_not(self, target, sigma, steps):
         rate = sample_rate_for(target, 1e-5, sigma, steps)
         assert 0 < rate < 1

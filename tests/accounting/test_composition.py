@@ -90,9 +90,7 @@ def test_advanced_is_the_formula_or_basic_rounded_up(epsilon, count, delta):
     e, k, d = mpmath.mpf(epsilon), count, mpmath.mpf(delta)
     formula = e * mpmath.sqrt(2 * k * mpmath.log(1 / d)) + k * e * (mpmath.exp(e) - 1) / (mpmath.exp(e) + 1)
     expected = min(formula, k * e)
-    assert (
-        expected <= advanced_composition_epsilon(epsilon, count, delta) <= expected * (1 + mpmath.mpf(1e-14))
-    )
+    assert expected <= advanced_composition_epsilon(epsilon, count, delta) <= expected * (1 + mpmath.mpf(1e-14))
 
 
 @given(epsilon=epsilons, count=st.integers(1, 2000), delta=deltas)
@@ -122,9 +120,7 @@ def test_optimal_agrees_with_dp_accounting(epsilon, failure, count, delta):
 
 def test_optimal_known_answers_for_randomized_response():
     assert optimal_composition_epsilon(0.1, 0.0, 100, 1e-5) == pytest.approx(4.31, abs=0.005)
-    assert optimal_composition_epsilon(math.log(0.55 / 0.45), 0.0, 200, 1e-6) == pytest.approx(
-        16.61654294764148
-    )
+    assert optimal_composition_epsilon(math.log(0.55 / 0.45), 0.0, 200, 1e-6) == pytest.approx(16.61654294764148)
 
 
 @example(epsilon=0.001, failure=0.001, count=1, delta=0.001)

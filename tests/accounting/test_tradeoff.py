@@ -22,9 +22,7 @@ def test_the_gaussian_curve_is_that_of_the_best_test_and_never_below(noise_multi
 
 
 def test_replace_one_doubles_the_shift():
-    assert detection_rate(ev.Gaussian(2.0), adjacency="replace_one") == pytest.approx(
-        detection_rate(ev.Gaussian(1.0))
-    )
+    assert detection_rate(ev.Gaussian(2.0), adjacency="replace_one") == pytest.approx(detection_rate(ev.Gaussian(1.0)))
 
 
 def test_randomized_response_is_caught_as_often_as_it_tells_the_truth_more_often():

@@ -35,9 +35,7 @@ def test_every_command_is_listed_in_one_section():
 def test_help_comes_in_sections_and_fits_a_terminal(dpfed, command):
     result = dpfed(f"{command} --help")
     assert result.exit_code == 0
-    headings = [
-        line for line in result.output.splitlines() if line.endswith(":") and not line.startswith(" ")
-    ]
+    headings = [line for line in result.output.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert headings[-2:] == ["Output:", "Other:"]
     assert len(headings) >= 4
     assert "--json" in result.output

@@ -13,9 +13,7 @@ def test_fedavg_has_its_known_answers(dpfed):
 
 
 def test_fedavg_over_several_steps_counts_the_later_ones_in_full(dpfed):
-    shown = json.loads(
-        dpfed("sensitivity fedavg --clip 1 --lr .1 --records 500 --local-steps 3 --json").stdout
-    )
+    shown = json.loads(dpfed("sensitivity fedavg --clip 1 --lr .1 --records 500 --local-steps 3 --json").stdout)
     assert shown["sensitivity"] == pytest.approx(2 * 0.1 * (1 / 500 + 2))
 
 
