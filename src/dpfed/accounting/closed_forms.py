@@ -14,6 +14,7 @@ import math
 from scipy.special import log_ndtr
 
 from dpfed.accounting.roots import crossing
+from dpfed.errors import InfeasibleTarget
 
 _ROUNDING = 2.0**-51
 
@@ -31,6 +32,8 @@ def gaussian_delta_lower(mu: float, epsilon: float) -> float:
 def _gaussian_delta(mu: float, epsilon: float, lean: int) -> float:
     if mu == 0:
         return max(0.0, -math.expm1(epsilon))
+    if epsilon == 0:
+        return math.erf(mu / math.sqrt(8)) * (1 + lean * 4 * _ROUNDING)
     place, reach = mu / 2 - epsilon / mu, mu / 2 + epsilon / mu
     kept = float(log_ndtr(place))
     lost = epsilon + float(log_ndtr(-reach))
@@ -57,9 +60,14 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     if delta <= 0:
         return 0.0
     target = math.log(delta)
-    low = high = math.sqrt(2 * (epsilon - target)) - math.sqrt(-2 * target)
+    # √(2(ε + t)) − √(2t) with t = log 1/δ, written so that it does not cancel; at ε = 0 a μ of about δ is the scale.
+    low = high = max(2 * epsilon / (math.sqrt(2 * (epsilon - target)) + math.sqrt(-2 * target)), delta)
     while gaussian_delta(low, epsilon) > delta:
         low /= 2
+        if low < 1e-290:
+            raise InfeasibleTarget(
+                "delta", f"delta = {delta} at ε = {epsilon} is beyond double precision; ask for more"
+            )
     while gaussian_delta(high, epsilon) <= delta:
         high *= 2
     inverse = crossing(lambda inverse: _log(gaussian_delta(1 / inverse, epsilon)) - target, 1 / high, 1 / low)

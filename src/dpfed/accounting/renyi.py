@@ -55,7 +55,9 @@ def epsilon_from_rdp(orders: ArrayLike, divergences: ArrayLike, delta: float) ->
     # Pinsker and Bretagnolle–Huber: a divergence that small is covered by δ alone.
     if np.any(-np.expm1(-values) < delta**2):
         return 0.0
-    return max(0.0, float(np.min(epsilons)) * (1 + 2.0**-50))
+    # Rounded up by the size of the terms, which may cancel.
+    sizes = np.abs(values) + (abs(math.log(delta)) + np.log(alphas)) / (alphas - 1) + 1
+    return max(0.0, float(np.min(epsilons + 2.0**-50 * sizes)))
 
 
 def delta_from_rdp(orders: ArrayLike, divergences: ArrayLike, epsilon: float) -> float:
