@@ -10,9 +10,11 @@ import oracle
 import pytest
 from mpmath import mp, mpf
 
+from dpfed import events as ev
 from dpfed.accounting import lattice
 from dpfed.accounting.lattice import composed_law, delta_upper, epsilon_bracket, epsilon_upper
 from dpfed.accounting.laws import AbsentLaw, DiscreteLaw, GaussianLaw, LaplaceLaw, Law, PresentLaw, ReplacedGaussianLaw
+from dpfed.accounting.moments import pairs
 
 
 def coin(epsilon: float, revealed: float = 0.0, unit: float = 0.0) -> DiscreteLaw:
@@ -121,6 +123,15 @@ def test_releases_of_one_draw_dominate_the_sum_of_their_losses() -> None:
         true = oracle.two_fold_delta(noises, oracle.gaussian_hockey_stick(2.0), epsilon)
         (above,), (q,) = law.masses(np.array([epsilon, np.inf]))
         assert true * (1 - 1e-4) <= above - math.exp(epsilon) * q <= true * 1.01
+
+
+@pytest.mark.parametrize("scale", np.geomspace(0.3, 20, 40))
+@pytest.mark.parametrize("sensitivity", [1, 3])
+def test_discrete_noise_lies_on_its_own_lattice_at_every_scale(scale: float, sensitivity: int) -> None:
+    for event in (ev.DiscreteLaplace(scale, sensitivity), ev.DiscreteGaussian(scale, sensitivity)):
+        (pair,) = pairs(event, "add_remove")
+        low, high = epsilon_bracket([(pair.law, 3)], 0.05)
+        assert high <= low * (1 + 1e-6) + 1e-6
 
 
 def test_a_composition_that_fits_no_lattice_says_so() -> None:

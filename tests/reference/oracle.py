@@ -62,7 +62,7 @@ class Release:
         return np.array([_log_sum(log_p + t * self.loss) for t in np.atleast_1d(s)])
 
 
-def gaussian(sigma: float, top: float | None = None, fineness: float = 1.0) -> Release:
+def gaussian(sigma: float, top: float | None = None, fineness: float = 2.0) -> Release:
     """N(1, σ²) against N(0, σ²), good for moments whose tilted mean is at most `top` (forty σ)."""
     step = min(0.1 * sigma, 0.1 * sigma**2) / fineness
     reach = 12 * sigma + (40 * sigma if top is None else top)

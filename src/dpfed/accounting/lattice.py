@@ -276,7 +276,8 @@ def _merged(law: Law, width: float, tail: float, tilt: float) -> _Cells:
 def _points(law: Law, width: float, tail: float) -> tuple[Array, float]:
     """The lattice points over the law's span, and the loss above which mass is cut off, as in the Chernoff bounds."""
     low, high = law.span(tail)
-    last = math.ceil(high / width)
+    # On its own unit the quotient is whole but for rounding.
+    last = round(high / width) if width == _common_unit([(law, 1)]) else math.ceil(high / width)
     first = min(math.floor(low / width), last - 1)
     return np.arange(first, last + 1) * width, high if law.maximum == math.inf else math.inf
 

@@ -320,7 +320,8 @@ def _discrete_laplace(scale: float, shift: int) -> DiscretePair:
     ratio = math.exp(-1 / scale)
     between = np.arange(1, shift)
     masses = (1 - ratio) / (1 + ratio) * np.exp(-between / scale)
-    losses = (shift / scale, *((shift - 2 * between) / scale), -shift / scale)
+    # Whole multiples of the unit, to the last bit: the lattice then holds them exactly.
+    losses = np.array([shift, *(shift - 2 * between), -shift]) * (1 / scale)
     ends = 1 / (1 + ratio), math.exp(-shift / scale) / (1 + ratio)
     return DiscretePair(tuple(map(float, losses)), (ends[0], *map(float, masses), ends[1]), 0.0, 1 / scale)
 
@@ -333,10 +334,9 @@ def _discrete_gaussian(scale: float, shift: int) -> DiscretePair:
         )
     k = np.arange(-reach, reach + 1)
     masses = np.exp(-(k**2) / (2 * scale**2))
-    losses = shift * (shift - 2 * k) / (2 * scale**2)
-    return DiscretePair(
-        tuple(map(float, losses)), tuple(map(float, masses / masses.sum())), _TAIL, shift / (2 * scale**2)
-    )
+    unit = shift / (2 * scale**2)
+    losses = (shift - 2 * k) * unit
+    return DiscretePair(tuple(map(float, losses)), tuple(map(float, masses / masses.sum())), _TAIL, unit)
 
 
 def _concentrated(rho: float) -> Curve:
