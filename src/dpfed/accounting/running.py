@@ -103,9 +103,9 @@ class RunningMoments:
     def inversion_near(self, delta: float, at_infinity: float) -> tuple[float, Inversion | None]:
         """The ε that RDP promises at δ, and an inversion that suits questions near it."""
         objective = _conversion(-math.log(delta - at_infinity))
-        level = self._kept_level(self._kept, objective)
-        if level is None and self._like:
-            level = self._kept_level(self._like._kept, objective)
+        level = self._kept_level(self._like._kept, objective) if self._like else None
+        if level is None:
+            level = self._kept_level(self._kept, objective)
         is_kept = level is not None
         if level is None:
             level = self._best(objective)
