@@ -84,6 +84,7 @@ class Direction:
             inversion, upper = found
             return lattice.largest_lower(inversion.lower, delta, upper), upper
         lower, upper = self._on_lattice(lambda laws: lattice.epsilon_bracket(laws, delta), (0.0, math.inf))
+        upper = min(upper, self.largest_loss())
         return lower, min(upper, self._quick(delta)) if self._is_analytic else upper
 
     def delta(self, epsilon: float) -> float:

@@ -27,6 +27,7 @@ Counted = Sequence[tuple[Law, int]]
 
 _UNIT = 2.0**-53
 _MOST_CELLS = 1 << 21
+_MOST_LAW_CELLS = 1 << 19
 _TILTS = np.concatenate(([0.0], np.geomspace(2.0**-12, 2.0**13, 101)))
 # The relative error of ε that the cells may add; the share of δ that cut-off tails may take; the log of the tilted
 # mass that may lie outside the window.
@@ -154,7 +155,9 @@ def _shape(counted: Counted, delta: float) -> _Shape:
     tilt = float(_TILTS[best])
     width = math.sqrt(8 * _RESOLUTION * epsilon / ((tilt + 1) * steps))
     unit = _common_unit(counted)
-    width = unit or width
+    # No law is cut into more than a million cells, however far its tail reaches.
+    span = max(high - low for low, high in (law.span(tail) for law, _ in counted))
+    width = unit or max(width, span / _MOST_LAW_CELLS)
     for _ in range(30):
         # On its own unit a discrete law is not spread at all.
         raised = total if width == unit else total + _raise(width, steps)

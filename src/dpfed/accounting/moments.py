@@ -24,7 +24,7 @@ from dpfed.accounting import laws, sampled_rdp
 from dpfed.accounting.lattice import composed_law
 from dpfed.accounting.laws import Array, ComplexArray, DiscreteLaw, GaussianLaw, LaplaceLaw, Law
 from dpfed.accounting.normal_form import atoms
-from dpfed.accounting.sampled_gaussian import SampledGaussian, Side
+from dpfed.accounting.sampled_gaussian import SampledGaussian, Side, TooManyNodes
 from dpfed.checks import REPLACE_ONE
 from dpfed.errors import AdjacencyMismatch, UnsupportedEvent
 
@@ -34,6 +34,7 @@ Curve = Callable[[Array], Array]
 _UNIT = 2.0**-52
 # Mass that a discrete law or an inner composition may move to infinity.
 _TAIL = 1e-32
+_MOST_OF_ONE_DRAW = 100
 
 
 class Pair(Hashable, Protocol):
@@ -298,6 +299,10 @@ def _poisson(atom: ev.PoissonSampled, adjacency: str) -> tuple[Pair, ...]:
 
 def _inner_laws(inner: ev.Event, adjacency: str) -> tuple[Law, Law]:
     parts = [(pairs(part, adjacency), count) for part, count in atoms(inner).items()]
+    if sum(count for _, count in parts) > _MOST_OF_ONE_DRAW:
+        raise UnsupportedEvent(
+            f"at most {_MOST_OF_ONE_DRAW} releases of one draw are composed, Gaussians apart, got {inner!r}; draw again"
+        )
     if not all(found for found, _ in parts):
         raise UnsupportedEvent(f"sampling is proved only for events with a known worst-case pair, got {inner!r}")
     sides = [[(found[side % len(found)].law, count) for found, count in parts] for side in (0, 1)]
@@ -374,7 +379,10 @@ def _by_octave(pair: Pair, tilts: Array) -> Array:
     values = np.empty_like(tilts)
     octaves = np.floor(np.log2(tilts + 1))
     for octave in np.unique(octaves):
-        values[octaves == octave] = pair.cumulants(tilts[octaves == octave])
+        try:
+            values[octaves == octave] = pair.cumulants(tilts[octaves == octave])
+        except TooManyNodes:
+            values[octaves == octave] = np.inf
     return values
 
 
