@@ -162,7 +162,7 @@ def _nodes(sigma: float, rate: float, is_replaced: bool, tilt: float, omega: flo
     )
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=4)
 def _waves(nodes: _Nodes, step: float, count: int) -> ComplexArray:
     """e^{i·step·j·loss} for j < count, the powers built by doubling.
 
