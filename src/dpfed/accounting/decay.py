@@ -8,7 +8,8 @@
   variation over A of the density of the loss.
 
 Near bounds of different intervals are chained from Ω upwards until a far bound covers the rest. Both are sums over a
-grid of x; each is given 10 % of slack for the grid.
+grid of x; each is given 10 % of slack for the grid. That slack is checked against dense grids (tests/accounting/
+test_decay.py), not proved.
 
 >>> x = np.arange(-5, 5, 1 / POINTS_PER_SIGMA)
 >>> mass = np.exp(-(x**2) / 2) / np.exp(-(x**2) / 2).sum()
