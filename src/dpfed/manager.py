@@ -39,7 +39,7 @@ from dpfed.budget import (
     status_table,
 )
 from dpfed.checks import ADD_REMOVE
-from dpfed.clipping import clip_gradients, clip_per_example
+from dpfed.clipping import clip_gradients, clip_per_example, sum_examples
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import UNITS, Guarantee
 from dpfed.mechanisms.gaussian import GaussianMechanism
@@ -62,7 +62,6 @@ __all__ = [
 
 # What an own clipping in single precision may be too long by; it is clipped again, so nothing rests on it.
 _CLIPPING_ERROR = 1e-6
-_MOST_EXAMPLES = 1 << 20
 
 
 class PrivacyManager:
@@ -215,7 +214,7 @@ class PrivacyManager:
             return structure.leaves(clipped, "gradients")
         if _is_empty_sample(clipped):
             return [np.zeros(leaf.shape[1:]) for leaf in _leaves(clipped)]
-        return [_exact_sum(part, self._params.clip_norm) for part in structure.leaves(clipped, "gradients")]
+        return [sum_examples(part, self._params.clip_norm) for part in structure.leaves(clipped, "gradients")]
 
 
 class DPSGDTrainer:
@@ -272,20 +271,6 @@ def _denominator(expected_batch_size: int | None, per_example: bool) -> int:
             "expected_batch_size divides a sum over examples: it needs per_example=True",
         )
     return checks.count(expected_batch_size=expected_batch_size)
-
-
-def _exact_sum(examples: Floats, clip_norm: float) -> Floats:
-    """The sum over the leading axis without any rounding error, of entries cut to a fixed grid towards zero.
-
-    A sum that rounds can move by more than the example that was removed (Casacuberta et al. 2022). On a
-    grid of 2⁻³² clip norms, up to 2²⁰ examples add up exactly, and cutting lengthens none of them.
-    """
-    if len(examples) > _MOST_EXAMPLES:
-        raise InvalidArgument(
-            "gradients", f"gradients must hold at most {_MOST_EXAMPLES} examples a round, got {len(examples)}"
-        )
-    step = math.ldexp(1.0, max(math.frexp(clip_norm)[1] - 32, -1074))
-    return np.asarray((np.trunc(examples / step) * step).sum(axis=0))
 
 
 def _is_empty_sample(gradients: Any) -> bool:
