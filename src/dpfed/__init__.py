@@ -17,10 +17,11 @@ _HOME = {
     "get_privacy_spent": "dpfed.accounting.accountant",
     "compute_noise_multiplier": "dpfed.accounting.calibrate",
     "GaussianMechanism": "dpfed.mechanisms.gaussian",
+    "Ledger": "dpfed.ledger.ledger",
     "LaplaceMechanism": "dpfed.mechanisms.laplace",
     "PrivacyManager": "dpfed.manager",
 }
-_MODULES = ("accounting", "clipping", "errors", "events", "guarantee", "manager", "mechanisms", "randomness")
+_MODULES = ("accounting", "clipping", "errors", "events", "guarantee", "ledger", "manager", "mechanisms", "randomness")
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 

@@ -10,7 +10,17 @@ says what was asked, what is allowed and what to do::
     ├── UnknownEvent (TypeError)             something that is not an event of dpfed.events
     ├── UnsupportedEvent (NotImplementedError)   a sound question this accountant has no proof for
     ├── BudgetExceeded (RuntimeError)        the step does not fit what is left; nothing was spent
-    └── NotPrivate (RuntimeError)            a seeded source where a real one is required
+    ├── NotPrivate (RuntimeError)            a seeded source where a real one is required
+    └── LedgerError (RuntimeError)           what a ledger of budgets refuses or cannot do
+        ├── UnknownAccount (LookupError)     no account of that name
+        ├── UnknownRun (LookupError)         no reservation of that run
+        ├── AccountUnavailable               the account is frozen, expired or closed
+        ├── NotReserved                      a commit of what the reservation does not hold
+        ├── LeaseHeld                        another live process has the run
+        ├── LeaseLost                        another process took the run over
+        ├── LedgerUnavailable                busy, read-only, full or out of reach; nothing was written
+        └── LedgerCorrupted                  rows that do not add up; .row names the first
+            └── LedgerRolledBack             the ledger lacks rows that a checkpoint has seen
 
 >>> from dpfed import events
 >>> events.Gaussian(noise_multiplier=-1.0)
@@ -65,3 +75,47 @@ class BudgetExceeded(PrivacyError, RuntimeError):
 
 class NotPrivate(PrivacyError, RuntimeError):
     """A seeded, reproducible source was used where only unpredictable noise is allowed."""
+
+
+class LedgerError(PrivacyError, RuntimeError):
+    """What a ledger of budgets refuses or cannot do; nothing was spent."""
+
+
+class UnknownAccount(LedgerError, LookupError):
+    """The ledger has no account of that name."""
+
+
+class UnknownRun(LedgerError, LookupError):
+    """The ledger has no reservation of that run."""
+
+
+class AccountUnavailable(LedgerError):
+    """The account is frozen, expired or closed for further charges."""
+
+
+class NotReserved(LedgerError):
+    """A commit asked for more, or for something else, than the reservation still holds."""
+
+
+class LeaseHeld(LedgerError):
+    """Another live process works on this run."""
+
+
+class LeaseLost(LedgerError):
+    """Another process has taken this run over; this one may not charge it any more."""
+
+
+class LedgerUnavailable(LedgerError):
+    """The database is busy, read-only, full or out of reach; nothing was written."""
+
+
+class LedgerCorrupted(LedgerError):
+    """The ledger's rows do not add up; ``row`` is the sequence number of the first bad one, if known."""
+
+    def __init__(self, message: str, row: int | None = None) -> None:
+        super().__init__(message)
+        self.row = row
+
+
+class LedgerRolledBack(LedgerCorrupted):
+    """The ledger does not contain a head that was seen before: an old copy was put in its place."""

@@ -23,7 +23,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from dpfed import checks
-from dpfed.accounting.conversions import best_order, epsilon_to_zcdp_cap, rdp_allowance
+from dpfed.accounting.conversions import best_order, epsilon_to_zcdp_cap, rdp_allowance, rdp_to_epsilon
 from dpfed.accounting.normal_form import atoms
 from dpfed.accounting.renyi import rdp
 from dpfed.checks import ADD_REMOVE
@@ -63,9 +63,8 @@ class RenyiFilter:
         self.epsilon = checks.positive(epsilon=epsilon)
         self.delta = checks.positive_probability(delta=delta)
         self.adjacency = checks.adjacency(adjacency)
-        self.orders = (default_order(epsilon, delta),) if orders is None else _declared(orders)
-        share = self.delta / len(self.orders)
-        self.caps = tuple(rdp_allowance(order, self.epsilon, share) for order in self.orders)
+        self.orders = declared_orders(orders, self.epsilon, self.delta)
+        self.caps = order_caps(self.epsilon, self.delta, self.orders)
         if max(self.caps) <= 0:
             raise InfeasibleTarget(
                 "orders",
@@ -126,11 +125,7 @@ class RenyiFilter:
         return min(float(spent / cap) for spent, cap in pairs if cap > 0)
 
     def _cost(self, event: Event, count: int) -> tuple[Divergence, ...]:
-        total: list[Divergence] = [Fraction(0)] * len(self.orders)
-        for atom, times in atoms(event).items():
-            each = _divergences(atom, self.orders, self.adjacency)
-            total = [so_far + count * times * value for so_far, value in zip(total, each, strict=True)]
-        return tuple(total)
+        return tuple(count * each for each in divergences(event, self.orders, self.adjacency))
 
     def _after(self, event: Event, count: int) -> tuple[Divergence, ...]:
         cost = self._cost(event, checks.count(count=count))
@@ -163,7 +158,32 @@ def default_order(epsilon: float, delta: float) -> float:
     return float(f"{best_order(rho, delta):.6g}")
 
 
-def _declared(orders: Iterable[float]) -> tuple[float, ...]:
+def order_caps(epsilon: float, delta: float, orders: tuple[float, ...]) -> tuple[float, ...]:
+    """The largest divergence at each declared order that a promise of (ε, δ) admits, rounded down."""
+    return tuple(rdp_allowance(order, epsilon, delta / len(orders)) for order in orders)
+
+
+def filter_epsilon(spent: Iterable[float], delta: float, orders: tuple[float, ...]) -> float:
+    """The ε at δ of divergences at the declared orders: what a filter of that cap would just admit."""
+    pairs = zip(orders, spent, strict=True)
+    return min(
+        rdp_to_epsilon(order, value, delta / len(orders)) if value < math.inf else value for order, value in pairs
+    )
+
+
+def divergences(event: Event, orders: tuple[float, ...], adjacency: str) -> tuple[Divergence, ...]:
+    """The Rényi divergence of the event at each order: exact sums of upper bounds."""
+    total: list[Divergence] = [Fraction(0)] * len(orders)
+    for atom, times in atoms(event).items():
+        each = _divergences(atom, orders, adjacency)
+        total = [so_far + times * value for so_far, value in zip(total, each, strict=True)]
+    return tuple(total)
+
+
+def declared_orders(orders: Iterable[float] | None, epsilon: float, delta: float) -> tuple[float, ...]:
+    """The orders, if they are different numbers above 1; the best one for Gaussian noise where None are given."""
+    if orders is None:
+        return (default_order(epsilon, delta),)
     declared = tuple(checks.positive(orders=order) for order in orders)
     if not declared or min(declared) <= 1 or len(set(declared)) < len(declared):
         raise InvalidArgument("orders", f"orders must be one or more different numbers above 1, got {declared!r}")

@@ -1,0 +1,92 @@
+"""One account as what a loop is charged to: the `Account` of `dpfed.guarantee`, kept in a ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from dpfed.errors import InvalidArgument, UnknownRun
+from dpfed.events import Event
+from dpfed.ledger.model import Terms
+from dpfed.ledger.reservation import Reservation
+
+if TYPE_CHECKING:
+    from dpfed.ledger.ledger import Ledger
+
+
+class LedgerAccount:
+    """An account of a ledger: reserve before a run, commit before each draw of noise."""
+
+    def __init__(self, ledger: Ledger, terms: Terms) -> None:
+        self._ledger = ledger
+        self._terms = terms
+
+    @property
+    def name(self) -> str:
+        """The account's name."""
+        return self._terms.name
+
+    @property
+    def unit(self) -> str:
+        """Whom the account protects."""
+        return self._terms.unit
+
+    @property
+    def adjacency(self) -> str:
+        """The neighbouring relation of its promise."""
+        return self._terms.adjacency
+
+    def reserve(self, events: Mapping[Event, int], *, run: str, fixed_plan: bool = True) -> Held:
+        """What the run holds: reserved now, or as it was when the run stopped if it is in the ledger already."""
+        try:
+            found = self._ledger.resume(run)
+        except UnknownRun:
+            found = self._ledger.reserve({self.name: events}, run=run, fixed_plan=fixed_plan)
+            return Held(found, self.name)
+        if fixed_plan and found.events(self.name) != dict(events):
+            raise InvalidArgument(
+                "run",
+                f"run {run!r} reserved another plan on {self.name} than is asked for now: "
+                "go on with the same plan, or choose another name for the run",
+            )
+        return Held(found, self.name)
+
+    def record(self, event: Event, count: int = 1, *, run: str, reason: str) -> None:
+        """Charge what has happened already, marked after the fact."""
+        self._ledger.record({self.name: {event: count}}, run=run, reason=reason)
+
+    def affordable(self, event: Event) -> int:
+        """How many more such events the account would admit now."""
+        return self._ledger.forecast(self.name, event)
+
+    def __repr__(self) -> str:
+        return f"<account {self.name!r} of {self._ledger!r}>"
+
+
+class Held:
+    """A run's reservation on one account."""
+
+    def __init__(self, reservation: Reservation, account: str) -> None:
+        self._reservation = reservation
+        self._account = account
+
+    @property
+    def run(self) -> str:
+        """The name of the run."""
+        return self._reservation.run
+
+    def commit(self, event: Event, count: int = 1) -> None:
+        """Charge the event; durable when it returns, and only then may its noise be drawn."""
+        self._reservation.commit({self._account: {event: count}})
+
+    def extend(self, event: Event, count: int) -> None:
+        """Reserve more of the event for the same run."""
+        self._reservation.extend({self._account: {event: count}})
+
+    def left(self, event: Event) -> int:
+        """How often the event may still be committed."""
+        return self._reservation.left(self._account, event)
+
+    def release(self) -> None:
+        """Return what was never committed."""
+        self._reservation.release()

@@ -1,0 +1,81 @@
+"""The ledger's money: whole numbers of 10⁻¹⁸ nats of Rényi divergence, one for each declared order.
+
+Sums of whole numbers do not depend on their order or grouping, and anyone can add them up again in any
+language. A cost is rounded up and a cap down, so what is lost to rounding is lost on the safe side.
+
+>>> from dpfed.events import Gaussian
+>>> (amount,) = cost(Gaussian(noise_multiplier=2.0), orders=(8.0,), adjacency="add_remove")
+>>> 1.0 <= nats(amount) < 1.000001
+True
+>>> nats(1_500_000_000_000_000_000)
+1.5
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+
+from dpfed.accounting.filter import Divergence, divergences, filter_epsilon, order_caps
+from dpfed.events import Event
+from dpfed.rounding import round_up
+
+ATTO = 10**18
+
+# A float is only ever ∞: the cost of a release without protection.
+Amount = int | float
+Amounts = tuple[Amount, ...]
+
+
+@lru_cache(maxsize=4096)
+def cost(event: Event, orders: tuple[float, ...], adjacency: str) -> Amounts:
+    """What one such event costs at each order, rounded up."""
+    return tuple(_up(value) for value in divergences(event, orders, adjacency))
+
+
+@lru_cache(maxsize=4096)
+def caps(epsilon: float, delta: float, orders: tuple[float, ...]) -> tuple[int, ...]:
+    """What may be spent at each order under a promise of (ε, δ), rounded down."""
+    return tuple(math.floor(Fraction(cap) * ATTO) for cap in order_caps(epsilon, delta, orders))
+
+
+def fits(total: Amounts, limits: Amounts) -> bool:
+    """Whether the total is within its limit at some order; see `dpfed.accounting.filter` for why one is enough."""
+    return any(amount <= limit for amount, limit in zip(total, limits, strict=True))
+
+
+def plus(amounts: Amounts, count: int, each: Amounts) -> Amounts:
+    """The amounts and `count` times the cost."""
+    return tuple([amount + count * one for amount, one in zip(amounts, each, strict=True)])
+
+
+def minus(amounts: Amounts, count: int, each: Amounts) -> Amounts:
+    """The amounts less `count` times the cost; what is infinite stays so."""
+    return tuple(
+        [amount if one == math.inf else amount - count * one for amount, one in zip(amounts, each, strict=True)]
+    )
+
+
+def epsilon_of(spent: Amounts, delta: float, orders: tuple[float, ...]) -> float:
+    """The ε at δ that the amounts stand for at the declared orders; 0 for none."""
+    return filter_epsilon([nats(amount) for amount in spent], delta, orders) if any(spent) else 0.0
+
+
+def nats(amount: Amount) -> float:
+    """The amount as a float, rounded up."""
+    return round_up(Fraction(amount) / ATTO) if isinstance(amount, int) else amount
+
+
+def texts(values: Amounts) -> list[str]:
+    """The amounts as decimal texts, which every JSON reader keeps exactly; "inf" for ∞."""
+    return [str(value) for value in values]
+
+
+def from_texts(values: list[str]) -> Amounts:
+    """The amounts that `texts` wrote."""
+    return tuple(math.inf if value == "inf" else int(value) for value in values)
+
+
+def _up(value: Divergence) -> Amount:
+    return math.ceil(value * ATTO) if isinstance(value, Fraction) else value

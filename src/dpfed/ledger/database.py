@@ -1,0 +1,183 @@
+"""The database behind a ledger: connections, transactions, migrations, and errors a person can act on.
+
+SQLite runs in WAL mode with full sync, so a transaction is on disk when it returns; PostgreSQL is used with
+its own durable defaults. A writer takes the ledger's lock first (SQLite's write lock; the head row on
+PostgreSQL) and waits for it at most `wait` seconds.
+
+>>> Database("mysql://localhost/ledger", wait=1.0)
+Traceback (most recent call last):
+    ...
+dpfed.errors.InvalidArgument: url must begin with sqlite:/// or postgresql+psycopg://, got mysql://localhost/ledger
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event as hooks
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+
+from dpfed import checks
+from dpfed.errors import InvalidArgument, LedgerCorrupted, LedgerError, LedgerUnavailable
+from dpfed.ledger.schema import REVISION
+
+_VERSION = sa.table("alembic_version", sa.column("version_num"))
+_DAMAGED = ("malformed", "not a database", "unsupported file format", "database corruption")
+# Any number will do as long as nobody else's advisory lock has it: "dpfed" in ASCII.
+_MIGRATION_LOCK = 0x6470666564
+
+
+class Database:
+    """A ledger's connections; usable from many threads, and again after a fork."""
+
+    def __init__(self, url: str | URL, wait: float) -> None:
+        self._url = _supported(url)
+        self._wait = checks.positive(wait=wait)
+        self._engine: Engine | None = None
+        self._process = os.getpid()
+
+    @property
+    def shown(self) -> str:
+        """The address without its password."""
+        return self._url.render_as_string(hide_password=True)
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether this is a SQLite file."""
+        return self._url.get_backend_name() == "sqlite"
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction that holds the database's write lock where it has one."""
+        with self._translated(), self.engine.connect().execution_options(dpfed_writes=True) as link, link.begin():
+            yield link
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that sees one state of the ledger from beginning to end."""
+        level = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
+        with self._translated(), self.engine.connect().execution_options(**level) as link, link.begin():
+            yield link
+
+    @property
+    def engine(self) -> Engine:
+        """The pool of connections; a forked process makes its own."""
+        if self._engine is not None and self._process != os.getpid():
+            self._engine.dispose(close=False)
+            self._engine = None
+        if self._engine is None:
+            self._engine, self._process = self._make(), os.getpid()
+        return self._engine
+
+    def migrate(self) -> None:
+        """Bring the tables to this version's schema, or refuse a ledger of a later one; never destructive."""
+        with self.reading() as link:
+            revision = _revision(link)
+        if revision == REVISION:
+            return
+        if revision is not None and revision > REVISION:
+            raise LedgerUnavailable(
+                f"the ledger at {self.shown} has schema {revision} and this dpfed knows {REVISION}: use a newer dpfed"
+            )
+        with self.writing() as link:
+            if not self.is_sqlite:
+                link.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+            if _revision(link) != REVISION:
+                _upgrade(link)
+
+    def close(self) -> None:
+        """Close every connection of this process."""
+        if self._engine is not None:
+            self._engine.dispose(close=self._process == os.getpid())
+            self._engine = None
+
+    def _make(self) -> Engine:
+        if self.is_sqlite:
+            engine = sa.create_engine(self._url, connect_args={"timeout": self._wait, "check_same_thread": False})
+            hooks.listen(engine, "connect", _durable)
+            hooks.listen(engine, "begin", _begin)
+            return engine
+        # The lock is waited for by the server, a dead connection is noticed before it is used.
+        options = f"-c lock_timeout={int(self._wait * 1000)} -c synchronous_commit=on"
+        arguments = {"options": options, "connect_timeout": max(2, int(self._wait))}
+        return sa.create_engine(self._url, connect_args=arguments, pool_pre_ping=True)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            raise self._meaning(error) from error
+        except SQLAlchemyError as error:
+            raise LedgerUnavailable(f"the ledger at {self.shown} could not be used: {error}") from error
+
+    def _meaning(self, error: DBAPIError) -> LedgerError:
+        text = " ".join(str(error.orig).split())
+        if any(word in text for word in _DAMAGED):
+            return LedgerCorrupted(f"the file of the ledger at {self.shown} is damaged: {text}")
+        if "append-only" in text or "only grows" in text:
+            return LedgerError(f"the ledger at {self.shown} refused to be rewritten: {text}")
+        return LedgerUnavailable(f"the ledger at {self.shown} {self._trouble(text)}; nothing was written ({text})")
+
+    def _trouble(self, text: str) -> str:
+        if "locked" in text or "lock timeout" in text:
+            return f"was busy for more than {self._wait:g} s: try again, or give a longer wait"
+        if "readonly" in text or "read-only" in text:
+            return "is read-only: make the file and its folder writable for this user"
+        if "full" in text or "disk I/O" in text or "No space" in text:
+            return "cannot grow, the disk is full or failing: make room, then go on"
+        if "unable to open" in text:
+            return "cannot be opened: does its folder exist, and may this user write there?"
+        return "is out of reach"
+
+
+def _supported(url: str | URL) -> URL:
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, NoSuchModuleError, ValueError, AttributeError):
+        raise InvalidArgument(
+            "url", f"url must be a database URL such as sqlite:///ledger.db, got {url!r:.200}"
+        ) from None
+    if parsed.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
+        shown = parsed.render_as_string(hide_password=True)
+        raise InvalidArgument("url", f"url must begin with sqlite:/// or postgresql+psycopg://, got {shown}")
+    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise InvalidArgument("url", "a ledger in memory would forget what was spent: give a file, sqlite:///ledger.db")
+    return parsed
+
+
+def _durable(connection: Any, record: Any) -> None:  # noqa: ARG001 - SQLAlchemy's signature
+    connection.isolation_level = None  # transactions are begun by _begin
+    cursor = connection.cursor()
+    try:
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")
+    finally:
+        cursor.close()
+
+
+def _begin(link: Connection) -> None:
+    link.exec_driver_sql("BEGIN IMMEDIATE" if link.get_execution_options().get("dpfed_writes") else "BEGIN")
+
+
+def _revision(link: Connection) -> str | None:
+    if not sa.inspect(link).has_table("alembic_version"):
+        return None
+    found: str | None = link.execute(sa.select(_VERSION.c.version_num)).scalar()
+    return found
+
+
+def _upgrade(link: Connection) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.attributes["connection"] = link
+    command.upgrade(config, "head")

@@ -1,0 +1,220 @@
+"""What one writing transaction sees of the ledger, and the entries it appends.
+
+Check and append happen under one lock: whoever holds the head sees every entry before it. What the last
+transaction of this process learnt stays valid as long as the head has not moved, so a run that is alone with
+its ledger reads nothing but the head before each commit, however long the history is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from dpfed.errors import LedgerCorrupted, LedgerRolledBack, UnknownAccount, UnknownRun
+from dpfed.ledger.database import Database
+from dpfed.ledger.model import State, Terms
+from dpfed.ledger.rows import GENESIS, Draft, Head, Row
+from dpfed.ledger.schema import ENTRIES, HEAD
+
+_SEE_HEAD = sa.select(HEAD.c.seq, HEAD.c.hash).where(HEAD.c.id == 1)
+_LOCK_HEAD = _SEE_HEAD.with_for_update()
+_MOVE_HEAD = sa.update(HEAD).where(HEAD.c.id == 1).values(seq=sa.bindparam("to"), hash=sa.bindparam("digest"))
+_APPEND = sa.insert(ENTRIES)
+# Both databases take a statement with some ten thousand values at most.
+_CHUNK = 5_000
+
+
+@dataclass
+class View:
+    """What is known of the ledger at a head."""
+
+    head: Head
+    states: dict[str, State] = field(default_factory=dict)
+    left: dict[int, int] = field(default_factory=dict)
+    leases: dict[str, int] = field(default_factory=dict)
+
+
+class Journal:
+    """The ledger within one writing transaction."""
+
+    def __init__(self, link: Connection, view: View, terms: dict[str, Terms]) -> None:
+        self.link = link
+        self.now = datetime.now(UTC)
+        self.terms = terms
+        self._view = view
+        self._head = view.head
+        self._drafted: list[Row] = []
+
+    def states(self, names: Iterable[str]) -> dict[str, State]:
+        """Where each of the accounts stands."""
+        wanted = list(names)
+        missing = [name for name in wanted if name not in self._view.states]
+        for row in last_of(self.link, ENTRIES.c.account, missing):
+            self._view.states[str(row.account)] = state_of(row)
+        for name in missing:
+            if name not in self._view.states:
+                raise UnknownAccount(f"the ledger has no account {name!r}: open it first, or check the name")
+        return {name: self._view.states[name] for name in wanted}
+
+    def left(self, items: Iterable[int]) -> dict[int, int]:
+        """What each reserved item still holds."""
+        wanted = list(items)
+        self._view.left.update(left_of(self.link, [item for item in wanted if item not in self._view.left]))
+        return {item: self._view.left[item] for item in wanted}
+
+    def lease(self, run: str) -> int:
+        """The number of the entry by which the run's present holder took it."""
+        if run not in self._view.leases:
+            row = last_lease(self.link, run)
+            if row is None:
+                raise UnknownRun(f"the ledger has no run {run!r}: reserve for it first, or check the name")
+            self._view.leases[run] = row.seq
+        return self._view.leases[run]
+
+    def append(self, draft: Draft) -> Row:
+        """The entry that the draft becomes; it is written when the transaction ends."""
+        row = draft.row(self._head.sequence + 1, f"{self.now:%Y-%m-%dT%H:%M:%S.%fZ}", self._head.digest)
+        self._head = Head(row.seq, row.hash)
+        self._drafted.append(row)
+        if row.item is not None:
+            self._view.left[row.item] = int(row.left or 0)
+        if row.kind == "leased":
+            self._view.leases[str(row.run)] = row.seq
+        return row
+
+    def move(self, state: State, draft: Draft) -> Row:
+        """The entry of the draft, after which its account stands at the state."""
+        self._view.states[str(draft.account)] = state
+        return self.append(draft)
+
+    def write(self) -> Head:
+        """The new head, after writing what was appended."""
+        if self._drafted:
+            self.link.execute(_APPEND, [row._asdict() for row in self._drafted])
+            self.link.execute(_MOVE_HEAD, {"to": self._head.sequence, "digest": self._head.digest})
+        return self._head
+
+
+class Store:
+    """A database with what is known of its ledger."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._view: View | None = None
+        self._seen: Head | None = None
+        self._terms: dict[str, Terms] = {}
+        self._terms_until = 0
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def writing(self) -> Iterator[Journal]:
+        """A transaction that is durable when the block ends, and leaves no trace when it raises."""
+        with self._lock:
+            view, self._view = self._view, None  # whatever goes wrong, it is read anew
+            with self.database.writing() as link:
+                head = _read_head(link.execute(_LOCK_HEAD).first())
+                if view is None or view.head != head:
+                    self._require_seen(link)
+                    view = View(head)
+                journal = Journal(link, view, self._known_terms(link, head))
+                yield journal
+                view.head = journal.write()
+            self._view, self._seen = view, view.head
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that only looks."""
+        with self.database.reading() as link:
+            yield link
+
+    def head(self, link: Connection) -> Head:
+        """The head as the transaction sees it."""
+        return _read_head(link.execute(_SEE_HEAD).first())
+
+    def terms(self, link: Connection) -> dict[str, Terms]:
+        """The terms of every account."""
+        with self._lock:
+            return self._known_terms(link, self.head(link))
+
+    def require(self, link: Connection, head: Head) -> None:
+        """Nothing, if the ledger contains the head."""
+        where = ENTRIES.c.seq == head.sequence
+        found = link.execute(sa.select(ENTRIES.c.hash).where(where)).scalar() if head.sequence else GENESIS
+        if found != head.digest:
+            raise LedgerRolledBack(
+                f"the ledger at {self.database.shown} does not contain entry {head.sequence} as it was seen before: "
+                "an older copy was put in its place, and what was spent since is missing; restore the newer one",
+                head.sequence,
+            )
+
+    def _require_seen(self, link: Connection) -> None:
+        if self._seen is not None:
+            self.require(link, self._seen)
+
+    def _known_terms(self, link: Connection, head: Head) -> dict[str, Terms]:
+        """The terms of every account; they never change, so only entries not seen before are read."""
+        if head.sequence > self._terms_until:
+            for row in rows(link, ENTRIES.c.kind == "opened", ENTRIES.c.seq > self._terms_until):
+                self._terms[str(row.account)] = Terms.from_dict(row.checked().details())
+            self._terms_until = head.sequence
+        return self._terms
+
+
+def rows(link: Connection, *where: sa.ColumnElement[bool]) -> Iterator[Row]:
+    """The entries that fit, first to last."""
+    found = link.execute(sa.select(ENTRIES).where(*where).order_by(ENTRIES.c.seq).execution_options(yield_per=2_000))
+    return (Row(*values) for values in found)
+
+
+def last_lease(link: Connection, run: str) -> Row | None:
+    """The entry by which somebody took the run last."""
+    found = link.execute(
+        sa.select(ENTRIES)
+        .where(ENTRIES.c.run == run, ENTRIES.c.kind == "leased")
+        .order_by(ENTRIES.c.seq.desc())
+        .limit(1)
+    ).first()
+    return None if found is None else Row(*found).checked()
+
+
+def left_of(link: Connection, items: list[int]) -> dict[int, int]:
+    """What each reserved item still holds."""
+    return {int(row.item or 0): int(row.left or 0) for row in last_of(link, ENTRIES.c.item, items)}
+
+
+def state_of(row: Row) -> State:
+    """Where the account of the row stands after it."""
+    if row.state is None:
+        raise LedgerCorrupted(f"entry {row.seq} of the ledger belongs to an account and has no state", row.seq)
+    return State.loads(row.state)
+
+
+def last_of(link: Connection, column: sa.Column[str] | sa.Column[int], keys: list[str] | list[int]) -> Iterator[Row]:
+    """The last entry of each account or item: one step down an index each, however many entries they have."""
+    for start in range(0, len(keys), _CHUNK):
+        yield from _last_of_chunk(link, column, keys[start : start + _CHUNK])
+
+
+def _last_of_chunk(
+    link: Connection, column: sa.Column[str] | sa.Column[int], keys: list[str] | list[int]
+) -> Iterator[Row]:
+    # An account's first entry is the one that opened it, an item's the one that reserved it.
+    first, later = ENTRIES.alias(), ENTRIES.alias()
+    is_first = first.c.kind == "opened" if column.name == "account" else first.c.seq == first.c.item
+    newest = sa.select(sa.func.max(later.c.seq)).where(later.c[column.name] == first.c[column.name]).scalar_subquery()
+    numbers = sa.select(newest).where(is_first, first.c[column.name].in_(keys))
+    for values in link.execute(sa.select(ENTRIES).where(ENTRIES.c.seq.in_(numbers))):
+        yield Row(*values).checked()
+
+
+def _read_head(found: Any) -> Head:
+    if found is None:
+        raise LedgerCorrupted("the ledger has lost its head row", None)
+    return Head(found.seq, found.hash)

@@ -1,0 +1,71 @@
+"""Who works on a run: so that two processes never resume the same one.
+
+A holder is a process, named by machine, boot, number and start time. On the same machine it is known at once
+whether it still lives; elsewhere a run whose last entry is younger than `PATIENCE` counts as alive. Whoever
+takes a run over writes a new lease, and the old holder's next commit is refused.
+
+>>> is_alive(me(), age=0.0)
+True
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 900.0
+
+
+def me() -> dict[str, Any]:
+    """This process."""
+    return {"host": socket.gethostname(), "boot": _boot(), "pid": os.getpid(), "started": _started(os.getpid())}
+
+
+def is_me(holder: dict[str, Any]) -> bool:
+    """Whether the holder is this process."""
+    return holder == me()
+
+
+def is_alive(holder: dict[str, Any], age: float) -> bool:
+    """Whether the holder may still work; `age` is how many seconds ago its run made the last entry."""
+    if holder["host"] != socket.gethostname():
+        return age < PATIENCE
+    if holder["boot"] != _boot():
+        return False
+    started = _started(holder["pid"])
+    return started is not None and started == holder["started"]
+
+
+def describe(holder: dict[str, Any]) -> str:
+    """The holder in words."""
+    return f"process {holder['pid']} on {holder['host']}"
+
+
+def _boot() -> str:
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text(encoding="ascii").strip() if path.exists() else ""
+
+
+def _started(pid: int) -> str | None:
+    """When the process was started, in the machine's own clock; None when there is none (or only its remains)."""
+    try:
+        # The name in brackets may hold anything, spaces and brackets too.
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return _without_proc(pid)
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def _without_proc(pid: int) -> str | None:
+    """An empty start time for a living process where the system has no /proc."""
+    if Path("/proc/self").exists():
+        return None
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        return ""
+    return ""

@@ -1,0 +1,300 @@
+"""The ledger: a privacy budget per data owner that cannot be overspent, lost or rewritten.
+
+>>> import tempfile
+>>> from dpfed.events import Gaussian
+>>> folder = tempfile.TemporaryDirectory()
+>>> ledger = Ledger(f"sqlite:///{folder.name}/ledger.db")
+>>> _ = ledger.open("icu", epsilon=8.0, delta=1e-5, owner="dpo", purpose="study 12")
+>>> step = Gaussian(noise_multiplier=4.0)
+>>> reservation = ledger.reserve({"icu": {step: 10}}, run="study-12")
+>>> reservation.commit({"icu": step})  # durable when it returns; only now may noise be drawn
+>>> reservation.left("icu", step)
+9
+>>> reservation.release()
+>>> ledger.balance("icu").remaining > 0
+True
+>>> ledger.verify().rows
+5
+>>> ledger.close(); folder.cleanup()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from dpfed import checks, events
+from dpfed.checks import ADD_REMOVE
+from dpfed.errors import InvalidArgument, LeaseHeld, UnknownAccount, UnknownRun
+from dpfed.events import Event
+from dpfed.ledger import admission, amounts, lease, relations, verify, views, words
+from dpfed.ledger.account import LedgerAccount
+from dpfed.ledger.database import Database
+from dpfed.ledger.journal import Journal, Store, last_lease, last_of, rows, state_of
+from dpfed.ledger.opening import agreed, open_account, settle_source
+from dpfed.ledger.reservation import (
+    Item,
+    Reservation,
+    judge_all,
+    raise_refusals,
+    release_items,
+    require_known,
+    reserve_items,
+    write_refusals,
+)
+from dpfed.ledger.rows import Draft, Head, Row, compact
+from dpfed.ledger.schema import ENTRIES
+from dpfed.ledger.verify import Verified
+from dpfed.ledger.views import Balance, OpenReservation, Statement
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from sqlalchemy.engine import Connection
+
+
+class Ledger:
+    """Accounts of privacy budget in a database, with every charge in one hash chain.
+
+    Privacy: everything ever committed to an account is together (ε, δ)-differentially private at its cap for
+    its unit and adjacency, however the runs were chosen, as long as noise is drawn only after the commit of
+    the event that describes it. See `dpfed.ledger.model` for the rule of admission.
+    """
+
+    def __init__(self, url: str, *, wait: float = 30.0) -> None:
+        self._store = Store(Database(url, wait))
+        self._store.database.migrate()
+
+    def open(
+        self,
+        account: str,
+        *,
+        epsilon: float,
+        delta: float,
+        unit: str = "record",
+        adjacency: str = ADD_REMOVE,
+        owner: str = "",
+        purpose: str = "",
+        source: str | bytes | Path | Any = None,
+        parent: str | None = None,
+        overlaps: Iterable[str] = (),
+        labels: Mapping[str, str] | None = None,
+        orders: Iterable[float] | None = None,
+        expires: date | datetime | None = None,
+        opening: Mapping[Event, int] | None = None,
+    ) -> LedgerAccount:
+        """The new account; `opening` is what was released from its data before the ledger was kept."""
+        terms = agreed(
+            account,
+            epsilon,
+            delta,
+            unit,
+            adjacency,
+            orders,
+            owner=owner,
+            purpose=purpose,
+            parent=parent,
+            overlaps=overlaps,
+            labels=labels or {},
+            expires=expires,
+        )
+        earlier = words.counted(opening) if opening else {}
+        with self._store.writing() as journal:
+            settled = replace(terms, source=settle_source(journal.link, account, source))
+            open_account(journal, settled, earlier)
+        return self.account(account)
+
+    def account(self, account: str) -> LedgerAccount:
+        """The account, as what a PrivacyManager or a PrivacyAccountant is charged to."""
+        with self._store.reading() as link:
+            return LedgerAccount(self, self._terms(link, account))
+
+    def reserve(self, charges: Mapping[str, Any], *, run: str, fixed_plan: bool = True) -> Reservation:
+        """The reservation of all charges on all accounts, or BudgetExceeded with nothing reserved.
+
+        `fixed_plan` says that the plan will not grow: on an account without earlier charges it may then be
+        admitted by its exact ε, which closes the account for anything further.
+        """
+        wanted, run = words.charges(charges), words.name(run=run)
+        with self._store.writing() as journal:
+            if last_lease(journal.link, run) is not None:
+                raise InvalidArgument("run", f"run {run!r} is in the ledger already: resume it, or choose another name")
+            verdicts = judge_all(journal, wanted, fixed_plan=fixed_plan)
+            refused = write_refusals(journal, run, verdicts)
+            if not refused:
+                token = _take_lease(journal, run)
+                made = reserve_items(journal, run, wanted, verdicts)
+        raise_refusals(refused)
+        return Reservation(self._store, run, token.seq, made)
+
+    def resume(self, run: str) -> Reservation:
+        """The reservation of a run whose process ended; refused while another one lives."""
+        run = words.name(run=run)
+        with self._store.writing() as journal:
+            _require_free(journal, run)
+            items = _items(journal.link, run)
+            token = _take_lease(journal, run)
+        return Reservation(self._store, run, token.seq, items)
+
+    def has_run(self, run: str) -> bool:
+        """Whether anything was ever reserved for the run."""
+        with self._store.reading() as link:
+            return last_lease(link, words.name(run=run)) is not None
+
+    def release(self, run: str, *, reason: str) -> None:
+        """Return what a dead run never committed; its late processes can charge nothing any more."""
+        run, reason = words.name(run=run), words.reason(reason)
+        with self._store.writing() as journal:
+            _require_free(journal, run)
+            _take_lease(journal, run)
+            release_items(journal, _items(journal.link, run), reason, run)
+
+    def record(self, charges: Mapping[str, Any], *, reason: str, run: str | None = None) -> None:
+        """Charge what has happened already, marked after the fact; written even past the cap."""
+        wanted, why = words.charges(charges), words.reason(reason)
+        run = None if run is None else words.name(run=run)
+        with self._store.writing() as journal:
+            for origin, counts in wanted.items():
+                for account in relations.reached(origin, journal.terms):
+                    for event, count in counts.items():
+                        _record(journal, account, origin, event, count, run, why)
+
+    def freeze(self, account: str, *, reason: str) -> None:
+        """Stop every charge on the account until it is unfrozen."""
+        self._change("frozen", account, {"reason": words.reason(reason)})
+
+    def unfreeze(self, account: str, *, reason: str) -> None:
+        """Let the account be charged again."""
+        self._change("unfrozen", account, {"reason": words.reason(reason)})
+
+    def top_up(self, account: str, *, epsilon: float, reason: str) -> None:
+        """Raise the account's cap by ε; its statement is then for the new cap."""
+        added = checks.positive(epsilon=epsilon)
+        self._change("topped_up", account, {"epsilon": added, "reason": words.reason(reason)})
+
+    def balance(self, account: str) -> Balance:
+        """Where the account stands."""
+        with self._store.reading() as link:
+            return views.balance(link, self._terms(link, account))
+
+    def accounts(self) -> tuple[Balance, ...]:
+        """Where every account stands, in the order they were opened."""
+        with self._store.reading() as link:
+            return tuple(views.balance(link, terms) for terms in self._store.terms(link).values())
+
+    def statement(self, account: str) -> Statement:
+        """Every entry of the account, as a bank would send it."""
+        with self._store.reading() as link:
+            return views.statement(link, self._terms(link, account), self._store.terms(link), self._store.head(link))
+
+    def reservations(self, *, open_only: bool = True) -> tuple[OpenReservation, ...]:
+        """The runs that still hold something reserved; all runs, where `open_only` is false."""
+        with self._store.reading() as link:
+            found = views.reservations(link)
+        return tuple(each for each in found if each.left or not open_only)
+
+    def forecast(self, account: str, event: Event) -> int:
+        """How many more such events the account would admit now, by its filter."""
+        event = events.require_event(event)
+        with self._store.reading() as link:
+            terms = self._terms(link, account)
+            state = state_of(next(iter(last_of(link, ENTRIES.c.account, [account]))))
+        return admission.affordable(terms, state, event)
+
+    def head(self) -> Head:
+        """The number and digest of the last entry: keep a copy where this ledger's administrator cannot write."""
+        with self._store.reading() as link:
+            return self._store.head(link)
+
+    def require(self, head: Head | str) -> None:
+        """Nothing, if the ledger contains the head; LedgerRolledBack if it was replaced by an older copy."""
+        seen = head if isinstance(head, Head) else Head.parse(head)
+        with self._store.reading() as link:
+            self._store.require(link, seen)
+
+    def verify(self) -> Verified:
+        """How many entries there are, after recomputing the chain and every balance; or LedgerCorrupted."""
+        with self._store.reading() as link:
+            verify.require_sound_file(link)
+            return verify.replay(rows(link), self._store.head(link))
+
+    def export(self, stream: TextIO) -> None:
+        """Write every entry as a line of JSON; fingerprints of data stay here."""
+        with self._store.reading() as link:
+            for row in rows(link):
+                stream.write(compact(row._asdict()) + "\n")
+
+    def close(self) -> None:
+        """Close the database."""
+        self._store.database.close()
+
+    def __contains__(self, account: object) -> bool:
+        with self._store.reading() as link:
+            return account in self._store.terms(link)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Ledger at {self._store.database.shown}>"
+
+    def _terms(self, link: Connection, account: str) -> Any:
+        known = self._store.terms(link)
+        if words.name(account=account) not in known:
+            raise UnknownAccount(f"the ledger has no account {account!r}: open it first, or check the name")
+        return known[account]
+
+    def _change(self, kind: str, account: str, body: dict[str, Any]) -> None:
+        account = words.name(account=account)
+        with self._store.writing() as journal:
+            require_known(journal, account)
+            before = journal.states([account])[account]
+            after = before.after(kind, body=body)
+            if after == before:
+                raise InvalidArgument("account", f"{account} is {kind} already")
+            journal.move(after, Draft(kind, account, state=after.dumps(), body=compact(body)))
+
+
+def _take_lease(journal: Journal, run: str) -> Row:
+    return journal.append(Draft("leased", run=run, body=compact(lease.me())))
+
+
+def _require_free(journal: Journal, run: str) -> None:
+    taken = last_lease(journal.link, run)
+    if taken is None:
+        raise UnknownRun(f"the ledger has no run {run!r}: reserve for it first, or check the name")
+    holder = taken.details()
+    age = (datetime.now(UTC) - views.last_entry_at(journal.link, run)).total_seconds()
+    if not lease.is_me(holder) and lease.is_alive(holder, age):
+        raise LeaseHeld(
+            f"run {run!r} is held by {lease.describe(holder)}, which is alive: end it first, or wait for it"
+        )
+
+
+def _items(link: Connection, run: str) -> list[Item]:
+    return [Item.of(row.checked()) for row in rows(link, ENTRIES.c.run == run, ENTRIES.c.kind == "reserved")]
+
+
+def _record(
+    journal: Journal, account: str, origin: str, event: Event, count: int, run: str | None, reason: str
+) -> None:
+    cost = journal.terms[account].cost(event)
+    state = journal.states([account])[account].after("recorded", count, cost)
+    draft = Draft(
+        "recorded",
+        account,
+        run,
+        origin=origin,
+        event=events.dumps(event),
+        times=count,
+        cost=compact(amounts.texts(cost)),
+        state=state.dumps(),
+        body=compact({"after_the_fact": True, "reason": reason}),
+    )
+    journal.move(state, draft)

@@ -1,0 +1,157 @@
+"""What an account is and how each kind of entry moves it: pure rules, without a database.
+
+An account is a *filter* over data and unit: it admits a reservation when, at some order declared as it was
+opened, all that was ever charged and all that is reserved stays within the cap. That holds however the
+studies are chosen, also after reading the results of earlier ones. One exception is sound: the first plan of
+an account without earlier charges may be admitted by its exact ε alone; the account is then closed for
+further charges, because "ran to the end" (exact) and "stopped and went on" (filter) together are covered by
+neither theorem.
+
+>>> terms = Terms(name="icu", epsilon=8.0, delta=1e-5, orders=(4.0,))
+>>> state = State.new(terms)
+>>> cost = (125,)  # of one event; `terms.cost` asks the accountant
+>>> state = state.after("reserved", 10, cost)
+>>> state = state.after("committed", 1, cost)
+>>> state.spent, state.held, state.pending
+((125,), (1125,), 9)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from dpfed.checks import ADD_REMOVE
+from dpfed.events import Event
+from dpfed.ledger import amounts
+from dpfed.ledger.amounts import Amounts
+
+CHARGES = ("carried", "recorded")  # spent at once: released before the ledger was kept, or after the fact
+KINDS = (
+    "opened",
+    *CHARGES,
+    "leased",
+    "reserved",
+    "committed",
+    "released",
+    "refused",
+    "frozen",
+    "unfrozen",
+    "topped_up",
+)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What was agreed when the account was opened; never changes."""
+
+    name: str
+    epsilon: float
+    delta: float
+    unit: str = "record"
+    adjacency: str = ADD_REMOVE
+    orders: tuple[float, ...] = ()
+    owner: str = ""
+    purpose: str = ""
+    source: str = ""
+    parent: str | None = None
+    overlaps: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    expires: str | None = None
+
+    def cost(self, event: Event) -> Amounts:
+        """What one such event costs this account."""
+        return amounts.cost(event, self.orders, self.adjacency)
+
+    def caps(self, epsilon: float) -> Amounts:
+        """What may be spent at each order while the cap is ε."""
+        return amounts.caps(epsilon, self.delta, self.orders)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The terms as plain JSON values."""
+        return {**asdict(self), "orders": list(self.orders), "overlaps": list(self.overlaps)}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Terms:
+        """The terms that `to_dict` described."""
+        return cls(**{**plain, "orders": tuple(plain["orders"]), "overlaps": tuple(plain["overlaps"])})
+
+
+@dataclass(frozen=True)
+class State:
+    """Where an account stands after an entry.
+
+    ``held`` is reserved and not yet committed. ``charged`` and ``pending`` count events; ``plan`` is the exact
+    ε by which the one plan of an account was admitted.
+    """
+
+    cap: float
+    spent: Amounts
+    held: Amounts
+    charged: int = 0
+    pending: int = 0
+    frozen: bool = False
+    plan: float | None = None
+    closed: bool = False
+
+    @classmethod
+    def new(cls, terms: Terms) -> State:
+        """The state of an account that was just opened."""
+        nothing = (0,) * len(terms.orders)
+        return cls(cap=terms.epsilon, spent=nothing, held=nothing)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nothing was ever charged and nothing is reserved."""
+        return self.charged == 0 and self.pending == 0
+
+    @property
+    def total(self) -> Amounts:
+        """What is spent or reserved."""
+        return amounts.plus(self.spent, 1, self.held)
+
+    def after(self, kind: str, count: int = 0, cost: Amounts = (), body: Mapping[str, Any] | None = None) -> State:
+        """The state after an entry of that kind."""
+        body = body or {}
+        match kind:
+            case "carried" | "recorded":
+                spent = amounts.plus(self.spent, count, cost)
+                mixed = self.closed or self.plan is not None
+                return replace(self, spent=spent, charged=self.charged + count, plan=None, closed=mixed)
+            case "reserved":
+                held = amounts.plus(self.held, count, cost)
+                return replace(self, held=held, pending=self.pending + count, plan=body.get("plan", self.plan))
+            case "committed":
+                spent = amounts.plus(self.spent, count, cost)
+                return replace(self._without(count, cost), spent=spent, charged=self.charged + count)
+            case "released":
+                return self._without(count, cost)._reopened()
+            case "frozen" | "unfrozen":
+                return replace(self, frozen=kind == "frozen")
+            case "topped_up":
+                return replace(self, cap=self.cap + body["epsilon"])
+            case _:
+                return self
+
+    def dumps(self) -> str:
+        """The canonical JSON text of the state."""
+        plain = {name: value for name, value in self.__dict__.items() if value is not None and value is not False}
+        plain["spent"], plain["held"] = amounts.texts(self.spent), amounts.texts(self.held)
+        return json.dumps(plain, separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def loads(cls, text: str) -> State:
+        """The state that `dumps` wrote."""
+        plain = json.loads(text)
+        return cls(**{**plain, "spent": amounts.from_texts(plain["spent"]), "held": amounts.from_texts(plain["held"])})
+
+    def _without(self, count: int, cost: Amounts) -> State:
+        pending = self.pending - count
+        held = amounts.minus(self.held, count, cost) if pending else (0,) * len(self.held)
+        return replace(self, held=held, pending=pending)
+
+    def _reopened(self) -> State:
+        """The state with its exact plan forgotten if nothing of that was ever committed: nothing was released."""
+        return replace(self, plan=None) if self.is_fresh else self

@@ -1,0 +1,85 @@
+"""Which accounts a charge reaches: parents, and accounts on the same data that carry the first one's charges.
+
+A budget belongs to data and unit. All accounts on one source must therefore lead to one that sees
+everything: a later account *overlaps* the earlier ones (and carries their charges), or has one of them as
+its *parent* (and charges that too).
+
+>>> ward = Terms("ward", 4.0, 1e-5, parent="hospital")
+>>> reached("ward", {"ward": ward, "hospital": Terms("hospital", 8.0, 1e-5)})
+('ward', 'hospital')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from dpfed.errors import InvalidArgument, UnknownAccount
+from dpfed.ledger.model import Terms
+
+
+def reached(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
+    """The account and every other one that is charged with it, each once."""
+    found = [name]
+    for account in found:
+        if account not in terms:
+            raise UnknownAccount(f"the ledger has no account {account!r}: open it first, or check the name")
+        above = [*([terms[account].parent] if terms[account].parent else []), *_carriers(account, terms)]
+        found.extend(other for other in above if other and other not in found)
+    return tuple(found)
+
+
+def carried_from(new: Terms, terms: Mapping[str, Terms]) -> tuple[str, ...]:
+    """The accounts whose charges a new account takes over; none that another of them carries already."""
+    return tuple(
+        name
+        for name in new.overlaps
+        if not any(other != name and other in reached(name, terms) for other in new.overlaps)
+    )
+
+
+def require_sound(new: Terms, terms: Mapping[str, Terms]) -> None:
+    """Nothing, if the new account's relations leave one account that sees all charges on its source."""
+    for other in (*new.overlaps, *([new.parent] if new.parent else [])):
+        _require_alike(new, other, terms)
+    if new.parent in new.overlaps:
+        raise InvalidArgument("overlaps", f"{new.parent} is the parent already: leave it out of overlaps")
+    others = [name for name, known in terms.items() if known.source == new.source and _alike(new, known)]
+    everyone = {**terms, new.name: new}
+    if others and not _common([*others, new.name], everyone):
+        raise InvalidArgument(
+            "overlaps",
+            f"the source {new.source!r} has the account{'s' if len(others) > 1 else ''} {', '.join(others)} already: "
+            f"say overlaps={others!r}, so that {new.name} carries those charges too, or name one as parent",
+        )
+
+
+def tops(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
+    """The accounts that see all charges on this account's source; the account itself if it does."""
+    alike = [
+        other for other, known in terms.items() if known.source == terms[name].source and _alike(terms[name], known)
+    ]
+    return tuple(account for account in _common(alike, terms) if account in alike)
+
+
+def _common(names: Iterable[str], terms: Mapping[str, Terms]) -> tuple[str, ...]:
+    chains = [reached(name, terms) for name in names]
+    return tuple(account for account in chains[0] if all(account in chain for chain in chains))
+
+
+def _carriers(name: str, terms: Mapping[str, Terms]) -> list[str]:
+    return [other for other, known in terms.items() if name in known.overlaps]
+
+
+def _require_alike(new: Terms, other: str, terms: Mapping[str, Terms]) -> None:
+    if other not in terms:
+        raise UnknownAccount(f"the ledger has no account {other!r} that {new.name} could refer to: open it first")
+    if not _alike(new, terms[other]):
+        raise InvalidArgument(
+            "unit",
+            f"{new.name} ({new.unit}, {new.adjacency}) cannot share charges with {other} "
+            f"({terms[other].unit}, {terms[other].adjacency}): promises of different kinds are never added up",
+        )
+
+
+def _alike(one: Terms, other: Terms) -> bool:
+    return (one.unit, one.adjacency) == (other.unit, other.adjacency)

@@ -1,0 +1,327 @@
+"""A run's hold on its accounts: reserved as a whole, committed step by step, released where unused.
+
+Between `commit` returning and the noise being drawn nothing can be lost: the charge is on disk. A crash can
+only leave a charge whose noise was never drawn, never the other way round.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from dpfed import events
+from dpfed.accounting.normal_form import as_event
+from dpfed.errors import AccountUnavailable, BudgetExceeded, LeaseLost, NotReserved, UnknownAccount
+from dpfed.events import Event
+from dpfed.ledger import admission, amounts, relations, words
+from dpfed.ledger.admission import Verdict
+from dpfed.ledger.amounts import Amounts
+from dpfed.ledger.journal import Journal, Store, left_of
+from dpfed.ledger.model import State, Terms
+from dpfed.ledger.rows import Draft, Row, compact
+from dpfed.ledger.words import Charges
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True)
+class Item:
+    """One event reserved on one account; ``origin`` is the account by whose name it is committed."""
+
+    number: int
+    account: str
+    origin: str
+    event: Event
+    count: int
+    cost: Amounts
+
+    @classmethod
+    def of(cls, row: Row) -> Item:
+        """The item that a reserved entry made."""
+        cost = amounts.from_texts(json.loads(str(row.cost)))
+        event = events.loads(str(row.event))
+        return cls(row.seq, str(row.account), str(row.origin), event, int(row.times or 0), cost)
+
+
+class Reservation:
+    """What a run may still commit; it belongs to the process that took it.
+
+    Privacy: commit first, and draw noise only when `commit` has returned. What a reservation promises is its
+    whole plan; the ε of the part committed so far is an ex post figure.
+    """
+
+    def __init__(self, store: Store, run: str, lease: int, items: Iterable[Item]) -> None:
+        self._store = store
+        self._run = run
+        self._lease = lease
+        self._items: dict[str, list[Item]] = {}
+        self._keep(items)
+
+    @property
+    def run(self) -> str:
+        """The name of the run."""
+        return self._run
+
+    @property
+    def accounts(self) -> tuple[str, ...]:
+        """The accounts it was reserved on, by the names it is committed with."""
+        return tuple(self._items)
+
+    def events(self, account: str) -> dict[Event, int]:
+        """The plan: how often each event was reserved on the account."""
+        plan: dict[Event, int] = {}
+        for item in self._own(account):
+            plan[item.event] = plan.get(item.event, 0) + item.count
+        return plan
+
+    def epsilon(self, account: str) -> float:
+        """The exact ε of the whole plan at the account's δ: the guarantee of this run alone."""
+        with self._store.reading() as link:
+            terms = self._store.terms(link)[account]
+        return admission.plan_epsilon(as_event(self.events(account)), terms.delta, terms.adjacency)
+
+    def left(self, account: str, event: Event | None = None) -> int:
+        """How often the event may still be committed; all events together without one."""
+        items = [item for item in self._own(account) if event is None or item.event == event]
+        with self._store.reading() as link:
+            return sum(left_of(link, [item.number for item in items]).values())
+
+    def commit(self, charges: Mapping[str, Any]) -> None:
+        """Charge what was reserved; durable when it returns, and only then may noise be drawn."""
+        wanted = words.charges(charges)
+        with self._store.writing() as journal:
+            self._require_lease(journal)
+            taken = list(self._taken(journal, wanted))
+            states = journal.states(dict.fromkeys(item.account for item, _, _ in taken))
+            for account, state in states.items():
+                require_usable(journal, account, state)
+            for item, count, left in taken:
+                states[item.account] = move_item(
+                    journal, states[item.account], "committed", item, count, left, self._run
+                )
+
+    def extend(self, charges: Mapping[str, Any]) -> None:
+        """Reserve more for the same run, or raise BudgetExceeded; never on a plan admitted by its exact ε."""
+        wanted = words.charges(charges)
+        with self._store.writing() as journal:
+            self._require_lease(journal)
+            verdicts = judge_all(journal, wanted, fixed_plan=False)
+            refused = write_refusals(journal, self._run, verdicts)
+            made = [] if refused else reserve_items(journal, self._run, wanted, verdicts)
+        raise_refusals(refused)
+        self._keep(made)
+
+    def release(self, reason: str = "") -> None:
+        """Return what was never committed; what was committed stays spent."""
+        reason = words.text(reason=reason)
+        with self._store.writing() as journal:
+            self._require_lease(journal)
+            release_items(journal, [item for items in self._items.values() for item in items], reason, self._run)
+
+    def __repr__(self) -> str:
+        plans = "; ".join(f"{account}: {as_event(self.events(account))}" for account in self.accounts[:3])
+        more = f" and {len(self.accounts) - 3} more accounts" if len(self.accounts) > 3 else ""
+        return f"<Reservation of run {self._run!r} on {plans}{more}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th>{html.escape(account)}</th><td>{html.escape(str(as_event(self.events(account))))}</td></tr>"
+            for account in self.accounts
+        )
+        return f"<p><b>Reservation of run {html.escape(self._run)}</b></p><table>{rows}</table>"
+
+    def _keep(self, items: Iterable[Item]) -> None:
+        for item in items:
+            self._items.setdefault(item.origin, []).append(item)
+
+    def _of(self, origin: str) -> list[Item]:
+        if origin not in self._items:
+            raise NotReserved(
+                f"run {self._run!r} has nothing reserved on {origin!r}, only on {', '.join(self.accounts)}"
+            )
+        return self._items[origin]
+
+    def _own(self, account: str) -> list[Item]:
+        return [item for item in self._of(account) if item.account == account]
+
+    def _require_lease(self, journal: Journal) -> None:
+        if journal.lease(self._run) != self._lease:
+            raise LeaseLost(
+                f"run {self._run!r} was taken over by another process: stop this one, it may not charge any more"
+            )
+
+    def _taken(self, journal: Journal, wanted: Charges) -> Iterator[tuple[Item, int, int]]:
+        """Each item with how much is taken of it and what is then left, on every account the charge reaches."""
+        left = journal.left(item.number for origin in wanted for item in self._of(origin))
+        for origin, counts in wanted.items():
+            for event, count in counts.items():
+                by_account: dict[str, list[Item]] = {origin: []}
+                for item in self._of(origin):
+                    if item.event == event:
+                        by_account.setdefault(item.account, []).append(item)
+                self._require_left(event, origin, count, sum(left[item.number] for item in by_account[origin]))
+                for items in by_account.values():
+                    yield from _take(items, left, count)
+
+    def _require_left(self, event: Event, origin: str, count: int, left: int) -> None:
+        if count > left:
+            raise NotReserved(
+                f"run {self._run!r} asked to commit {count} × {event} on {origin}, but {left} of it is left reserved: "
+                "commit only what the plan holds, or reserve more first"
+            )
+
+
+def _take(items: list[Item], left: dict[int, int], count: int) -> Iterator[tuple[Item, int, int]]:
+    # An account that was opened later, with overlaps, has carried the older part of the plan as spent: of it less
+    # is left here than on the origin, and what is there is taken first.
+    for item in items:
+        part = min(count, left[item.number])
+        if part:
+            left[item.number] -= part
+            count -= part
+            yield item, part, left[item.number]
+
+
+def move_item(
+    journal: Journal, state: State, kind: str, item: Item, count: int, left: int, run: str, body: str = "{}"
+) -> State:
+    """The account's state after committing or releasing `count` of the item, with the entry appended."""
+    after = state.after(kind, count, item.cost)
+    draft = Draft(
+        kind,
+        item.account,
+        run,
+        item.number,
+        item.origin,
+        event=events.dumps(item.event),
+        times=count,
+        left=left,
+        state=after.dumps(),
+        body=body,
+    )
+    journal.move(after, draft)
+    return after
+
+
+def release_items(journal: Journal, items: list[Item], reason: str, run: str) -> None:
+    """Append the release of everything that is left of the items."""
+    left = {number: rest for number, rest in journal.left(item.number for item in items).items() if rest}
+    body = compact({"reason": reason}) if reason else "{}"
+    for item in items:
+        if item.number in left:
+            state = journal.states([item.account])[item.account]
+            move_item(journal, state, "released", item, left[item.number], 0, run, body)
+
+
+def judge_all(journal: Journal, charges: Charges, *, fixed_plan: bool) -> dict[str, Verdict]:
+    """What every account that the charges reach says to its part of them."""
+    parts: dict[str, dict[Event, int]] = {}
+    for origin, counts in charges.items():
+        for account in relations.reached(origin, journal.terms):
+            part = parts.setdefault(account, {})
+            for event, count in counts.items():
+                part[event] = part.get(event, 0) + count
+    states = journal.states(parts)
+    return {
+        account: admission.judge(journal.terms[account], states[account], part, fixed_plan=fixed_plan)
+        if trouble(journal, account, states[account]) is None
+        else Verdict(journal.terms[account], states[account], part, is_admitted=False)
+        for account, part in parts.items()
+    }
+
+
+def reserve_items(journal: Journal, run: str, charges: Charges, verdicts: Mapping[str, Verdict]) -> list[Item]:
+    """The items of admitted charges, with their entries appended."""
+    states = {account: verdict.state for account, verdict in verdicts.items()}
+    made = []
+    for origin, counts in charges.items():
+        for account in relations.reached(origin, journal.terms):
+            for event, count in counts.items():
+                row, states[account] = _reserved(journal, run, origin, states[account], verdicts[account], event, count)
+                made.append(Item.of(row))
+    return made
+
+
+def _reserved(
+    journal: Journal, run: str, origin: str, state: State, verdict: Verdict, event: Event, count: int
+) -> tuple[Row, State]:
+    cost = verdict.terms.cost(event)
+    body = {} if verdict.plan is None else {"plan": verdict.plan}
+    after = state.after("reserved", count, cost, body)
+    draft = Draft(
+        "reserved",
+        verdict.terms.name,
+        run,
+        origin=origin,
+        event=events.dumps(event),
+        times=count,
+        left=count,
+        cost=compact(amounts.texts(cost)),
+        state=after.dumps(),
+        body=compact(body),
+    )
+    return journal.move(after, draft), after
+
+
+def write_refusals(journal: Journal, run: str, verdicts: Mapping[str, Verdict]) -> list[tuple[Verdict, str | None]]:
+    """The verdicts that refuse, with the account's trouble if that is why; each is written down."""
+    refused = []
+    for account, verdict in verdicts.items():
+        if not verdict.is_admitted:
+            why = trouble(journal, account, verdict.state)
+            refused.append((verdict, why))
+            body = compact({"reason": (why or verdict.shortfall())[: words.LONGEST_TEXT]})
+            for event, count in verdict.events.items():
+                state = verdict.state.dumps()
+                journal.append(
+                    Draft("refused", account, run, event=events.dumps(event), times=count, state=state, body=body)
+                )
+    return refused
+
+
+def raise_refusals(refused: list[tuple[Verdict, str | None]]) -> None:
+    """Nothing, or the error for the first account that refused."""
+    for verdict, why in refused:
+        if why is not None:
+            raise AccountUnavailable(why)
+        raise BudgetExceeded(verdict.refusal())
+
+
+def require_usable(journal: Journal, account: str, state: State) -> None:
+    """Nothing, if the account may be charged with what is reserved on it."""
+    terms = journal.terms[account]
+    if state.frozen:
+        raise AccountUnavailable(f"{account} is frozen: its owner must unfreeze it before anything is charged")
+    if is_expired(terms, journal.now):
+        raise AccountUnavailable(f"{account} expired at {terms.expires}: open an account for the new period")
+
+
+def trouble(journal: Journal, account: str, state: State) -> str | None:
+    """Why the account takes no new reservation, if it does not."""
+    try:
+        require_usable(journal, account, state)
+    except AccountUnavailable as error:
+        return str(error)
+    if state.closed or state.plan is not None:
+        return (
+            f"{account} is closed for further charges: its one plan was admitted by its exact ε alone, and what is "
+            "chosen after that is covered by no theorem; open an account with overlaps for the next study"
+        )
+    return None
+
+
+def is_expired(terms: Terms, now: datetime) -> bool:
+    """Whether the account's time is over."""
+    return terms.expires is not None and now > datetime.fromisoformat(terms.expires)
+
+
+def require_known(journal: Journal, account: str) -> Terms:
+    """The terms of the account."""
+    if account not in journal.terms:
+        raise UnknownAccount(f"the ledger has no account {account!r}: open it first, or check the name")
+    return journal.terms[account]

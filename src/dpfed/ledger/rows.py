@@ -1,0 +1,111 @@
+"""One entry of the ledger and its place in the hash chain.
+
+Every entry carries the digest of the one before it, so a row cannot be changed, dropped or slipped in
+without changing every digest after it; whoever kept an old head notices.
+
+>>> first = Draft("leased", run="study-12").row(1, "2026-01-01T00:00:00.000000Z", GENESIS)
+>>> first.hash == first.digest()
+True
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from dpfed import __version__
+from dpfed.errors import InvalidArgument, LedgerCorrupted
+
+GENESIS = "0" * 64
+# Raised whenever the accountant's cost of an event changes; `verify` recomputes costs of its own version only.
+ACCOUNTANT = 1
+CODE = f"{__version__}+{ACCOUNTANT}"
+
+
+class Head(NamedTuple):
+    """The last entry: its number and its digest. Keep a copy elsewhere and `require` it later."""
+
+    sequence: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.sequence}:{self.digest}"
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """The head that ``str`` wrote."""
+        number, _, digest = str(text).strip().partition(":")
+        if not (number.isascii() and number.isdigit() and len(digest) == 64):
+            raise InvalidArgument("head", f"head must look like 12:<64 hex digits>, got {text!r:.100}")
+        return cls(int(number), digest)
+
+
+class Row(NamedTuple):
+    """One entry as it is stored."""
+
+    seq: int
+    at: str
+    kind: str
+    account: str | None
+    run: str | None
+    item: int | None
+    origin: str | None
+    event: str | None
+    times: int | None
+    left: int | None
+    cost: str | None
+    state: str | None
+    body: str
+    code: str
+    previous: str
+    hash: str
+
+    def digest(self) -> str:
+        """The digest of everything but itself."""
+        return _digest(self[:-1])
+
+    def checked(self) -> Row:
+        """The row, if its digest is right."""
+        if self.hash != self.digest():
+            raise LedgerCorrupted(f"entry {self.seq} of the ledger does not match its own digest", self.seq)
+        return self
+
+    def details(self) -> dict[str, Any]:
+        """The body as a dict."""
+        return dict(json.loads(self.body))
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An entry before it has its place in the chain."""
+
+    kind: str
+    account: str | None = None
+    run: str | None = None
+    item: int | None = None
+    origin: str | None = None
+    event: str | None = None
+    times: int | None = None
+    left: int | None = None
+    cost: str | None = None
+    state: str | None = None
+    body: str = "{}"
+
+    def row(self, seq: int, at: str, previous: str) -> Row:
+        """The entry at its place; a reserved entry is an item of its own number."""
+        item = seq if self.kind == "reserved" else self.item
+        text = (self.kind, self.account, self.run, item, self.origin, self.event, self.times, self.left)
+        values: tuple[Any, ...] = (seq, at, *text, self.cost, self.state, self.body, CODE, previous)
+        return Row._make((*values, _digest(values)))
+
+
+def compact(value: Any) -> str:
+    """The value as JSON text without spaces, keys sorted."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _digest(values: tuple[Any, ...]) -> str:
+    text = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

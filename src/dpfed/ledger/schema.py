@@ -1,0 +1,66 @@
+"""The tables of a ledger, the same on SQLite and on PostgreSQL.
+
+``entries`` only ever grows; triggers refuse everything else. ``head`` holds the last number and digest and is
+the lock that every writer takes. ``sources`` and ``secret`` never leave the database: a fingerprint tells
+somebody who has the data that it was used.
+
+>>> [table.name for table in METADATA.sorted_tables]
+['entries', 'head', 'secret', 'sources']
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, Text
+
+# The last migration; opening a ledger brings it there.
+REVISION = "0001"
+
+METADATA = MetaData()
+
+ENTRIES = Table(
+    "entries",
+    METADATA,
+    # SQLite makes only an INTEGER the row's own address.
+    Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("at", String(32), nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("account", String(128)),
+    Column("run", String(128)),
+    Column("item", BigInteger),
+    Column("origin", String(128)),
+    Column("event", Text),
+    Column("times", BigInteger),
+    Column("left", BigInteger),
+    Column("cost", Text),
+    Column("state", Text),
+    Column("body", Text, nullable=False),
+    Column("code", String(64), nullable=False),
+    Column("previous", String(64), nullable=False),
+    Column("hash", String(64), nullable=False),
+    Index("entries_of_account", "account", "seq"),
+    Index("entries_of_item", "item", "seq"),
+    Index("entries_of_run", "run", "kind", "seq"),
+    Index("entries_of_kind", "kind", "seq"),
+)
+
+HEAD = Table(
+    "head",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("hash", String(64), nullable=False),
+)
+
+SOURCES = Table(
+    "sources",
+    METADATA,
+    Column("name", String(128), primary_key=True),
+    Column("fingerprint", String(64), nullable=False, unique=True),
+)
+
+SECRET = Table(
+    "secret",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("key", String(64), nullable=False),
+)

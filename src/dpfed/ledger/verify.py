@@ -1,0 +1,191 @@
+"""The ledger recomputed from its entries: the chain, every cost, every admission and every balance.
+
+>>> replay([], Head(0, GENESIS)).rows
+0
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from dpfed import events
+from dpfed.accounting.normal_form import as_event
+from dpfed.errors import LedgerCorrupted, PrivacyError
+from dpfed.events import Event
+from dpfed.ledger import amounts
+from dpfed.ledger.admission import plan_epsilon
+from dpfed.ledger.amounts import Amounts
+from dpfed.ledger.model import CHARGES, KINDS, State, Terms
+from dpfed.ledger.rows import ACCOUNTANT, GENESIS, Head, Row
+
+_EMPTY = Head(0, GENESIS)
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A ledger that adds up."""
+
+    rows: int
+    accounts: int
+    head: Head
+
+
+@dataclass
+class _Item:
+    row: Row
+    cost: Amounts
+    left: int
+
+
+@dataclass
+class _Replay:
+    """What the entries so far amount to."""
+
+    head: Head = _EMPTY
+    terms: dict[str, Terms] = field(default_factory=dict)
+    states: dict[str, State] = field(default_factory=dict)
+    items: dict[int, _Item] = field(default_factory=dict)
+    plans: dict[tuple[str, str], dict[Event, int]] = field(default_factory=dict)
+
+    def follow(self, row: Row) -> None:
+        """Take the next entry, or refuse it."""
+        _require(row.seq == self.head.sequence + 1, row, f"entry {self.head.sequence + 1} is missing")
+        _require(row.previous == self.head.digest, row, "it does not continue the chain")
+        row.checked()
+        _require(row.kind in KINDS, row, f"{row.kind!r} is no kind of entry")
+        if row.account is not None:
+            self._follow_account(row, row.account)
+        self.head = Head(row.seq, row.hash)
+
+    def _follow_account(self, row: Row, account: str) -> None:
+        if row.kind == "opened":
+            self._open(row, account)
+        before = self.states.get(account)
+        _require(before is not None, row, f"account {account!r} was never opened")
+        cost = self._cost(row)
+        after = (before or State.new(self.terms[account])).after(row.kind, row.times or 0, cost, row.details())
+        _require(row.state == after.dumps(), row, f"the balance of {account!r} after it is not {row.state}")
+        self.states[account] = after
+        if row.kind == "reserved":
+            self._require_admitted(row, account, after)
+
+    def _open(self, row: Row, account: str) -> None:
+        _require(account not in self.terms, row, f"account {account!r} was opened before")
+        self.terms[account] = Terms.from_dict(row.details())
+        _require(self.terms[account].name == account, row, "its terms are those of another account")
+        self.states[account] = State.new(self.terms[account])
+
+    def _cost(self, row: Row) -> Amounts:
+        """The cost of one event of the entry; costs of this accountant's version are computed anew."""
+        if row.kind in (*CHARGES, "reserved"):
+            cost = _amounts(str(row.cost))
+            if row.code.endswith(f"+{ACCOUNTANT}"):
+                expected = self.terms[str(row.account)].cost(_event(str(row.event)))
+                _require(_covers(cost, expected), row, f"its event costs {expected} and not {cost}")
+            if row.kind == "reserved":
+                _require(row.item == row.seq and row.left == row.times, row, "it does not hold what it reserves")
+                self.items[row.seq] = _Item(row, cost, row.left or 0)
+            return cost
+        return self._take(row) if row.kind in ("committed", "released") else ()
+
+    def _take(self, row: Row) -> Amounts:
+        item = self.items.get(row.item or 0)
+        if item is None:
+            raise _bad(row, "it takes from an item that was never reserved")
+        same = (row.account, row.run, row.origin, row.event)
+        _require(
+            same == (item.row.account, item.row.run, item.row.origin, item.row.event), row, "its item is another's"
+        )
+        item.left -= row.times or 0
+        _require(item.left >= 0 and row.left == item.left, row, f"{item.left} and not {row.left} is left of its item")
+        return item.cost
+
+    def _require_admitted(self, row: Row, account: str, after: State) -> None:
+        if after.plan is None:
+            fits = amounts.fits(after.total, self.terms[account].caps(after.cap))
+            _require(fits and not after.closed, row, f"{account!r} could not afford it")
+            return
+        plan = self.plans.setdefault((account, str(row.run)), {})
+        event = _event(str(row.event))
+        plan[event] = plan.get(event, 0) + (row.times or 0)
+        _require(
+            after.charged == 0, row, f"{account!r} had earlier charges, so the exact ε of a plan does not admit it"
+        )
+        terms = self.terms[account]
+        cost = plan_epsilon(as_event(plan), terms.delta, terms.adjacency)
+        # Costs only grow as the plan's entries follow each other, so the last of them decides.
+        _require(
+            cost <= after.cap and cost <= after.plan * (1 + 1e-9),
+            row,
+            f"its plan costs ε = {cost} and not {after.plan}",
+        )
+
+
+def replay(rows: Iterable[Row], head: Head) -> Verified:
+    """What the entries amount to, if they are sound and end at the head."""
+    state = _Replay()
+    for row in rows:
+        _guarded(state.follow, row)
+    if state.head != head:
+        raise LedgerCorrupted(
+            f"the last entry is {state.head.sequence} and the ledger's head says {head.sequence}: "
+            "entries were removed, or the head was changed",
+            min(state.head.sequence, head.sequence) + 1,
+        )
+    return Verified(state.head.sequence, len(state.terms), head)
+
+
+def read_export(lines: Iterable[str]) -> Iterable[Row]:
+    """The entries that `Ledger.export` wrote."""
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield Row(**json.loads(line))
+        except (TypeError, ValueError):
+            raise LedgerCorrupted(f"line {number} of the export is not an entry of a ledger", number) from None
+
+
+def require_sound_file(link: Connection) -> None:
+    """Nothing, if SQLite finds its own file in order; PostgreSQL looks after its files itself."""
+    if link.dialect.name == "sqlite":
+        found = link.execute(sa.text("PRAGMA integrity_check")).scalars().all()
+        if found != ["ok"]:
+            raise LedgerCorrupted(f"the ledger's file is damaged: {'; '.join(map(str, found[:3]))}")
+
+
+def _guarded(follow: Callable[[Row], None], row: Row) -> None:
+    try:
+        follow(row)
+    except LedgerCorrupted:
+        raise
+    except (PrivacyError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _bad(row, f"it cannot be read ({error})") from error
+
+
+def _require(condition: bool, row: Row, complaint: str) -> None:
+    if not condition:
+        raise _bad(row, complaint)
+
+
+def _bad(row: Row, complaint: str) -> LedgerCorrupted:
+    return LedgerCorrupted(f"entry {row.seq} of the ledger is not sound: {complaint}", row.seq)
+
+
+def _covers(cost: Amounts, expected: Amounts) -> bool:
+    """Whether the cost is at least the expected one, up to what another machine's arithmetic may differ by."""
+    return all(paid >= owed * (1 - 1e-9) for paid, owed in zip(cost, expected, strict=True))
+
+
+@lru_cache(maxsize=4096)
+def _event(text: str) -> Event:
+    return events.loads(text)
+
+
+@lru_cache(maxsize=4096)
+def _amounts(text: str) -> Amounts:
+    return amounts.from_texts(json.loads(text))

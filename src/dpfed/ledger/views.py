@@ -1,0 +1,237 @@
+"""What a person sees of a ledger: balances, statements and open reservations.
+
+ε is shown in the account's own currency: what the charges stand for at the orders declared when it was
+opened. Spent, reserved and remaining add up to the cap, and nothing fits once nothing remains. The exact ε
+of all charges, which is smaller, is a figure *ex post*: it would be the guarantee had every charge been
+planned in advance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from dpfed import events
+from dpfed.accounting.normal_form import as_event
+from dpfed.events import Event
+from dpfed.guarantee import Guarantee
+from dpfed.ledger import amounts, lease, relations
+from dpfed.ledger.admission import plan_epsilon
+from dpfed.ledger.journal import last_lease, last_of, left_of, rows, state_of
+from dpfed.ledger.model import State, Terms
+from dpfed.ledger.opening import charged
+from dpfed.ledger.reservation import is_expired
+from dpfed.ledger.rows import Head, Row
+from dpfed.ledger.schema import ENTRIES
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Where an account stands; spent, reserved and remaining are ε at the cap's δ.
+
+    ``mode`` is "filter", or "exact" for an account whose one plan was admitted by its exact ε; ``status`` is
+    open, frozen, expired or closed. An account whose charges after the fact passed the cap is `is_overspent`.
+    """
+
+    account: Terms
+    cap: Guarantee
+    spent: float
+    reserved: float
+    remaining: float
+    entries: int
+    status: str
+    mode: str
+
+    @property
+    def is_overspent(self) -> bool:
+        """Whether more was released than the cap allows; only what was recorded after the fact can do that."""
+        return self.spent > self.cap.epsilon
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a statement: an entry, or a row of equal commits of one run."""
+
+    first: int
+    last: int
+    at: str
+    kind: str
+    run: str | None
+    event: Event | None
+    count: int | None
+    note: str
+    spent: float
+    reserved: float
+
+
+@dataclass(frozen=True)
+class Statement:
+    """An account's history. ``exact`` is the ε of all charges ex post; ``seen_whole_by`` sees all of the source."""
+
+    balance: Balance
+    lines: tuple[Line, ...]
+    exact: float
+    seen_whole_by: tuple[str, ...]
+    head: Head
+    at: str
+
+
+@dataclass(frozen=True)
+class OpenReservation:
+    """A run and what it holds: counts of events by account."""
+
+    run: str
+    since: str
+    reserved: Mapping[str, Mapping[Event, int]]
+    committed: int
+    left: int
+    holder: str
+    is_alive: bool
+
+
+def balance(link: Connection, terms: Terms) -> Balance:
+    """Where the account stands."""
+    state = state_of(next(iter(last_of(link, ENTRIES.c.account, [terms.name]))))
+    count = sa.select(sa.func.count()).select_from(ENTRIES).where(ENTRIES.c.account == terms.name)
+    spent, reserved = _figures(link, terms, state)
+    remaining = 0.0 if _is_closed(state) else max(0.0, state.cap - spent - reserved)
+    return Balance(
+        account=terms,
+        cap=Guarantee(state.cap, terms.delta, terms.unit, terms.adjacency),
+        spent=spent,
+        reserved=reserved,
+        remaining=remaining,
+        entries=int(link.execute(count).scalar_one()),
+        status=_status(terms, state),
+        mode="filter" if state.plan is None else "exact",
+    )
+
+
+def statement(link: Connection, terms: Terms, everyone: Mapping[str, Terms], head: Head) -> Statement:
+    """The account's balance and every entry, equal commits of one run on one line."""
+    bag = charged(link, terms.name)
+    return Statement(
+        balance=balance(link, terms),
+        lines=tuple(_merged(_lines(link, terms))),
+        exact=plan_epsilon(as_event(bag), terms.delta, terms.adjacency) if bag else 0.0,
+        seen_whole_by=relations.tops(terms.name, everyone),
+        head=head,
+        at=f"{datetime.now(UTC):%Y-%m-%d %H:%M UTC}",
+    )
+
+
+def reservations(link: Connection) -> Iterator[OpenReservation]:
+    """Every run that ever reserved, with what is left of it."""
+    runs: dict[str, list[Row]] = {}
+    for row in rows(link, ENTRIES.c.kind == "reserved"):
+        runs.setdefault(str(row.run), []).append(row)
+    left = left_of(link, [row.seq for items in runs.values() for row in items])
+    for run, items in runs.items():
+        own = [row for row in items if row.account == row.origin]
+        rest = sum(left[row.seq] for row in own)
+        holder = last_lease(link, run)
+        who: dict[str, Any] = {} if holder is None else holder.details()
+        age = (datetime.now(UTC) - last_entry_at(link, run)).total_seconds()
+        yield OpenReservation(
+            run=run,
+            since=items[0].at,
+            reserved=_plans(own),
+            committed=_committed(link, run),
+            left=rest,
+            holder=lease.describe(who),
+            is_alive=lease.is_alive(who, age),
+        )
+
+
+def last_entry_at(link: Connection, run: str) -> datetime:
+    """When the run made its last entry."""
+    text = link.execute(sa.select(sa.func.max(ENTRIES.c.at)).where(ENTRIES.c.run == run)).scalar_one()
+    return datetime.fromisoformat(str(text))
+
+
+def _figures(link: Connection, terms: Terms, state: State) -> tuple[float, float]:
+    """What is spent and what is reserved, as ε."""
+    if state.plan is None:
+        spent = amounts.epsilon_of(state.spent, terms.delta, terms.orders)
+        return spent, amounts.epsilon_of(state.total, terms.delta, terms.orders) - spent if state.pending else 0.0
+    # The guarantee of an exact plan is that of the whole plan, also when it was stopped early.
+    if state.pending == 0:
+        return state.plan, 0.0
+    bag = charged(link, terms.name)
+    spent = min(state.plan, plan_epsilon(as_event(bag), terms.delta, terms.adjacency)) if bag else 0.0
+    return spent, state.plan - spent
+
+
+def _is_closed(state: State) -> bool:
+    return state.closed or state.plan is not None
+
+
+def _status(terms: Terms, state: State) -> str:
+    if state.frozen:
+        return "frozen"
+    if is_expired(terms, datetime.now(UTC)):
+        return "expired"
+    return "closed" if _is_closed(state) else "open"
+
+
+def _lines(link: Connection, terms: Terms) -> Iterator[Line]:
+    for row in rows(link, ENTRIES.c.account == terms.name):
+        state = state_of(row)
+        spent = amounts.epsilon_of(state.spent, terms.delta, terms.orders)
+        total = amounts.epsilon_of(state.total, terms.delta, terms.orders)
+        event = None if row.event is None else events.loads(row.event)
+        yield Line(
+            row.seq, row.seq, row.at, row.kind, row.run, event, row.times, _note(row), spent, max(0.0, total - spent)
+        )
+
+
+def _note(row: Row) -> str:
+    details = row.details()
+    if row.kind == "opened":
+        return str(details["purpose"])
+    if row.kind == "topped_up":
+        return f"+ε {details['epsilon']:g}: {details['reason']}"
+    if row.kind == "reserved" and "plan" in details:
+        return "admitted by the exact ε of its plan"
+    if row.origin not in (None, row.account):
+        return f"from {row.origin}"
+    return str(details.get("reason", ""))
+
+
+def _merged(lines: Iterator[Line]) -> Iterator[Line]:
+    """The lines with equal commits of one run in a row made one."""
+    last: Line | None = None
+    for line in lines:
+        if last is not None and _are_equal_commits(last, line):
+            last = replace(line, first=last.first, at=last.at, count=(last.count or 0) + (line.count or 0))
+            continue
+        if last is not None:
+            yield last
+        last = line
+    if last is not None:
+        yield last
+
+
+def _are_equal_commits(one: Line, other: Line) -> bool:
+    same = (one.kind, one.run, one.event, one.note) == (other.kind, other.run, other.event, other.note)
+    return same and one.kind == "committed"
+
+
+def _plans(items: list[Row]) -> dict[str, dict[Event, int]]:
+    plans: dict[str, dict[Event, int]] = {}
+    for row in items:
+        plan = plans.setdefault(str(row.account), {})
+        event = events.loads(str(row.event))
+        plan[event] = plan.get(event, 0) + int(row.times or 0)
+    return plans
+
+
+def _committed(link: Connection, run: str) -> int:
+    is_own = ENTRIES.c.account == ENTRIES.c.origin
+    where = (ENTRIES.c.run == run, ENTRIES.c.kind == "committed", is_own)
+    return int(link.execute(sa.select(sa.func.sum(ENTRIES.c.times)).where(*where)).scalar() or 0)

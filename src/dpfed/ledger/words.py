@@ -1,0 +1,104 @@
+"""Names and texts that may enter a ledger; everything else is refused before anything is read or written.
+
+Names are plain ASCII: two accounts whose names look alike to a person must not be two accounts.
+
+>>> name(account="hospital-3")
+'hospital-3'
+>>> name(account="icu'; DROP TABLE entries")
+Traceback (most recent call last):
+    ...
+dpfed.errors.InvalidArgument: account must be 1 to 100 letters, digits or any of ._:/@- and begin with a letter or \
+digit, got "icu'; DROP TABLE entries"
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, time
+from typing import Any
+
+from dpfed import checks
+from dpfed.errors import InvalidArgument
+from dpfed.events import Event, require_event
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,99}")
+LONGEST_TEXT = 2_000
+MOST_LABELS = 50
+MOST_EVENTS = 2**62  # counts are stored as 64-bit numbers
+
+Charges = dict[str, dict[Event, int]]
+
+
+def name(**value: Any) -> str:
+    """The value, if it can name an account or a run."""
+    ((argument, given),) = value.items()
+    if not isinstance(given, str) or not _NAME.fullmatch(given):
+        raise InvalidArgument(
+            argument,
+            f"{argument} must be 1 to 100 letters, digits or any of ._:/@- and begin with a letter or digit, "
+            f"got {given!r:.80}",
+        )
+    return given
+
+
+def text(**value: Any) -> str:
+    """The value, if it is printable text of bounded length."""
+    ((argument, given),) = value.items()
+    if not isinstance(given, str) or len(given) > LONGEST_TEXT or not given.isprintable():
+        shown = f"{len(given)} characters" if isinstance(given, str) else repr(given)[:80]
+        raise InvalidArgument(
+            argument, f"{argument} must be at most {LONGEST_TEXT} printable characters on one line, got {shown}"
+        )
+    return given
+
+
+def reason(value: Any) -> str:
+    """The value, if it gives a reason."""
+    given = text(reason=value)
+    if not given.strip():
+        raise InvalidArgument("reason", "reason must say why, got nothing")
+    return given
+
+
+def labels(value: Any) -> dict[str, str]:
+    """The value, if it is a small mapping of names to texts."""
+    if not isinstance(value, Mapping) or len(value) > MOST_LABELS:
+        raise InvalidArgument("labels", f"labels must map at most {MOST_LABELS} names to texts, got {value!r:.80}")
+    return {name(labels=key): text(labels=item) for key, item in value.items()}
+
+
+def expiry(value: Any) -> str | None:
+    """The value as UTC in ISO form; a plain date lasts until its end."""
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidArgument("expires", f"expires must say its time zone, got {value!r}: add tzinfo=UTC")
+        return value.astimezone(UTC).isoformat()
+    if isinstance(value, date):
+        return datetime.combine(value, time.max, UTC).isoformat()
+    raise InvalidArgument("expires", f"expires must be a date or an aware datetime, got {value!r:.80}")
+
+
+def charges(value: Any) -> Charges:
+    """The value as {account: {event: count}}; a lone event counts once."""
+    if not isinstance(value, Mapping) or not value:
+        raise InvalidArgument("charges", f"charges must map accounts to events and their counts, got {value!r:.80}")
+    return {name(account=account): counted(events) for account, events in value.items()}
+
+
+def counted(value: Any) -> dict[Event, int]:
+    """The value as {event: count}; a lone event counts once."""
+    if isinstance(value, Event):
+        return {require_event(value): 1}
+    if not isinstance(value, Mapping) or not value:
+        raise InvalidArgument("charges", f"charges must be an event or {{event: count}}, got {value!r:.80}")
+    return {require_event(event): _count(count) for event, count in value.items()}
+
+
+def _count(value: Any) -> int:
+    count = checks.count(count=value)
+    if count > MOST_EVENTS:
+        raise InvalidArgument("count", f"count must be at most {MOST_EVENTS}, got {count}")
+    return count
