@@ -193,8 +193,7 @@ class Ledger:
     def reservations(self, *, open_only: bool = True) -> tuple[OpenReservation, ...]:
         """The runs that still hold something reserved; all runs, where `open_only` is false."""
         with self._store.reading() as link:
-            found = views.reservations(link)
-        return tuple(each for each in found if each.left or not open_only)
+            return tuple(each for each in views.reservations(link) if each.left or not open_only)
 
     def forecast(self, account: str, event: Event) -> int:
         """How many more such events the account would admit now, by its filter."""

@@ -35,7 +35,8 @@ class Balance:
     """Where an account stands; spent, reserved and remaining are ε at the cap's δ.
 
     ``mode`` is "filter", or "exact" for an account whose one plan was admitted by its exact ε; ``status`` is
-    open, frozen, expired or closed. An account whose charges after the fact passed the cap is `is_overspent`.
+    open, frozen, expired or closed. ``share`` is the part of the filter's room that is spent or reserved: unlike
+    ε, whose first charge costs most, it grows evenly. An account whose charges after the fact passed the cap is `is_overspent`.
     """
 
     account: Terms
@@ -43,6 +44,7 @@ class Balance:
     spent: float
     reserved: float
     remaining: float
+    share: float
     entries: int
     status: str
     mode: str
@@ -106,6 +108,7 @@ def balance(link: Connection, terms: Terms) -> Balance:
         spent=spent,
         reserved=reserved,
         remaining=remaining,
+        share=_share(terms, state),
         entries=int(link.execute(count).scalar_one()),
         status=_status(terms, state),
         mode="filter" if state.plan is None else "exact",
@@ -165,6 +168,13 @@ def _figures(link: Connection, terms: Terms, state: State) -> tuple[float, float
     bag = charged(link, terms.name)
     spent = min(state.plan, plan_epsilon(as_event(bag), terms.delta, terms.adjacency)) if bag else 0.0
     return spent, state.plan - spent
+
+
+def _share(terms: Terms, state: State) -> float:
+    if state.plan is not None:
+        return 1.0
+    pairs = zip(state.total, terms.caps(state.cap), strict=True)
+    return min(amounts.nats(total) / amounts.nats(cap) for total, cap in pairs if cap > 0)
 
 
 def _is_closed(state: State) -> bool:
