@@ -1,0 +1,254 @@
+"""The plan is what is executed and what is charged: sensitivity, sampling, noise and sizes, each able to fail."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpfed import accounting
+from dpfed import events as ev
+from dpfed.errors import InvalidArgument
+from dpfed.guarantee import Guarantee
+from dpfed.plan import LocalPlan, Plan
+from dpfed.randomness import SeededSource
+
+FALSE_ALARM = 1e-6  # of each statistical test here, were its seed drawn anew
+PROMISE = Guarantee(epsilon=4.0, delta=1e-5)
+LOCAL = LocalPlan(size=100, batch_size=16, steps=10, learning_rate=0.5, clip_norm=1.0, noise_multiplier=1.5)
+
+
+@dataclass(frozen=True)
+class Hospital:
+    name: str
+    account: str
+
+
+def squared_norm(vector: np.ndarray) -> Fraction:
+    return sum((Fraction(float(value)) ** 2 for value in vector), Fraction(0))
+
+
+numbers = st.floats(-1e12, 1e12) | st.sampled_from([np.nan, np.inf])
+gradient_rows = st.lists(st.lists(numbers, min_size=3, max_size=3), min_size=1, max_size=12).map(np.array)
+
+
+@given(gradients=gradient_rows, clip_norm=st.sampled_from([1.0, 0.1, 3.7, 1e-3]), data=st.data())
+def test_removing_one_record_moves_the_sum_by_at_most_the_clip_norm_exactly(gradients, clip_norm, data):
+    local = replace(LOCAL, clip_norm=clip_norm)
+    gone = data.draw(st.integers(0, len(gradients) - 1))
+    moved = local.query(gradients) - local.query(np.delete(gradients, gone, axis=0))
+    assert squared_norm(moved) <= Fraction(clip_norm) ** 2
+    assert local.sensitivity == clip_norm
+    assert (local.sensitivity.norm, local.sensitivity.adjacency) == ("l2", "add_remove")
+
+
+def test_the_bound_is_reached_and_short_gradients_are_kept():
+    long, short = np.array([[30.0, 40.0]]), np.array([[0.25, 0.5]])
+    np.testing.assert_allclose(LOCAL.query(long), [0.6, 0.8], rtol=1e-9)
+    assert LOCAL.query(short).tolist() == [0.25, 0.5]
+
+
+def test_a_record_without_a_finite_gradient_counts_as_zero_and_is_not_refused():
+    rows = np.array([[0.5, 0.0], [np.nan, 0.5]])
+    assert LOCAL.query(rows).tolist() == [0.5, 0.0]
+
+
+def test_an_empty_sample_is_released_with_noise_like_any_other():
+    released = LOCAL.release(np.zeros((0, 3)), SeededSource(1))
+    assert released.shape == (3,)
+    assert np.all(released != 0)
+
+
+@pytest.mark.parametrize("records", [10_000, 400_000])
+def test_every_record_is_sampled_at_the_declared_rate_whatever_their_number(records):
+    count = int(LOCAL.sample(records, SeededSource(records)).sum())
+    assert stats.binomtest(count, records, 0.16).pvalue > FALSE_ALARM
+
+
+def test_records_are_sampled_independently_of_each_other_and_of_other_steps():
+    source = SeededSource(3)
+    draws = np.array([LOCAL.sample(2, source) for _ in range(50_000)])
+    together = int((draws[:, 0] & draws[:, 1]).sum())
+    following = int((draws[1:, 0] & draws[:-1, 0]).sum())
+    assert stats.binomtest(together, len(draws), 0.16**2).pvalue > FALSE_ALARM
+    assert stats.chi2_contingency(np.histogram2d(draws[1:, 0], draws[:-1, 0], bins=2)[0]).pvalue > FALSE_ALARM
+    assert following > 0
+
+
+@pytest.mark.parametrize(("batch_size", "size"), [(16, 182), (1, 3), (16, 36), (7, 10**9), (5, 5)])
+def test_the_rate_is_exactly_how_often_a_uniform_draw_falls_below_it(batch_size, size):
+    rate = Fraction(replace(LOCAL, size=size, batch_size=batch_size).sample_rate)
+    assert (rate * 2**53).denominator == 1
+    assert 0 <= rate - Fraction(batch_size, size) < Fraction(1, 2**53)
+
+
+def test_the_noise_has_the_standard_deviation_that_is_charged():
+    local = replace(LOCAL, clip_norm=2.0, noise_multiplier=1.5)
+    draws = local.release(np.zeros((1, 40_000)), SeededSource(5)) * local.batch_size
+    statistic = float(np.sum(draws**2)) / (1.5 * 2.0) ** 2
+    low, high = stats.chi2(draws.size).ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2])
+    assert low < statistic < high
+
+
+def test_the_sum_is_divided_by_the_declared_batch_size():
+    rows = np.full((50, 1), 0.5)
+    quiet = replace(LOCAL, noise_multiplier=1e-9)
+    assert quiet.release(rows, SeededSource(1)) == pytest.approx(50 * 0.5 / 16, abs=1e-6)
+
+
+def test_the_event_is_what_the_steps_do():
+    step = ev.PoissonSampled(ev.Gaussian(noise_multiplier=1.5), LOCAL.sample_rate)
+    assert LOCAL.event == ev.Repeated(step, 10)
+    assert replace(LOCAL, batch_size=100, steps=1).event == ev.Gaussian(noise_multiplier=1.5)
+
+
+def test_a_plan_without_noise_has_no_event_and_releases_nothing():
+    bare = replace(LOCAL, noise_multiplier=None)
+    with pytest.raises(InvalidArgument, match="calibrated"):
+        _ = bare.event
+    with pytest.raises(InvalidArgument, match="calibrated"):
+        bare.release(np.ones((3, 2)), SeededSource(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("size", 0),
+        ("size", True),
+        ("batch_size", 101),
+        ("steps", 1.5),
+        ("learning_rate", 0),
+        ("clip_norm", np.inf),
+        ("noise_multiplier", 0.0),
+        ("noise_multiplier", np.nan),
+    ],
+)
+def test_a_bad_setting_is_refused_by_name(name, value):
+    with pytest.raises(InvalidArgument) as refusal:
+        replace(LOCAL, **{name: value})
+    assert refusal.value.argument == name
+
+
+def bare_plan(**sizes: int) -> Plan:
+    local = {name: replace(LOCAL, size=size, noise_multiplier=None) for name, size in sizes.items()}
+    return Plan("study", rounds=10, local=local)
+
+
+def test_calibrated_noise_keeps_the_promise_for_each_client_and_wastes_nothing():
+    plan = bare_plan(north=182, harbour=36).calibrated(PROMISE)
+    for name, local in plan.local.items():
+        whole = ev.Repeated(local.event, plan.rounds)
+        assert accounting.epsilon_bounds(whole, PROMISE.delta)[0] <= PROMISE.epsilon
+        assert plan.epsilon(name, PROMISE.delta) <= PROMISE.epsilon
+        less = replace(local, noise_multiplier=local.noise_multiplier * (1 - 2e-5))
+        assert accounting.epsilon(ev.Repeated(less.event, plan.rounds), PROMISE.delta) > PROMISE.epsilon
+
+
+def test_a_smaller_client_needs_more_noise():
+    plan = bare_plan(north=182, harbour=36).calibrated(PROMISE)
+    assert plan.local["harbour"].noise_multiplier > 2 * plan.local["north"].noise_multiplier
+
+
+def test_calibration_agrees_with_another_accountant():
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+    from dp_accounting.pld import PLDAccountant
+
+    local = bare_plan(west=55).calibrated(PROMISE).local["west"]
+    step = PoissonSampledDpEvent(local.sample_rate, GaussianDpEvent(local.noise_multiplier))
+    other = PLDAccountant().compose(SelfComposedDpEvent(step, 100)).get_epsilon(PROMISE.delta)
+    assert other == pytest.approx(PROMISE.epsilon, rel=1e-3)
+
+
+def test_a_promise_that_the_plan_does_not_keep_is_refused():
+    plan = bare_plan(north=182).calibrated(PROMISE)
+    with pytest.raises(InvalidArgument, match="calibrated"):
+        replace(plan, rounds=11)
+    with pytest.raises(InvalidArgument, match="calibrated"):
+        replace(plan, guarantee=Guarantee(epsilon=3.9, delta=1e-5))
+
+
+@pytest.mark.parametrize("promise", [Guarantee(4.0, 1e-5, "client"), Guarantee(4.0, 1e-5, adjacency="replace_one")])
+def test_a_promise_for_another_unit_or_relation_is_refused(promise):
+    with pytest.raises(InvalidArgument, match="one record under add_remove"):
+        bare_plan(north=182).calibrated(promise)
+
+
+def test_charges_are_each_clients_event_once_per_round_on_its_account():
+    plan = bare_plan(north=182, west=55).calibrated(PROMISE)
+    charges = plan.charges([Hospital("north", "n"), Hospital("west", "w")])
+    assert charges == {"n": {plan.local["north"].event: 10}, "w": {plan.local["west"].event: 10}}
+
+
+@pytest.mark.parametrize(
+    "clients",
+    [
+        [],
+        [Hospital("north", "n")],
+        [Hospital("north", "n"), Hospital("west", "n")],
+        [Hospital("north", "n"), Hospital("west", "w"), Hospital("east", "e")],
+    ],
+)
+def test_clients_other_than_the_plans_or_on_a_shared_account_are_refused(clients):
+    with pytest.raises(InvalidArgument, match="account of its own"):
+        bare_plan(north=182, west=55).calibrated(PROMISE).charges(clients)
+
+
+def test_weights_are_the_declared_shares():
+    assert bare_plan(north=75, west=25).weights == {"north": 0.75, "west": 0.25}
+
+
+def test_a_plan_cannot_be_changed():
+    plan = bare_plan(north=182)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.rounds = 20
+    with pytest.raises(TypeError):
+        plan.local["north"] = LOCAL
+    sizes = {"north": LOCAL}
+    kept = Plan("study", rounds=1, local=sizes)
+    sizes["west"] = LOCAL
+    assert list(kept.local) == ["north"]
+
+
+def test_a_plan_comes_back_from_json_equal():
+    for plan in (bare_plan(north=182, west=55), bare_plan(north=182).calibrated(PROMISE)):
+        assert Plan.from_json(plan.to_json()) == plan
+        assert Plan.from_json(plan.to_json()).to_json() == plan.to_json()
+
+
+def test_a_plans_json_with_other_or_missing_fields_is_refused():
+    plain = json.loads(bare_plan(north=182).to_json())
+    for change in ({"version": 2}, {"extra": 1}, {"rounds": 0}, {"local": {}}, {"local": 3}):
+        with pytest.raises(InvalidArgument):
+            Plan.from_json(json.dumps({**plain, **change}))
+    del plain["rounds"]
+    for text in ("{", "[]", "3", json.dumps(plain)):
+        with pytest.raises(InvalidArgument):
+            Plan.from_json(text)
+
+
+def test_a_plans_json_that_claims_more_than_its_noise_gives_is_refused():
+    plain = json.loads(bare_plan(north=182).calibrated(PROMISE).to_json())
+    plain["local"]["north"]["noise_multiplier"] /= 2
+    with pytest.raises(InvalidArgument, match="more than"):
+        Plan.from_json(json.dumps(plain))
+
+
+def test_the_explanation_names_every_client_with_its_noise_and_epsilon():
+    text = bare_plan(north=182, west=55).calibrated(PROMISE).explain()
+    assert "north: 10 steps a round on about 16 of 182 declared records" in text
+    assert text.count("ε ≤") == 2
+    assert "noise multiplier" not in bare_plan(north=182).explain()
+
+
+@pytest.mark.parametrize("bad", [{"name": " "}, {"rounds": 0}, {"local": {}}, {"server_learning_rate": -1.0}])
+def test_a_bad_plan_is_refused_by_name(bad):
+    with pytest.raises(InvalidArgument) as refusal:
+        replace(bare_plan(north=182), **bad)
+    assert refusal.value.argument in bad
