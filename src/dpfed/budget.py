@@ -24,7 +24,8 @@ from typing import Any, NoReturn
 from dpfed import checks
 from dpfed import events as ev
 from dpfed.accounting.closed_forms import gaussian_delta, gaussian_epsilon, gaussian_mu
-from dpfed.errors import BudgetExceeded, InfeasibleTarget, PrivacyError
+from dpfed.errors import AdjacencyMismatch, BudgetExceeded, InfeasibleTarget, InvalidArgument, PrivacyError
+from dpfed.guarantee import Account, Held
 
 _ROUNDING = 2.0**-50
 
@@ -55,15 +56,25 @@ class PrivacyBudget:
     by looking at what they released.
 
     A budget counts in one process: it refuses to be copied, pickled or spent after a fork, where the copy
-    would be spent a second time.
+    would be spent a second time. With an `account` all rounds are reserved there when the budget is made and
+    each is committed before it is used; after a restart the same `run` goes on where it stopped.
     """
 
-    def __init__(self, epsilon: float = 1.0, delta: float = 1e-5, num_rounds: int = 10) -> None:
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        num_rounds: int = 10,
+        *,
+        account: Account | None = None,
+        run: str | None = None,
+    ) -> None:
         self._epsilon = checks.positive(epsilon=epsilon)
         self._delta = checks.positive_probability(delta=delta)
         self._num_rounds = checks.count(num_rounds=num_rounds)
         self._event = ev.Gaussian(_noise_multiplier(self._epsilon, self._delta, self._num_rounds))
-        self._rounds_used = 0
+        self._held = _reserve(account, run, self._event, self._num_rounds)
+        self._rounds_used = 0 if self._held is None else self._num_rounds - self._held.left(self._event)
         self._process = os.getpid()
         self._lock = threading.Lock()
 
@@ -116,10 +127,17 @@ class PrivacyBudget:
                     f"round {self._num_rounds + 1} was asked for, but ε = {self._epsilon:g} was planned for "
                     f"{self._num_rounds} rounds and all are spent: plan a longer run with more num_rounds"
                 )
+            if self._held is not None:
+                self._held.commit(self._event)
             self._rounds_used += 1
             is_crossing = 5 * (self._rounds_used - 1) < 4 * self._num_rounds <= 5 * self._rounds_used
         if is_crossing:
             self._warn()
+
+    def release(self) -> None:
+        """Nothing; returns the rounds that were never used to the account, if there is one."""
+        if self._held is not None:
+            self._held.release()
 
     def epsilon_spent(self) -> float:
         """The ε of the rounds used so far at the budget's δ (ex post), from the exact curve."""
@@ -209,6 +227,21 @@ def status_table(status: dict[str, Any]) -> str:
     shown = {key: f"{value:.6g}" if isinstance(value, float) else str(value) for key, value in status.items()}
     rows = "".join(f"<tr><th>{html.escape(key)}</th><td>{html.escape(text)}</td></tr>" for key, text in shown.items())
     return f"<table>{rows}</table>"
+
+
+def _reserve(account: Account | None, run: str | None, event: ev.Gaussian, rounds: int) -> Held | None:
+    if (account is None) != (run is None):
+        raise InvalidArgument(
+            "run", "account and run go together: the account that is charged, and the name under which it is"
+        )
+    if account is None or run is None:
+        return None
+    if account.adjacency != checks.ADD_REMOVE:
+        raise AdjacencyMismatch(
+            f"these rounds are stated for {checks.ADD_REMOVE} and the account {account.name} for {account.adjacency}: "
+            "charge an account of the same adjacency"
+        )
+    return account.reserve({event: rounds}, run=run)
 
 
 def _mu(event: ev.Gaussian, rounds: int) -> float:

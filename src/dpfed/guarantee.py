@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import html
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import TYPE_CHECKING, Protocol
 
 from dpfed import checks
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument
 from dpfed.rounding import round_up
+
+if TYPE_CHECKING:
+    from dpfed.events import Event
 
 UNITS = ("record", "person", "client")
 
@@ -113,6 +118,54 @@ class Guarantee:
         if not isinstance(other, Guarantee) or (self.unit, self.adjacency) != (other.unit, other.adjacency):
             message = f"only promises of one unit and adjacency compare: {self} is not of a kind with {other}"
             raise InvalidArgument("other", message)
+
+
+class Held(Protocol):
+    """A run's hold on an account: what may be committed, one event before each draw of noise."""
+
+    @property
+    def run(self) -> str:
+        """The name of the run."""
+
+    def commit(self, event: Event, count: int = 1) -> None:
+        """Charge the event; durable when it returns, and only then may its noise be drawn."""
+
+    def extend(self, event: Event, count: int) -> None:
+        """Reserve more of the event for the same run."""
+
+    def left(self, event: Event) -> int:
+        """How often the event may still be committed."""
+
+    def release(self) -> None:
+        """Return what was never committed."""
+
+
+class Account(Protocol):
+    """A budget of data and unit that outlives the run: what a manager or an accountant is charged to.
+
+    `dpfed.ledger` keeps such accounts; anything with these verbs will do.
+    """
+
+    @property
+    def name(self) -> str:
+        """The account's name."""
+
+    @property
+    def unit(self) -> str:
+        """Whom the account protects."""
+
+    @property
+    def adjacency(self) -> str:
+        """The neighbouring relation of its promise."""
+
+    def reserve(self, events: Mapping[Event, int], *, run: str, fixed_plan: bool = True) -> Held:
+        """What the run holds: reserved now, or as it was when the run stopped."""
+
+    def record(self, event: Event, count: int = 1, *, run: str, reason: str) -> None:
+        """Charge what has happened already, marked after the fact."""
+
+    def affordable(self, event: Event) -> int:
+        """How many more such events the account would admit now."""
 
 
 def _percent(share: float) -> str:

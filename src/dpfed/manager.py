@@ -41,7 +41,7 @@ from dpfed.budget import (
 from dpfed.checks import ADD_REMOVE
 from dpfed.clipping import clip_gradients, clip_per_example, sum_examples
 from dpfed.errors import InvalidArgument
-from dpfed.guarantee import UNITS, Guarantee
+from dpfed.guarantee import UNITS, Account, Guarantee
 from dpfed.mechanisms.gaussian import GaussianMechanism
 from dpfed.privacy_block import read_privacy_block
 from dpfed.randomness import RandomSource, or_system
@@ -71,7 +71,9 @@ class PrivacyManager:
     `unit` is added or removed; all of them together are ``plan``, at the ε and δ asked for (Balle and Wang
     2018; Dong, Roth and Su 2022). No amplification by sampling is assumed. The sum over examples, or their
     mean by `expected_batch_size`, a number fixed in public before looking at data, is released; the
-    realised number of examples is never used.
+    realised number of examples is never used. With an `account` (of a `dpfed.Ledger`) all rounds are reserved
+    there under the name `run`, and each is on disk before its noise is drawn; the same run goes on after a
+    restart.
     """
 
     def __init__(
@@ -85,13 +87,16 @@ class PrivacyManager:
         unit: str | None = None,
         expected_batch_size: int | None = None,
         source: RandomSource | None = None,
+        account: Account | None = None,
+        run: str | None = None,
     ) -> None:
         self._params = PrivacyParams(epsilon, delta, clip_norm)
         self._per_example = _flag(per_example)
         self._unit = _known_unit(unit, self._per_example)
         self._denominator = _denominator(expected_batch_size, self._per_example)
         self._source = or_system(source)
-        self._budget = PrivacyBudget(self._params.epsilon, self._params.delta, num_rounds)
+        _require_same_unit(account, self._unit)
+        self._budget = PrivacyBudget(self._params.epsilon, self._params.delta, num_rounds, account=account, run=run)
         self._mechanism = GaussianMechanism.from_noise_multiplier(
             self._budget.event.noise_multiplier, self.sensitivity, source=self._source
         )
@@ -164,6 +169,10 @@ class PrivacyManager:
     def apply_privacy(self, gradients: Any) -> Any:
         """The gradients clipped and with noise, ready for an optimiser step; charges one round."""
         return self._release(self.clip_gradients(gradients))
+
+    def release(self) -> None:
+        """Nothing; returns the rounds that were never used to the account, if there is one."""
+        self._budget.release()
 
     def get_noise_scale(self) -> float:
         """The standard deviation of the noise in each released number."""
@@ -252,6 +261,15 @@ def _flag(per_example: bool) -> bool:
     if not isinstance(per_example, bool):
         raise InvalidArgument("per_example", f"per_example must be True or False, got {per_example!r}")
     return per_example
+
+
+def _require_same_unit(account: Account | None, unit: str) -> None:
+    if account is not None and account.unit != unit:
+        raise InvalidArgument(
+            "account",
+            f"these gradients protect one {unit} and the account {account.name} one {account.unit}: "
+            "promises for different units are never added up; charge an account of the same unit",
+        )
 
 
 def _known_unit(unit: str | None, per_example: bool) -> str:

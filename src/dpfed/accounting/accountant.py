@@ -22,12 +22,14 @@ from typing import Any
 
 from dpfed import checks, events
 from dpfed.accounting.calibrate import dp_sgd_event
+from dpfed.accounting.prepaid import attach
 from dpfed.accounting.questions import epsilon as epsilon_of
 from dpfed.accounting.search import largest_count
 from dpfed.accounting.tally import Tally
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument
 from dpfed.events import Event
+from dpfed.guarantee import Account
 
 VERSION = 1
 _FIELDS = {"delta", "max_epsilon", "adjacency", "step_event", "steps", "events"}
@@ -52,6 +54,11 @@ class PrivacyAccountant:
     (on all of the data, without a sample_rate). `.compose` records any other event, and both may be mixed.
     `.step` and `.compose` record what happened: they never refuse, and `.is_budget_exceeded` tells whether it
     was too much. Ask `.would_exceed` or `.remaining_budget` beforehand.
+
+    With an `account` (of a `dpfed.Ledger`) blocks of `block` steps are committed there *ahead*, under the name
+    `run`: a step that is recorded here was on disk before it was taken. When the account has no room for
+    another step, `.is_budget_exceeded` says so; steps taken all the same, and what `.compose` records, are
+    charged after the fact and marked so.
     """
 
     def __init__(
@@ -62,6 +69,9 @@ class PrivacyAccountant:
         max_epsilon: float | None = None,
         *,
         adjacency: str = ADD_REMOVE,
+        account: Account | None = None,
+        run: str | None = None,
+        block: int = 100,
     ) -> None:
         self.delta = checks.probability(delta=delta)
         self.max_epsilon = None if max_epsilon is None else checks.positive(max_epsilon=max_epsilon)
@@ -69,6 +79,7 @@ class PrivacyAccountant:
         self.step_event = _step_event(noise_multiplier, sample_rate)
         self.steps = 0
         self._tally = Tally(self.adjacency)
+        self._prepaid = attach(account, run, self.step_event, block, self.adjacency)
 
     @property
     def event(self) -> Event | None:
@@ -80,17 +91,23 @@ class PrivacyAccountant:
         num_steps = checks.count(num_steps=num_steps)
         self._tally.add(self._configured_step(), num_steps)
         self.steps += num_steps
+        if self._prepaid is not None:
+            self._prepaid.take(num_steps)
 
     def compose(self, event: Event, count: int = 1) -> None:
         """Record any event, `count` times over."""
         self._tally.add(events.require_event(event), checks.count(count=count))
+        if self._prepaid is not None:
+            self._prepaid.record(event, count, "an event recorded by compose")
 
     def get_epsilon(self) -> float:
         """The ε of everything recorded, at this accountant's δ: an upper bound; 0.0 before anything."""
         return self._tally.epsilon(self.delta)
 
     def is_budget_exceeded(self) -> bool:
-        """Whether what was recorded costs more than max_epsilon; never without one."""
+        """Whether what was recorded costs more than max_epsilon, or the account has no room for another step."""
+        if self._prepaid is not None and self._prepaid.is_exhausted:
+            return True
         return self.max_epsilon is not None and self.get_epsilon() > self.max_epsilon
 
     def would_exceed(self, event: Event, count: int = 1) -> bool:
@@ -119,8 +136,10 @@ class PrivacyAccountant:
         }
 
     @classmethod
-    def from_state_dict(cls, state: Mapping[str, Any]) -> PrivacyAccountant:
-        """The accountant that `state_dict` described."""
+    def from_state_dict(
+        cls, state: Mapping[str, Any], *, account: Account | None = None, run: str | None = None, block: int = 100
+    ) -> PrivacyAccountant:
+        """The accountant that `state_dict` described, charging the account from here on if one is given."""
         if not isinstance(state, Mapping) or state.get("version") != VERSION:
             raise InvalidArgument("state", f"state must be a state_dict of version {VERSION}, got {state!r:.80}")
         missing = _FIELDS - state.keys()
@@ -131,6 +150,7 @@ class PrivacyAccountant:
         if state["step_event"] is not None:
             accountant.step_event = events.from_dict(state["step_event"])
         accountant._tally = Tally.from_rows(state["events"], accountant.adjacency)
+        accountant._prepaid = attach(account, run, accountant.step_event, block, accountant.adjacency)
         return accountant
 
     def __repr__(self) -> str:

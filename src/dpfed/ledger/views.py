@@ -36,7 +36,8 @@ class Balance:
 
     ``mode`` is "filter", or "exact" for an account whose one plan was admitted by its exact ε; ``status`` is
     open, frozen, expired or closed. ``share`` is the part of the filter's room that is spent or reserved: unlike
-    ε, whose first charge costs most, it grows evenly. An account whose charges after the fact passed the cap is `is_overspent`.
+    ε, whose first charge costs most, it grows evenly. An account whose charges after the fact passed the cap is
+    `is_overspent`.
     """
 
     account: Terms
