@@ -50,20 +50,31 @@ class Inversion:
         return self.step * np.arange(len(self.moments))
 
     @cached_property
-    def _terms(self) -> tuple[Array, Array]:
-        """The real and imaginary parts of the sum's terms at ε = 0."""
+    def _kernel(self) -> ComplexArray:
+        """step/(πs(s+1)) at every frequency, half of it at the first."""
         s = self.tilt + 1j * self._frequencies
-        terms = np.exp(self.moments - self.log_mass) * (self.step / math.pi) / (s * (s + 1))
-        terms[0] /= 2
-        return terms.real.copy(), terms.imag.copy()
+        kernel = np.asarray((self.step / math.pi) / (s * (s + 1)), dtype=complex)
+        kernel[0] /= 2
+        return kernel
+
+    @cached_property
+    def _terms(self) -> tuple[Array, Array]:
+        """What cosines and what sines of the phases are multiplied with: for the sum, and for its derivative in ε."""
+        terms = np.exp(self.moments - self.log_mass) * self._kernel
+        turning = terms * self._frequencies
+        return np.array((terms.real, turning.imag)), np.array((terms.imag, -turning.real))
 
     @cached_property
     def _slack(self) -> float:
         """What truncation, quadrature and rounding may hide, as a share of e^{K − θε}."""
-        s = self.tilt + 1j * self._frequencies
-        kernel = float((self.step / np.abs(s * (s + 1))).sum())
-        left_out = math.exp(self.decay) / (self.step * (len(self.moments) - 1))
-        return (left_out + kernel * (math.expm1(self.error) + 16 * _UNIT)) / math.pi
+        left_out = math.exp(self.decay) / (math.pi * self._last)
+        # A sum of products has at most one rounding for each of them, and a term has a few itself.
+        rounding = (24 + len(self.moments)) * _UNIT
+        return left_out + float(np.abs(self._kernel).sum()) * (math.expm1(self.error) + rounding)
+
+    @property
+    def _last(self) -> float:
+        return self.step * (len(self.moments) - 1)
 
     @property
     def log_mass(self) -> float:
@@ -98,14 +109,13 @@ class Inversion:
 
     def _value_and_slope(self, epsilon: float) -> tuple[float, float]:
         """Re Σ terms·e^{−iwε} and its derivative in ε."""
-        real, imaginary = self._terms
+        for_cosines, for_sines = self._terms
         phases = epsilon * self._frequencies
-        cosines, sines = np.cos(phases), np.sin(phases)
-        rotated = (imaginary * cosines - real * sines) * self._frequencies
-        return float((real * cosines + imaginary * sines).sum()), float(rotated.sum())
+        value, slope = (for_cosines.dot(np.cos(phases)) + for_sines.dot(np.sin(phases))).tolist()
+        return value, slope
 
     def _rounding(self, epsilon: float) -> float:
-        return self._slack * (1 + 2 * _UNIT * float(self._frequencies[-1]) * abs(epsilon) / max(self.error, _UNIT))
+        return self._slack * (1 + 2 * _UNIT * self._last * abs(epsilon) / max(self.error, _UNIT))
 
     def _scale(self, epsilon: float) -> float:
         return math.exp(min(700.0, self.log_mass - self.tilt * epsilon))

@@ -70,6 +70,8 @@ class Direction:
         """An upper bound on ε at δ > 0, or the floor where that is one."""
         if (simple := self._simple_epsilon(delta)) is not None:
             return max(floor, simple)
+        if floor == math.inf or (floor and self._is_within(floor, delta)):
+            return floor
         if found := self._contour(delta, floor):
             return found[1]
         on_lattice = self._on_lattice(lambda laws: lattice.epsilon_upper(laws, delta), math.inf)
@@ -99,6 +101,11 @@ class Direction:
             if inversion and inversion.width(epsilon) <= _GATE * inversion.upper(epsilon):
                 return min(quick, inversion.upper(epsilon))
         return min(1.0, quick, self._on_lattice(lambda laws: lattice.delta_upper(laws, epsilon), 1.0))
+
+    def _is_within(self, epsilon: float, delta: float) -> bool:
+        """Whether moments alone prove δ(ε) ≤ δ: a cheap look at the direction that decides nothing."""
+        left = delta - self._at_infinity()
+        return left > 0 and self._moments.is_within(epsilon, left)
 
     def _quick(self, delta: float) -> float:
         """The ε that RDP promises, for the rare composition that neither contour nor lattice answers well."""

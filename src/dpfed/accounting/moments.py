@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import ClassVar, Protocol, TypeGuard
+from typing import Protocol, TypeGuard
 
 import numpy as np
 
@@ -48,9 +48,8 @@ class Pair(Hashable, Protocol):
     def variance(self) -> float:
         """About the variance of the loss; only a hint where to start looking."""
 
-    @property
-    def steepness(self) -> float:
-        """About the tilt beyond which the cumulant explodes; only a hint too."""
+    def steepness(self, count: int) -> float:
+        """About the tilt beyond which the cumulant of so many explodes; only a hint too."""
 
     def cumulants(self, tilts: Array) -> Array:
         """Upper bounds on log E_P[e^{θL}; L < ∞] at real θ ≥ 0."""
@@ -62,8 +61,11 @@ class Analytic(Pair, Protocol):
     def line(self, tilt: float, step: float, count: int) -> Line:
         """log E_P[e^{sL}; L < ∞] at s = θ + i·step·j for j < count, and a bound on the errors as shares of M(θ)."""
 
-    def decay(self, tilt: float, omega: float, enough: float) -> float:
-        """A bound on log |M(θ+iw)/M(θ)| for every w ≥ Ω; 0 where nothing is proved."""
+    def decay(self, tilt: float, omega: float, top: float) -> float:
+        """A bound on log |M(θ+iw)/M(θ)| for every w ≥ Ω; 0 where nothing is proved.
+
+        `top` is a tilt at or above θ, best one whose cumulant was asked before: its quadrature is then at hand.
+        """
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,6 @@ class GaussianPair:
     """N(μ, 1) against N(0, 1): log-moment μ²s(s+1)/2."""
 
     mu: float
-    steepness: ClassVar[float] = math.inf
 
     @property
     def law(self) -> Law:
@@ -83,6 +84,10 @@ class GaussianPair:
         """μ²."""
         return self.mu**2
 
+    def steepness(self, count: int) -> float:
+        """Nowhere."""
+        return math.inf
+
     def cumulants(self, tilts: Array) -> Array:
         """μ²θ(θ+1)/2."""
         return self.mu**2 * tilts * (tilts + 1) / 2 * (1 + 4 * _UNIT)
@@ -93,7 +98,7 @@ class GaussianPair:
         values = self.mu**2 * s * (s + 1) / 2
         return values, 8 * _UNIT * (1 + float(np.abs(values).max()))
 
-    def decay(self, tilt: float, omega: float, enough: float) -> float:
+    def decay(self, tilt: float, omega: float, top: float) -> float:
         """Exactly −μ²Ω²/2."""
         return -((self.mu * omega) ** 2) / 2
 
@@ -101,9 +106,11 @@ class GaussianPair:
 class _NoDecay:
     """A bounded loss with atoms, which keep |φ| near 1 again and again: no decay is proved."""
 
-    steepness: ClassVar[float] = math.inf
+    def steepness(self, count: int) -> float:
+        """Nowhere."""
+        return math.inf
 
-    def decay(self, tilt: float, omega: float, enough: float) -> float:
+    def decay(self, tilt: float, omega: float, top: float) -> float:
         """0."""
         return 0.0
 
@@ -178,12 +185,15 @@ class LawPair:
     """A pair known only through its law: the lattice composes it, its cumulants are bounded cell by cell."""
 
     law: Law
-    steepness: ClassVar[float] = math.inf
 
     @property
     def variance(self) -> float:
         """About twice the cumulant at a small tilt."""
         return 2 * max(0.0, float(laws.cumulants(self.law, np.array([1.0]), _TAIL)[0]))
+
+    def steepness(self, count: int) -> float:
+        """Nowhere."""
+        return math.inf
 
     def cumulants(self, tilts: Array) -> Array:
         """Upper bounds from cells that keep both masses; ∞ where mass was cut off."""

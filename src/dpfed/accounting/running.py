@@ -1,8 +1,8 @@
 """Sums of log-moments that grow with a composition: adding an event is one addition, asking is one short sum.
 
-Moments are kept at a few tilts θ (levels, 1.145 apart). Each level has a fan of real cumulants, from which the best
-level and the reach of the tilted loss are read, and lines of complex moments, which a contour inverts. All of them
-catch up with the log of events only when they are asked.
+Moments are kept at a few tilts θ (levels, 1.145 apart). Real cumulants come in blocks of ten levels; from them the best
+level and the reach of the tilted loss are read. Levels that are asked have lines of complex moments, which a contour
+inverts. All of them catch up with the log of events only when they are asked.
 
 >>> from dpfed.accounting import contour
 >>> from dpfed.accounting.moments import GaussianPair
@@ -22,6 +22,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import cast
 
 import numpy as np
 
@@ -32,19 +33,26 @@ from dpfed.accounting.sampled_gaussian import TooManyNodes
 
 _RATIO = 1.5 ** (1 / 3)
 _LEVELS = range(-102, 78)
-# A fan: the cumulants of levels around one, and of a tilt in between to measure the spread of the tilted loss.
-_MOVES = (-3, 0, 0.5, 1, 2, 3)
-_FACTORS = tuple(_RATIO**move for move in _MOVES)
-_HERE, _BETWEEN, _NEXT = 1, 2, 3
+# A block of levels whose cumulants are computed together, and how many of them lie below the first guess.
+_BLOCK, _BELOW = 10, 5
+# Chernoff bounds at so many higher levels limit the copies of a line.
+_ABOVE = 3
 _MOST_FREQUENCIES = 5000
-# The log of the cancellation that a line may suffer.
-_MOST_DIGITS = 12.0
+_MOST_TRIALS = 20
+# The log of the cancellation that a line may suffer, and a long one.
+_FEW_DIGITS, _MOST_DIGITS = 5.0, 12.0
+_LONG = 200
 # A line: its shortest period, and the logs of the shares of δ that its copies may have and that it may leave out.
 _PERIOD = 17.0
 _LOG_COPIES = math.log(1e-7)
 _LEFT_OUT = -20.0
 # The product of the largest frequency and the tilted spread at which decay can usually be proved.
 _CUT_OFF = 15.0
+
+_FACTORS = _RATIO ** np.arange(_BLOCK)
+_NOTHING = [0.0] * _BLOCK
+# What the rounding of sums of cumulants may hide in a log.
+_HAIR = 1e-6
 
 _Objective = Callable[[float, float], float]
 
@@ -59,27 +67,27 @@ class RunningMoments:
         self._like = like
         self._log: list[tuple[Pair, int]] = []
         self._kinds: set[Pair] = set()
-        self._steps = 0
         self._variance = 0.0
         self._steepness = math.inf
-        self._fans: dict[int, tuple[int, Array]] = {}
+        self._first: int | None = None
+        self._blocks: dict[int, tuple[int, list[float]]] = {}
         self._lines: dict[int, list[_Line]] = {}
         self._level: int | None = None
         self._kept: int | None = None
+        self._within: int | None = None
 
     def add(self, pair: Pair, count: int) -> None:
         """Compose `count` more of the pair."""
         self._log.append((pair, count))
         self._kinds.add(pair)
-        self._steps += count
         self._variance += count * pair.variance
-        self._steepness = min(self._steepness, pair.steepness)
+        self._steepness = min(self._steepness, pair.steepness(count))
 
     def copy(self, like: RunningMoments | None = None) -> RunningMoments:
         """Running moments that can go their own way."""
         twin = copy(self)
         twin._like = like
-        twin._log, twin._kinds, twin._fans = self._log.copy(), self._kinds.copy(), self._fans.copy()
+        twin._log, twin._kinds, twin._blocks = self._log.copy(), self._kinds.copy(), self._blocks.copy()
         twin._lines = {level: lines.copy() for level, lines in self._lines.items()}
         return twin
 
@@ -88,6 +96,23 @@ class RunningMoments:
         objective = _log_delta(epsilon)
         level = self._best(objective)
         return math.exp(min(0.0, objective(_tilt(level), self._cumulant(level))))
+
+    def is_within(self, epsilon: float, delta: float) -> bool:
+        """Whether some level's cumulant is enough to prove that the finite part of δ(ε) is at most δ.
+
+        It is for the direction that decides nothing, nearly always, and costs no line.
+        """
+        objective, target = _log_delta(epsilon), math.log(delta) - _HAIR
+        level = self._within
+        if level is None:
+            # The best tilt, were the loss Gaussian. Higher levels cost more, and few of them are needed.
+            level = _level(epsilon / max(self._variance, 1e-12) - 0.5)
+            self._first = level - _BLOCK + 1 if self._first is None else self._first
+        for move in (0, -3, 3, -6, 6):
+            if objective(_tilt(level + move), self._cumulant(level + move)) <= target:
+                self._within = level + move
+                return True
+        return False
 
     def inversion_at(self, epsilon: float, delta: float, at_infinity: float) -> Inversion | None:
         """An inversion that suits questions at ε, where δ is about as given."""
@@ -123,7 +148,8 @@ class RunningMoments:
         """The level, or one below where heavy tails make lines long: there they are shorter, and cost some digits."""
         while level > _LEVELS[0]:
             below = self._needs(level - 1, epsilon, delta)
-            if below.count > 0.95 * needs.count or _LEFT_OUT - below.left_out > _MOST_DIGITS:
+            most_digits = _MOST_DIGITS if needs.count > _LONG else _FEW_DIGITS
+            if below.count > 0.95 * needs.count or _LEFT_OUT - below.left_out > most_digits:
                 break
             level, needs = level - 1, below
         return level, needs
@@ -132,8 +158,8 @@ class RunningMoments:
         """The level of an earlier line, while a better one would gain less than a factor e² of amplitude."""
         if kept is None:
             return None
-        values = self._values(kept, objective)
-        return kept if _tilt(kept) * (values[_HERE] - min(values)) < 2 else None
+        values = [objective(_tilt(level), self._cumulant(level)) for level in (kept, kept - 3, kept + 3)]
+        return kept if _tilt(kept) * (values[0] - min(values)) < 2 else None
 
     def _inversion(self, level: int, needs: _Needs, at_infinity: float) -> Inversion | None:
         """An inversion of a line kept at the level, or of a fresh one; none where its decay cannot be proved."""
@@ -144,24 +170,29 @@ class RunningMoments:
 
     def _needs(self, level: int, epsilon: float, delta: float) -> _Needs:
         tilt, log_delta = _tilt(level), math.log(delta)
-        fan = self._fan(level).tolist()
-        others = [(tilt * factor, cumulant) for factor, cumulant in zip(_FACTORS[_NEXT:], fan[_NEXT:], strict=True)]
-        # The period at which Chernoff bounds leave a share _COPIES of δ to the copies, in powers of the ratio.
+        others = [(_tilt(above), self._cumulant(above)) for above in range(level + 1, level + 1 + _ABOVE)]
+        # The period at which Chernoff bounds leave a share _COPIES of δ to the copies.
         period = (_PERIOD - log_delta) / tilt
         reach = min((k - other * epsilon - log_delta - _LOG_COPIES) / (other - tilt) for other, k in others)
-        while period < min(reach, 600 / tilt):
-            period *= 1.5
-        spread = _spread(tilt, fan)
+        period = max(period, min(reach, 600 / tilt))
         # Rare large losses widen the spread but prove no decay.
-        cut_off = _CUT_OFF / min(spread, math.sqrt(max(self._variance, 1e-300)))
-        cancelled = max(0.0, fan[_HERE] - tilt * epsilon - log_delta)
+        cut_off = _CUT_OFF / min(self._spread(level), math.sqrt(max(self._variance, 1e-300)))
+        cancelled = max(0.0, self._cumulant(level) - tilt * epsilon - log_delta)
         return _Needs(2 * math.pi / period, cut_off, _LEFT_OUT - cancelled, others)
+
+    def _spread(self, level: int) -> float:
+        """About the standard deviation of the tilted loss: the root of K″ by divided differences."""
+        (x0, x1, x2), (k0, k1, k2) = zip(
+            *((_tilt(near), self._cumulant(near)) for near in (level - 1, level, level + 1)), strict=True
+        )
+        curvature = 2 * ((k2 - k1) / (x2 - x1) - (k1 - k0) / (x1 - x0)) / (x2 - x0)
+        return math.sqrt(max(curvature, 1e-300)) if curvature < math.inf else math.inf
 
     def _kept_line(self, level: int, needs: _Needs) -> _Line | None:
         """A line from an earlier question that is fine and long enough, caught up with the log."""
         lines = self._lines.get(level, [])
         for index, line in enumerate(lines):
-            if line.suits(needs) and (longer := line.caught_up(self._log, self._steps, needs.left_out)):
+            if line.suits(needs) and (longer := self._caught_up(line, level, needs)):
                 lines[index] = longer
                 return longer
         return None
@@ -169,62 +200,89 @@ class RunningMoments:
     def _matching_line(self, level: int, needs: _Needs) -> _Line | None:
         """A new line shaped like one of the other direction's."""
         for shape in self._like._lines.get(level, []) if self._like else []:
-            if shape.suits(needs, 0.8):
-                line = _Line(shape.tilt, shape.step, shape.count).caught_up(self._log, self._steps, needs.left_out)
-                if line:
-                    self._lines.setdefault(level, []).append(line)
-                    return line
+            line = _Line(shape.tilt, shape.step, shape.count)
+            if shape.suits(needs, 0.8) and (longer := self._caught_up(line, level, needs)):
+                return self._keep(level, longer)
         return None
 
     def _fresh_line(self, level: int, needs: _Needs) -> _Line | None:
-        """The shortest new line whose decay is proved, kept for the next question."""
+        """A new line that is just long enough for its decay to be proved."""
         count = needs.count
-        while count <= _MOST_FREQUENCIES:
-            line = _Line(_tilt(level), needs.step, count).caught_up(self._log, self._steps, needs.left_out)
-            if line:
-                self._lines.setdefault(level, []).append(line)
-                return line
-            count = math.ceil(count * 1.5)
+        for _ in range(_MOST_TRIALS):
+            line = _Line(_tilt(level), needs.step, count)
+            decay = self._decay(line, level, needs.left_out)
+            if decay <= needs.left_out:
+                return self._keep(level, line.caught_up(self._log, decay))
+            # Log-moments fall about as the square of the frequency at first, more slowly later.
+            growth = min(max((needs.left_out / min(decay, -1e-9)) ** 0.6, 1.1), 2.0)
+            count = math.ceil(count * growth)
+            if count > _MOST_FREQUENCIES:
+                break
         return None
 
+    def _keep(self, level: int, line: _Line | None) -> _Line | None:
+        if line:
+            self._lines.setdefault(level, []).append(line)
+        return line
+
+    def _caught_up(self, line: _Line, level: int, needs: _Needs) -> _Line | None:
+        """The line with the rest of the log; none where so much decay of the whole cannot be proved."""
+        decay = self._decay(line, level, needs.left_out)
+        return line.caught_up(self._log, decay) if decay <= needs.left_out else None
+
+    def _decay(self, line: _Line, level: int, enough: float) -> float:
+        """A bound on log |M(θ+iw)/M(θ)| of the whole log beyond the line, from no more of its events than it takes."""
+        decay, omega, top = line.decay, line.step * line.count, self._top(level)
+        for pair, count in _gathered(self._log[line.position :]).items():
+            if not is_analytic(pair):
+                return 0.0
+            if decay > enough:
+                decay += count * pair.decay(line.tilt, omega, top)
+        return decay
+
     def _best(self, objective: _Objective) -> int:
-        """The level at which the objective, a valley in the tilt, is least, or nearly so."""
+        """The level at which the objective, a valley in the tilt, is least."""
         level = self._first_guess() if self._level is None or self._is_varied() else self._level
-        for _ in range(len(_LEVELS)):
-            values = self._values(level, objective)
-            best = min(range(len(values)), key=values.__getitem__)
-            move = round(_MOVES[best])
-            # A single level up or down pays only where cumulants are steep.
-            is_worth = abs(move) == 3 or (move and _tilt(level) * (values[_HERE] - values[best]) > 0.5)
-            if not is_worth or level + move not in _LEVELS:
-                break
-            level += move
+        value = objective(_tilt(level), self._cumulant(level))
+        for move in (-1, 1):
+            while level + move in _LEVELS:
+                beyond = objective(_tilt(level + move), self._cumulant(level + move))
+                if not beyond < value:
+                    break
+                level, value = level + move, beyond
         self._level = level
         return level
-
-    def _values(self, level: int, objective: _Objective) -> list[float]:
-        tilt = _tilt(level)
-        return [objective(tilt * factor, k) for factor, k in zip(_FACTORS, self._fan(level).tolist(), strict=True)]
 
     def _first_guess(self) -> int:
         """The level for δ about 1e-5 if the loss were Gaussian of the variance that the pairs suggest, if not steep."""
         variance = min(max(self._variance, 1e-12), 1e12)
-        level = round(math.log(min(4.5 / math.sqrt(variance), self._steepness), _RATIO))
-        return min(max(level, _LEVELS[0]), _LEVELS[-1])
+        return _level(min(4.5 / math.sqrt(variance), self._steepness))
 
     def _is_varied(self) -> bool:
         return len(self._kinds) > 4
 
     def _cumulant(self, level: int) -> float:
-        return float(self._fan(level)[_HERE])
-
-    def _fan(self, level: int) -> Array:
-        position, total = self._fans.get(level, (0, np.zeros(len(_FACTORS))))
+        """K(θ) at the level."""
+        first, place = self._block(level)
+        position, values = self._blocks.get(first, (0, _NOTHING))
         if position < len(self._log):
-            fresh = _gathered(self._log[position:])
-            total = total + sum(count * _cumulants(pair, level) for pair, count in fresh.items())
-            self._fans[level] = len(self._log), total
-        return total
+            total = np.array(values)
+            for pair, count in _gathered(self._log[position:]).items():
+                total += count * _cumulants(pair, first)
+            values = total.tolist()
+            self._blocks[first] = len(self._log), values
+        return values[place]
+
+    def _block(self, level: int) -> tuple[int, int]:
+        """The first level of the block that holds the level, and its place there."""
+        if self._first is None:
+            self._first = self._first_guess() - _BELOW
+        place = (level - self._first) % _BLOCK
+        return level - place, place
+
+    def _top(self, level: int) -> float:
+        """The highest tilt whose cumulant is computed together with that of the level."""
+        return float(_tilts(self._block(level)[0])[-1])
 
 
 @dataclass(frozen=True)
@@ -262,30 +320,17 @@ class _Line:
         """Whether the line is as fine as asked and at least that share as long."""
         return self.step <= needs.step and (self.count - 1) * self.step >= share * needs.cut_off
 
-    def caught_up(self, log: list[tuple[Pair, int]], steps: int, left_out: float) -> _Line | None:
-        """The line with the rest of the log; none where so much decay of the whole cannot be proved."""
-        fresh = _gathered(log[self.position :])
-        if not fresh:
-            return self if self.decay <= left_out else None
-        decay, omega = self.decay, self.step * (self.count - 1)
-        for pair, count in fresh.items():
-            if not is_analytic(pair):
-                return None
-            if decay > left_out:
-                decay += count * pair.decay(self.tilt, omega, 1.1 * left_out / steps)
-        if decay > left_out:
-            return None
+    def caught_up(self, log: list[tuple[Pair, int]], decay: float) -> _Line | None:
+        """The line with the rest of the log, which must be analytic, and with what is proved of its decay."""
+        error, values = self.error, self.values
         try:
-            parts = [(count, *_moment_line(pair, self.tilt, self.step, self.count)) for pair, count in fresh.items()]
+            for pair, count in _gathered(log[self.position :]).items():
+                more, its_error = _moment_line(cast("Analytic", pair), self.tilt, self.step, self.count)
+                error += count * its_error
+                values = values + count * more
         except TooManyNodes:
             return None
-        return replace(
-            self,
-            position=len(log),
-            decay=decay,
-            error=self.error + math.fsum(count * error for count, _, error in parts),
-            values=self.values + sum(count * values for count, values, _ in parts),
-        )
+        return _Line(self.tilt, self.step, self.count, len(log), decay, error, values)
 
     def inversion(self, others: list[tuple[float, float]], at_infinity: float) -> Inversion:
         """The line ready to be asked for δ."""
@@ -301,16 +346,13 @@ def _gathered(entries: list[tuple[Pair, int]]) -> dict[Pair, int]:
     return counts
 
 
-def _spread(tilt: float, fan: list[float]) -> float:
-    """About the standard deviation of the tilted loss: the root of K″ by divided differences."""
-    near, far = (_FACTORS[_BETWEEN] - 1) * tilt, (_FACTORS[_NEXT] - 1) * tilt
-    slopes = (fan[_BETWEEN] - fan[_HERE]) / near, (fan[_NEXT] - fan[_BETWEEN]) / (far - near)
-    curvature = 2 * (slopes[1] - slopes[0]) / far
-    return math.sqrt(max(curvature, 1e-300)) if curvature < math.inf else math.inf
-
-
 def _tilt(level: int) -> float:
     return float(_RATIO**level)
+
+
+def _level(tilt: float) -> int:
+    """The level nearest to the tilt."""
+    return min(max(round(math.log(min(max(tilt, 1e-9), 1e9), _RATIO)), _LEVELS[0]), _LEVELS[-1])
 
 
 def _log_delta(epsilon: float) -> _Objective:
@@ -323,12 +365,26 @@ def _conversion(target: float) -> _Objective:
     return lambda tilt, cumulant: (cumulant + target - math.log1p(tilt)) / tilt - math.log1p(1 / tilt)
 
 
+def _tilts(first: int) -> Array:
+    """The tilts of a block of levels."""
+    return _tilt(first) * _FACTORS
+
+
 @lru_cache(maxsize=20_000)
-def _cumulants(pair: Pair, level: int) -> Array:
+def _cumulants(pair: Pair, first: int) -> Array:
+    """The cumulants of a block of levels; ∞ where a quadrature would cost too much."""
+    tilts = _tilts(first)
     try:
-        return pair.cumulants(_tilt(level) * np.array(_FACTORS))
+        return pair.cumulants(tilts)
     except TooManyNodes:
-        return np.full(len(_FACTORS), np.inf)
+        return np.concatenate([_cumulant_or_infinity(pair, tilts[place : place + 1]) for place in range(_BLOCK)])
+
+
+def _cumulant_or_infinity(pair: Pair, tilt: Array) -> Array:
+    try:
+        return pair.cumulants(tilt)
+    except TooManyNodes:
+        return np.full(1, np.inf)
 
 
 @lru_cache(maxsize=4096)
