@@ -1,13 +1,22 @@
-"""A fresh ledger's address for each test: a real SQLite file and a database of a real PostgreSQL."""
+"""Addresses of fresh ledgers: real SQLite files and databases of a real PostgreSQL.
+
+A test that asks for ``url`` or ``new_url`` runs once on each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
+from sqlalchemy.engine import make_url
 
 from postgres import Cluster, NoPostgres
+from worlds import settle, sqlite_path
+
+NewUrl = Callable[[], str]
 
 
 @pytest.fixture(scope="session")
@@ -22,24 +31,62 @@ def postgres() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def database(postgres: Cluster) -> Iterator[str]:
-    """The name of an empty database."""
-    name = postgres.new_database()
-    yield name
-    postgres.drop(name)
+def new_database(postgres: Cluster) -> Iterator[Callable[..., str]]:
+    """Makes an empty database, or a copy of one, and gives its name."""
+    with ExitStack() as made:
+
+        def make(template: str = "template0") -> str:
+            name = postgres.new_database(template)
+            made.callback(postgres.drop, name)
+            return name
+
+        yield make
 
 
 @pytest.fixture
-def postgres_url(postgres: Cluster, database: str) -> str:
-    return postgres.url(database)
+def new_postgres_url(postgres: Cluster, new_database: Callable[..., str]) -> NewUrl:
+    return lambda: postgres.url(new_database())
 
 
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'ledger.db'}"
+def new_sqlite_url(tmp_path: Path) -> NewUrl:
+    numbers = count(1)
+    return lambda: f"sqlite:///{tmp_path / f'ledger-{next(numbers)}.db'}"
+
+
+@pytest.fixture
+def sqlite_url(new_sqlite_url: NewUrl) -> str:
+    return new_sqlite_url()
+
+
+@pytest.fixture
+def postgres_url(new_postgres_url: NewUrl) -> str:
+    return new_postgres_url()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest) -> str:
-    """Where a new ledger may be: the test runs once on each database."""
-    return request.getfixturevalue("sqlite_url" if request.param == "sqlite" else "postgres_url")
+def new_url(request: pytest.FixtureRequest) -> NewUrl:
+    """Gives the address of another new ledger each time, on one kind of database."""
+    found: NewUrl = request.getfixturevalue("new_sqlite_url" if request.param == "sqlite" else "new_postgres_url")
+    return found
+
+
+@pytest.fixture
+def url(new_url: NewUrl) -> str:
+    """Where a new ledger may be."""
+    return new_url()
+
+
+@pytest.fixture
+def copy_of(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """Copies a ledger that nobody has open, behind its back, and gives the address of the copy."""
+
+    def copy(url: str) -> str:
+        if url.startswith("sqlite"):
+            other: str = request.getfixturevalue("new_sqlite_url")()
+            sqlite_path(other).write_bytes(settle(sqlite_path(url)))
+            return other
+        name = make_url(url).database
+        return request.getfixturevalue("postgres").url(request.getfixturevalue("new_database")(name))
+
+    return copy
