@@ -91,8 +91,14 @@ def _named(message: str, argument: str, option: str | None) -> str:
 
 
 def _refuse(message: str, code: int = 2) -> NoReturn:
-    click.echo(f"dpfed: {' '.join(message.split())}", err=True)
+    say_refusal(message)
     sys.exit(code)
+
+
+def say_refusal(message: str) -> None:
+    """Print one line on stderr; what could steer a terminal is shown as �."""
+    line = "".join(letter if letter.isprintable() else "�" for letter in " ".join(message.split()))
+    click.echo(f"dpfed: {line}", err=True)
 
 
 def _never_fail_on_greek() -> None:

@@ -36,7 +36,7 @@ _MIGRATION_LOCK = 0x6470666564
 class Database:
     """A ledger's connections; usable from many threads, and again after a fork."""
 
-    def __init__(self, url: str | URL, wait: float) -> None:
+    def __init__(self, url: str | Path | URL, wait: float) -> None:
         self._url = _supported(url)
         self._wait = checks.positive(wait=wait)
         self._engine: Engine | None = None
@@ -51,6 +51,11 @@ class Database:
     def is_sqlite(self) -> bool:
         """Whether this is a SQLite file."""
         return self._url.get_backend_name() == "sqlite"
+
+    @property
+    def file(self) -> Path:
+        """The file of a SQLite ledger."""
+        return Path(str(self._url.database))
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -75,12 +80,19 @@ class Database:
             self._engine, self._process = self._make(), os.getpid()
         return self._engine
 
-    def migrate(self) -> None:
-        """Bring the tables to this version's schema, or refuse a ledger of a later one; never destructive."""
+    def migrate(self, *, create: bool = True) -> None:
+        """Bring the tables to this version's schema, or refuse a ledger of a later one; never destructive.
+
+        Without `create`, an address that has no ledger yet is refused and stays as it is.
+        """
+        if not create and self.is_sqlite and not self.file.is_file():
+            raise self._none_here()
         with self.reading() as link:
             revision = _revision(link)
         if revision == REVISION:
             return
+        if revision is None and not create:
+            raise self._none_here()
         if revision is not None and revision > REVISION:
             raise LedgerUnavailable(
                 f"the ledger at {self.shown} has schema {revision} and this dpfed knows {REVISION}: use a newer dpfed"
@@ -117,6 +129,11 @@ class Database:
         except SQLAlchemyError as error:
             raise LedgerUnavailable(f"the ledger at {self.shown} could not be used: {error}") from error
 
+    def _none_here(self) -> LedgerUnavailable:
+        return LedgerUnavailable(
+            f"there is no ledger at {self.shown}: check the address, or open an account there first"
+        )
+
     def _meaning(self, error: DBAPIError) -> LedgerError:
         text = " ".join(str(error.orig).split())
         if any(word in text for word in _DAMAGED):
@@ -137,7 +154,9 @@ class Database:
         return "is out of reach"
 
 
-def _supported(url: str | URL) -> URL:
+def _supported(url: str | Path | URL) -> URL:
+    if isinstance(url, Path):
+        url = URL.create("sqlite", database=str(url))
     try:
         parsed = make_url(url)
     except (ArgumentError, NoSuchModuleError, ValueError, AttributeError):

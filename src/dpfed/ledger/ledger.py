@@ -62,11 +62,14 @@ class Ledger:
     Privacy: everything ever committed to an account is together (ε, δ)-differentially private at its cap for
     its unit and adjacency, however the runs were chosen, as long as noise is drawn only after the commit of
     the event that describes it. See `dpfed.ledger.model` for the rule of admission.
+
+    `url` is a database's address, or the path of a SQLite file. Unless `create` is false, a ledger is made where
+    there is none.
     """
 
-    def __init__(self, url: str, *, wait: float = 30.0) -> None:
+    def __init__(self, url: str | Path, *, wait: float = 30.0, create: bool = True) -> None:
         self._store = Store(Database(url, wait))
-        self._store.database.migrate()
+        self._store.database.migrate(create=create)
 
     def open(
         self,
@@ -203,6 +206,16 @@ class Ledger:
             state = state_of(next(iter(last_of(link, ENTRIES.c.account, [account]))))
         return admission.affordable(terms, state, event)
 
+    @property
+    def address(self) -> str:
+        """Where the ledger is, without a password."""
+        return self._store.database.shown
+
+    @property
+    def file(self) -> Path | None:
+        """The file of a ledger in SQLite."""
+        return self._store.database.file if self._store.database.is_sqlite else None
+
     def head(self) -> Head:
         """The number and digest of the last entry: keep a copy where this ledger's administrator cannot write."""
         with self._store.reading() as link:
@@ -241,7 +254,7 @@ class Ledger:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Ledger at {self._store.database.shown}>"
+        return f"<Ledger at {self.address}>"
 
     def _terms(self, link: Connection, account: str) -> Any:
         known = self._store.terms(link)

@@ -146,7 +146,7 @@ def read_export(lines: Iterable[str]) -> Iterable[Row]:
     for number, line in enumerate(lines, start=1):
         try:
             yield Row(**json.loads(line))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             raise LedgerCorrupted(f"line {number} of the export is not an entry of a ledger", number) from None
 
 

@@ -8,7 +8,9 @@ planned in advance.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -23,7 +25,7 @@ from dpfed.guarantee import Guarantee
 from dpfed.ledger import amounts, lease, relations
 from dpfed.ledger.admission import plan_epsilon
 from dpfed.ledger.journal import last_lease, last_of, left_of, rows, state_of
-from dpfed.ledger.model import State, Terms
+from dpfed.ledger.model import CHARGES, State, Terms
 from dpfed.ledger.opening import charged
 from dpfed.ledger.reservation import is_expired
 from dpfed.ledger.rows import Head, Row
@@ -58,7 +60,7 @@ class Balance:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a statement: an entry, or a row of equal commits of one run."""
+    """One line of a statement: an entry, or a row of equal commits of one run, and the balance after it."""
 
     first: int
     last: int
@@ -68,8 +70,9 @@ class Line:
     event: Event | None
     count: int | None
     note: str
-    spent: float
-    reserved: float
+    spent: float = 0.0
+    reserved: float = 0.0
+    remaining: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -101,14 +104,13 @@ def balance(link: Connection, terms: Terms) -> Balance:
     """Where the account stands."""
     state = state_of(next(iter(last_of(link, ENTRIES.c.account, [terms.name]))))
     count = sa.select(sa.func.count()).select_from(ENTRIES).where(ENTRIES.c.account == terms.name)
-    spent, reserved = _figures(link, terms, state)
-    remaining = 0.0 if _is_closed(state) else max(0.0, state.cap - spent - reserved)
+    spent, reserved = _figures(terms, state, lambda: charged(link, terms.name))
     return Balance(
         account=terms,
         cap=Guarantee(state.cap, terms.delta, terms.unit, terms.adjacency),
         spent=spent,
         reserved=reserved,
-        remaining=remaining,
+        remaining=_remaining(state, spent, reserved),
         share=_share(terms, state),
         entries=int(link.execute(count).scalar_one()),
         status=_status(terms, state),
@@ -121,7 +123,7 @@ def statement(link: Connection, terms: Terms, everyone: Mapping[str, Terms], hea
     bag = charged(link, terms.name)
     return Statement(
         balance=balance(link, terms),
-        lines=tuple(_merged(_lines(link, terms))),
+        lines=tuple(_lines(link, terms)),
         exact=plan_epsilon(as_event(bag), terms.delta, terms.adjacency) if bag else 0.0,
         seen_whole_by=relations.tops(terms.name, everyone),
         head=head,
@@ -158,17 +160,23 @@ def last_entry_at(link: Connection, run: str) -> datetime:
     return datetime.fromisoformat(str(text))
 
 
-def _figures(link: Connection, terms: Terms, state: State) -> tuple[float, float]:
+def _figures(terms: Terms, state: State, charges: Callable[[], Mapping[Event, int]]) -> tuple[float, float]:
     """What is spent and what is reserved, as ε."""
     if state.plan is None:
         spent = amounts.epsilon_of(state.spent, terms.delta, terms.orders)
-        return spent, amounts.epsilon_of(state.total, terms.delta, terms.orders) - spent if state.pending else 0.0
+        if not state.pending or spent == math.inf:
+            return spent, 0.0
+        return spent, amounts.epsilon_of(state.total, terms.delta, terms.orders) - spent
     # The guarantee of an exact plan is that of the whole plan, also when it was stopped early.
     if state.pending == 0:
         return state.plan, 0.0
-    bag = charged(link, terms.name)
+    bag = charges()
     spent = min(state.plan, plan_epsilon(as_event(bag), terms.delta, terms.adjacency)) if bag else 0.0
     return spent, state.plan - spent
+
+
+def _remaining(state: State, spent: float, reserved: float) -> float:
+    return 0.0 if _is_closed(state) else max(0.0, state.cap - spent - reserved)
 
 
 def _share(terms: Terms, state: State) -> float:
@@ -191,14 +199,18 @@ def _status(terms: Terms, state: State) -> str:
 
 
 def _lines(link: Connection, terms: Terms) -> Iterator[Line]:
+    bag: Counter[Event] = Counter()
+    for line, state in _merged(_entries(link, terms)):
+        if line.kind in (*CHARGES, "committed") and line.event is not None:
+            bag[line.event] += line.count or 0
+        spent, reserved = _figures(terms, state, lambda: bag)
+        yield replace(line, spent=spent, reserved=reserved, remaining=_remaining(state, spent, reserved))
+
+
+def _entries(link: Connection, terms: Terms) -> Iterator[tuple[Line, State]]:
     for row in rows(link, ENTRIES.c.account == terms.name):
-        state = state_of(row)
-        spent = amounts.epsilon_of(state.spent, terms.delta, terms.orders)
-        total = amounts.epsilon_of(state.total, terms.delta, terms.orders)
         event = None if row.event is None else events.loads(row.event)
-        yield Line(
-            row.seq, row.seq, row.at, row.kind, row.run, event, row.times, _note(row), spent, max(0.0, total - spent)
-        )
+        yield Line(row.seq, row.seq, row.at, row.kind, row.run, event, row.times, _note(row)), state_of(row)
 
 
 def _note(row: Row) -> str:
@@ -209,21 +221,22 @@ def _note(row: Row) -> str:
         return f"+ε {details['epsilon']:g}: {details['reason']}"
     if row.kind == "reserved" and "plan" in details:
         return "admitted by the exact ε of its plan"
-    if row.origin not in (None, row.account):
-        return f"from {row.origin}"
-    return str(details.get("reason", ""))
+    origin = "" if row.origin in (None, row.account) else f"from {row.origin}"
+    return ": ".join(part for part in (origin, str(details.get("reason", ""))) if part)
 
 
-def _merged(lines: Iterator[Line]) -> Iterator[Line]:
-    """The lines with equal commits of one run in a row made one."""
-    last: Line | None = None
-    for line in lines:
-        if last is not None and _are_equal_commits(last, line):
-            last = replace(line, first=last.first, at=last.at, count=(last.count or 0) + (line.count or 0))
+def _merged(entries: Iterator[tuple[Line, State]]) -> Iterator[tuple[Line, State]]:
+    """The lines with equal commits of one run in a row made one, each with the state after its last entry."""
+    last: tuple[Line, State] | None = None
+    for line, state in entries:
+        if last is not None and _are_equal_commits(last[0], line):
+            before = last[0]
+            count = (before.count or 0) + (line.count or 0)
+            last = replace(line, first=before.first, at=before.at, count=count), state
             continue
         if last is not None:
             yield last
-        last = line
+        last = line, state
     if last is not None:
         yield last
 
