@@ -16,7 +16,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -26,15 +26,15 @@ from rich.markdown import Markdown
 from rich.table import Table
 from sklearn.datasets import load_breast_cancer
 
+from dpfed.cli.main import main as dpfed
 from dpfed.errors import PrivacyError
 from dpfed.federated.client import Client
 from dpfed.federated.engine import Federation, RoundResult
 from dpfed.federated.runners.local import LocalRunner
-from dpfed.federated.update import Failure, Task
 from dpfed.guarantee import Guarantee
 from dpfed.ledger.ledger import Ledger
 from dpfed.plan import LocalPlan, Plan
-from dpfed.runs import RunDirectory, Update
+from dpfed.runs import RunDirectory
 
 # What each hospital declares in public; what it really holds is never counted.
 SIZES = {"north": 182, "south": 114, "east": 68, "west": 55, "harbour": 36}
@@ -69,7 +69,7 @@ class MortalRunner(LocalRunner):
 
     kill_in_round = 0
 
-    def train(self, task: Task, cohort: Iterable[str]) -> Iterator[Update | Failure]:
+    def train(self, task, cohort):
         """What the clients release, until the end."""
         for number, outcome in enumerate(super().train(task, cohort)):
             if task.round == self.kill_in_round and number == 2:
@@ -127,6 +127,8 @@ def shown(result: RoundResult, score: float, *, header: bool) -> Table:
 
 def study(directory: Path, kill_in_round: int = 0) -> None:
     """Trains to the last round, from wherever the directory is."""
+    if kill_in_round:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # in the child: its parent answers Ctrl-C
     clients, held_out = prepared()
     with opened(directory, clients) as ledger:
         runner = MortalRunner(clients, LogisticRegression(), ledger)
@@ -138,7 +140,7 @@ def study(directory: Path, kill_in_round: int = 0) -> None:
 
 def stage_crash(directory: Path, kill_in_round: int) -> None:
     """Trains in a process of its own until that round kills it."""
-    child = multiprocessing.get_context("fork").Process(target=_mortal_study, args=(directory, kill_in_round))
+    child = multiprocessing.get_context("fork").Process(target=study, args=(directory, kill_in_round))
     child.start()
     child.join()
     if child.exitcode != -signal.SIGKILL:
@@ -149,38 +151,42 @@ def stage_crash(directory: Path, kill_in_round: int) -> None:
     )
 
 
-def _mortal_study(directory: Path, kill_in_round: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C: the parent speaks for both
-    study(directory, kill_in_round)
-
-
 def report(run: RunDirectory, ledger: Ledger, held_out: tuple) -> str:
     """The run as shareable Markdown: constants of the plan, released values and facts of the ledger only."""
     models = {checkpoint.round: checkpoint.weights for checkpoint in run.checkpoints()}
-    rounds = [
-        [str(record["round"]), f"{accuracy(models[record['round']], held_out):.1%}"]
-        + [", ".join(record[key]) or "–" for key in ("contributed", "reused", "exhausted", "failed")]
-        + [f"`{record['head'][:12]}…`"]
-        for record in run.rounds()
-    ]
+    rounds, accounts = run.rounds(), []
+    for record in rounds:
+        names = [", ".join(record[key]) or "–" for key in ("contributed", "reused", "exhausted", "failed")]
+        record["cells"] = [f"{accuracy(models[record['round']], held_out):.1%}", *names, f"`{record['head'][:12]}…`"]
+    for name in run.plan.local:
+        statement = ledger.statement(f"hospital-{name}")
+        committed = sum(line.count for line in statement.lines if line.kind == "committed")
+        contributed = sum(name in record["contributed"] for record in rounds)
+        cells = (f"hospital-{name}", statement.balance.cap, run.plan.rounds, committed, contributed)
+        accounts.append([*cells, statement.balance.status])
     return REPORT.read_text(encoding="utf-8").format(
         plan=run.plan,
         explained=run.plan.explain(),
-        rounds="\n".join(f"| {' | '.join(cells)} |" for cells in rounds),
-        accounts="\n".join(f"- {balance}" for balance in ledger.accounts()),
+        rounds=_rows([record["round"], *record["cells"]] for record in rounds),
+        accounts=_rows(accounts),
         verified=ledger.verify(),
         weights=", ".join(f"{weight:.6g}" for weight in models[max(models)]),
     )
 
 
+def _rows(rows: Iterable[list]) -> str:
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in rows)
+
+
 def conclude(directory: Path) -> None:
-    """Writes the report and shows one account's statement."""
-    run, (clients, held_out) = RunDirectory(directory), prepared()
+    """Writes the report, checks the ledger and shows one account's statement."""
+    clients, held_out = prepared()
     with opened(directory, clients) as ledger:
-        (directory / "report.md").write_text(report(run, ledger, held_out), encoding="utf-8")
-        SCREEN.print("\nThe statement of one hospital's account:\n", style="bold")
-        SCREEN.print(Markdown(ledger.statement(clients[2].account).to_markdown()))
-        SCREEN.print(f"\nThe ledger is verified: {ledger.verify()}")
+        (directory / "report.md").write_text(report(RunDirectory(directory), ledger, held_out), encoding="utf-8")
+        verified = ledger.verify()
+    SCREEN.print("\nThe statement of one hospital's account:", style="bold")
+    dpfed(["ledger", "statement", clients[2].account, "--ledger", str(directory / "ledger.db")], standalone_mode=False)
+    SCREEN.print(f"\nThe ledger is verified: {verified.rows} entries, every balance recomputed.")
     SCREEN.print(f"The report, free to share: {directory / 'report.md'}", soft_wrap=True)
 
 
@@ -193,7 +199,7 @@ def main() -> int:
     again = [sys.executable, sys.argv[0], "--directory", str(options.directory)]
     options.directory.mkdir(parents=True, exist_ok=True)
     try:
-        SCREEN.print(planned().explain() + "\n", highlight=False)
+        SCREEN.print(Markdown(planned().explain()), "")
         if options.kill_in_round:
             stage_crash(options.directory, options.kill_in_round)
         study(options.directory)

@@ -180,19 +180,19 @@ class Plan:
         return epsilon_of(_repeated(self.local[client].event, self.rounds), delta)
 
     def explain(self) -> str:
-        """The plan in words, every number of it public."""
-        lines = [f"{self.name}: {self.rounds} rounds, all clients in each, averaged by declared size"]
+        """The plan in words (a Markdown list), every number of it public."""
+        lines = [f"{self.name}: {self.rounds} rounds, all clients in each, averaged by declared size", ""]
         lines += [f"- {name}: {self._explained(name)}" for name in self.local]
         if self.guarantee:
-            lines.append(self.guarantee.sentence())
+            lines += ["", self.guarantee.sentence()]
         return "\n".join(lines)
 
     def to_json(self) -> str:
-        """The plan as JSON text; the same plan always gives the same text."""
-        plain = {**{key: getattr(self, key) for key in ("name", "rounds", "server_learning_rate")}, "version": VERSION}
+        """The plan as JSON text."""
+        plain: dict[str, Any] = {"version": VERSION, **vars(self)}
         plain["local"] = {name: asdict(local) for name, local in self.local.items()}
         plain["guarantee"] = asdict(self.guarantee) if self.guarantee else None
-        return json.dumps(plain, indent=2, sort_keys=True, allow_nan=False)
+        return json.dumps(plain, indent=2, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Plan:

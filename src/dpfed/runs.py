@@ -59,7 +59,8 @@ class RunDirectory:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        for part in (self.path, self._released, self._checkpoints):
+        self._released, self._checkpoints = self.path / "released", self.path / "checkpoints"
+        for part in (self._released, self._checkpoints):
             part.mkdir(parents=True, exist_ok=True)
 
     def begin(self, plan: Plan) -> None:
@@ -126,17 +127,14 @@ class RunDirectory:
             if seen < last:
                 time.sleep(poll_seconds)
 
-    @property
-    def _released(self) -> Path:
-        return self.path / "released"
-
-    @property
-    def _checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
     def _update_path(self, round_number: int, client: str) -> Path:
         # By number: a client's name may be any text, and a file's may not.
         return self._released / f"round-{round_number:04d}-{sorted(self.plan.local).index(client):02d}.npz"
+
+
+def sequence(head: str) -> int:
+    """The number of the ledger's entry that a head names; none comes twice in a ledger."""
+    return int(head.partition(":")[0])
 
 
 def _packed(**arrays: Any) -> bytes:

@@ -19,7 +19,7 @@ import numpy as np
 
 from dpfed.federated.update import Failure, Runner, Task
 from dpfed.plan import Plan
-from dpfed.runs import Checkpoint, RunDirectory, Update
+from dpfed.runs import Checkpoint, RunDirectory, Update, sequence
 from dpfed.structure import Floats
 
 
@@ -61,19 +61,14 @@ class Federation:
         """The model after the last finished round."""
         return self._checkpoint.weights
 
-    @property
-    def rounds_done(self) -> int:
-        """How many rounds are finished."""
-        return self._checkpoint.round
-
     def __iter__(self) -> Federation:
         return self
 
     def __next__(self) -> RoundResult:
-        if self.rounds_done >= self.plan.rounds:
+        if self._checkpoint.round >= self.plan.rounds:
             self.finish()
             raise StopIteration
-        result = self._round(self.rounds_done + 1)
+        result = self._round(self._checkpoint.round + 1)
         self.run.append(result.facts())
         self._checkpoint = Checkpoint(result.round, result.weights, result.head)
         self.run.write_checkpoint(self._checkpoint)
@@ -97,38 +92,32 @@ class Federation:
         reused = self.run.updates(number)
         failures = self._train(number, [name for name in self.plan.local if name not in reused])
         updates = self.run.updates(number)
+        for failure in failures if not updates else ():
+            # Every client that was asked broke down: more likely a fault of the program than of their data.
+            if failure.error is not None:
+                raise failure.error
         return RoundResult(
             round=number,
             weights=self._stepped(updates),
             contributed=tuple(updates),
-            head=max((self._checkpoint.head, *(update.head for update in updates.values())), key=_sequence),
+            head=max([self._checkpoint.head, *(update.head for update in updates.values())], key=sequence),
             reused=tuple(reused),
             exhausted=tuple(failure.client for failure in failures if failure.reason == "exhausted"),
             failed=tuple(failure.client for failure in failures if failure.reason != "exhausted"),
         )
 
     def _train(self, number: int, cohort: list[str]) -> list[Failure]:
-        failures, stored = [], False
-        for outcome in self.runner.train(Task(number, self.weights), cohort) if cohort else ():
+        failures = []
+        for outcome in self.runner.train(Task(number, self.weights), cohort):
             if isinstance(outcome, Failure):
                 failures.append(outcome)
             elif outcome.value.shape != self.weights.shape or not np.isfinite(outcome.value).all():
                 failures.append(Failure(outcome.client, "refused"))
             else:
                 self.run.write_update(number, outcome)
-                stored = True
-        if not stored:
-            # Every client that was asked broke down: more likely a fault of the program than of their data.
-            for failure in failures:
-                if failure.error is not None:
-                    raise failure.error
         return failures
 
     def _stepped(self, updates: dict[str, Update]) -> Floats:
         shares = self.plan.weights
         step = sum((shares[name] * update.value for name, update in updates.items()), np.zeros_like(self.weights))
         return np.asarray(self.weights + self.plan.server_learning_rate * step)
-
-
-def _sequence(head: str) -> int:
-    return int(head.split(":")[0])

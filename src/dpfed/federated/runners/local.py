@@ -19,14 +19,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
+from dpfed.errors import InvalidArgument
+from dpfed.events import Event
 from dpfed.federated.client import Client, Model
 from dpfed.federated.update import Failure, Task
 from dpfed.ledger.ledger import Ledger
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, or_system
-from dpfed.runs import Update
+from dpfed.runs import Update, sequence
 from dpfed.structure import Floats
 
 
@@ -46,14 +48,15 @@ class LocalRunner:
 
         A ledger that lacks one of the `heads` was rolled back, and is refused.
         """
-        charges = plan.charges(self.clients.values())
+        charges, known = plan.charges(self.clients.values()), list(heads)
         for client in self.clients.values():
             client.rehearse(self.model, weights)
-        for head in heads:
+        for head in known:
             self.ledger.require(head)
         self._plan = plan
         if self.ledger.has_run(plan.name):
             self._reservation = self.ledger.resume(plan.name)
+            self._require_ours(charges, is_new=not known)
         else:
             self._reservation = self.ledger.reserve(charges, run=plan.name, fixed_plan=True)
         return str(self.ledger.head())
@@ -77,12 +80,19 @@ class LocalRunner:
         if any(reservation.run == run for reservation in self.ledger.reservations()):
             self.ledger.release(run, reason="the run has ended")
 
+    def _require_ours(self, charges: Mapping[str, Mapping[Event, int]], *, is_new: bool) -> None:
+        same = all(self._reservation.events(account) == events for account, events in charges.items())
+        if not same or (is_new and not any(map(self._left, self.clients.values()))):
+            what = "is spent" if same else "was reserved for another plan"
+            where = "give the plan another name, or go on in its own directory"
+            raise InvalidArgument("plan", f"run {self._plan.name!r} {what} in this ledger: {where}")
+
     def _left(self, client: Client) -> int:
         return self._reservation.left(client.account, self._plan.local[client.name].event)
 
     def _trained(self, client: Client, task: Task, head: str) -> Update | Failure:
-        # No head comes twice, so even a seeded source never gives the same noise again after a crash.
-        source = self.source.stream(f"{client.name} {head}")
+        # No entry comes twice, so even a seeded source never gives the same noise again after a crash.
+        source = self.source.stream(f"{sequence(head)} {client.name}")
         try:
             local = self._plan.local[client.name]
             return Update(client.name, client.train(local, self.model, task.weights, source), head)
