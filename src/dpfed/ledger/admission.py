@@ -20,6 +20,7 @@ from typing import Any
 
 from dpfed.accounting.normal_form import as_event
 from dpfed.accounting.questions import epsilon as exact_epsilon
+from dpfed.errors import UnsupportedEvent
 from dpfed.events import Event
 from dpfed.ledger import amounts
 from dpfed.ledger.amounts import Amount, Amounts
@@ -89,7 +90,7 @@ def judge(terms: Terms, state: State, events: Mapping[Event, int], *, fixed_plan
     if state.plan is None and not state.closed and amounts.fits(total, terms.caps(state.cap)):
         return verdict
     if fixed_plan and state.is_fresh and not state.closed:
-        plan = plan_epsilon(as_event(events), terms.delta, terms.adjacency)
+        plan = _plan_or_infinity(as_event(events), terms)
         if plan <= state.cap:
             return replace(verdict, plan=plan)
     return replace(verdict, is_admitted=False)
@@ -113,6 +114,14 @@ def _fitting(room: Amount, each: Amount) -> int:
 def plan_epsilon(plan: Event, delta: float, adjacency: str) -> float:
     """The exact ε of a plan at δ, an upper bound."""
     return exact_epsilon(plan, delta, adjacency=adjacency)
+
+
+def _plan_or_infinity(plan: Event, terms: Terms) -> float:
+    """The exact ε of a plan; ∞ where the accountant has no answer, because that admits nothing."""
+    try:
+        return plan_epsilon(plan, terms.delta, terms.adjacency)
+    except (UnsupportedEvent, ArithmeticError, ValueError):
+        return math.inf
 
 
 def _cost(terms: Terms, events: Mapping[Event, int]) -> Amounts:

@@ -22,6 +22,8 @@ from dpfed.events import Event
 from dpfed.rounding import round_up
 
 ATTO = 10**18
+# Beyond this a cost counts as ∞ and a cap ends: sums stay far below the largest float, so ∞ can be added to them.
+MOST = 10**220
 
 # A float is only ever ∞: the cost of a release without protection.
 Amount = int | float
@@ -37,7 +39,7 @@ def cost(event: Event, orders: tuple[float, ...], adjacency: str) -> Amounts:
 @lru_cache(maxsize=4096)
 def caps(epsilon: float, delta: float, orders: tuple[float, ...]) -> tuple[int, ...]:
     """What may be spent at each order under a promise of (ε, δ), rounded down."""
-    return tuple(math.floor(Fraction(cap) * ATTO) for cap in order_caps(epsilon, delta, orders))
+    return tuple(min(MOST, math.floor(Fraction(cap) * ATTO)) for cap in order_caps(epsilon, delta, orders))
 
 
 def fits(total: Amounts, limits: Amounts) -> bool:
@@ -78,4 +80,7 @@ def from_texts(values: list[str]) -> Amounts:
 
 
 def _up(value: Divergence) -> Amount:
-    return math.ceil(value * ATTO) if isinstance(value, Fraction) else value
+    if not isinstance(value, Fraction):
+        return value
+    amount = math.ceil(value * ATTO)
+    return amount if amount <= MOST else math.inf

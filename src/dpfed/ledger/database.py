@@ -40,6 +40,7 @@ class Database:
         self._url = _supported(url)
         self._wait = checks.positive(wait=wait)
         self._engine: Engine | None = None
+        self._writer: Engine | None = None
         self._process = os.getpid()
 
     @property
@@ -60,7 +61,7 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction that holds the database's write lock where it has one."""
-        with self._translated(), self.engine.connect().execution_options(dpfed_writes=True) as link, link.begin():
+        with self._translated(), self.writer.connect() as link, link.begin():
             yield link
 
     @contextmanager
@@ -79,6 +80,14 @@ class Database:
         if self._engine is None:
             self._engine, self._process = self._make(), os.getpid()
         return self._engine
+
+    @property
+    def writer(self) -> Engine:
+        """The same pool, for transactions that begin with the write lock."""
+        engine = self.engine
+        if self._writer is None or self._writer.pool is not engine.pool:
+            self._writer = engine.execution_options(dpfed_writes=True)
+        return self._writer
 
     def migrate(self, *, create: bool = True) -> None:
         """Bring the tables to this version's schema, or refuse a ledger of a later one; never destructive.
@@ -125,33 +134,35 @@ class Database:
         try:
             yield
         except DBAPIError as error:
-            raise self._meaning(error) from error
+            raise self._meaning(str(error.orig)) from error
         except SQLAlchemyError as error:
             raise LedgerUnavailable(f"the ledger at {self.shown} could not be used: {error}") from error
+        except self.engine.dialect.loaded_dbapi.Error as error:  # of a prepared statement
+            raise self._meaning(str(error)) from error
 
     def _none_here(self) -> LedgerUnavailable:
         return LedgerUnavailable(
             f"there is no ledger at {self.shown}: check the address, or open an account there first"
         )
 
-    def _meaning(self, error: DBAPIError) -> LedgerError:
-        text = " ".join(str(error.orig).split())
+    def _meaning(self, complaint: str) -> LedgerError:
+        text = " ".join(complaint.split())
         if any(word in text for word in _DAMAGED):
             return LedgerCorrupted(f"the file of the ledger at {self.shown} is damaged: {text}")
         if "append-only" in text or "only grows" in text:
             return LedgerError(f"the ledger at {self.shown} refused to be rewritten: {text}")
-        return LedgerUnavailable(f"the ledger at {self.shown} {self._trouble(text)}; nothing was written ({text})")
+        return LedgerUnavailable(f"the ledger at {self.shown} {self._trouble(text)} ({text})")
 
     def _trouble(self, text: str) -> str:
         if "locked" in text or "lock timeout" in text:
-            return f"was busy for more than {self._wait:g} s: try again, or give a longer wait"
+            return f"was busy for more than {self._wait:g} s: nothing was written; try again, or give a longer wait"
         if "readonly" in text or "read-only" in text:
-            return "is read-only: make the file and its folder writable for this user"
+            return "is read-only, nothing was written: make the file and its folder writable for this user"
         if "full" in text or "disk I/O" in text or "No space" in text:
-            return "cannot grow, the disk is full or failing: make room, then go on"
+            return "cannot grow, the disk is full or failing; nothing was written: make room, then go on"
         if "unable to open" in text:
             return "cannot be opened: does its folder exist, and may this user write there?"
-        return "is out of reach"
+        return "is out of reach; a commit that was under way counts as spent if it arrived, and no noise may be drawn"
 
 
 def _supported(url: str | Path | URL) -> URL:
@@ -182,7 +193,8 @@ def _durable(connection: Any, record: Any) -> None:  # noqa: ARG001 - SQLAlchemy
 
 
 def _begin(link: Connection) -> None:
-    link.exec_driver_sql("BEGIN IMMEDIATE" if link.get_execution_options().get("dpfed_writes") else "BEGIN")
+    connection: Any = link.connection.dbapi_connection
+    connection.execute("BEGIN IMMEDIATE" if link.get_execution_options().get("dpfed_writes") else "BEGIN")
 
 
 def _revision(link: Connection) -> str | None:

@@ -20,13 +20,15 @@ from sqlalchemy.engine import Connection
 from dpfed.errors import LedgerCorrupted, LedgerRolledBack, UnknownAccount, UnknownRun
 from dpfed.ledger.database import Database
 from dpfed.ledger.model import State, Terms
+from dpfed.ledger.prepared import Prepared
 from dpfed.ledger.rows import GENESIS, Draft, Head, Row
-from dpfed.ledger.schema import ENTRIES, HEAD
+from dpfed.ledger.schema import ENTRIES, HEAD, HELD, OPENED
 
-_SEE_HEAD = sa.select(HEAD.c.seq, HEAD.c.hash).where(HEAD.c.id == 1)
-_LOCK_HEAD = _SEE_HEAD.with_for_update()
-_MOVE_HEAD = sa.update(HEAD).where(HEAD.c.id == 1).values(seq=sa.bindparam("to"), hash=sa.bindparam("digest"))
-_APPEND = sa.insert(ENTRIES)
+# The table of the head has one row.
+_SEE_HEAD = sa.select(HEAD.c.seq, HEAD.c.hash)
+_LOCK_HEAD = Prepared(sa.select(HEAD.c.seq, HEAD.c.hash).with_for_update())
+_MOVE_HEAD = Prepared(sa.update(HEAD).values(seq=sa.bindparam("to"), hash=sa.bindparam("digest")))
+_APPEND = Prepared(sa.insert(ENTRIES))
 # Both databases take a statement with some ten thousand values at most.
 _CHUNK = 5_000
 
@@ -56,11 +58,11 @@ class Journal:
         """Where each of the accounts stands."""
         wanted = list(names)
         missing = [name for name in wanted if name not in self._view.states]
-        for row in last_of(self.link, ENTRIES.c.account, missing):
-            self._view.states[str(row.account)] = state_of(row)
         for name in missing:
-            if name not in self._view.states:
+            if name not in self.terms:
                 raise UnknownAccount(f"the ledger has no account {name!r}: open it first, or check the name")
+        for row in last_of(self.link, ENTRIES.c.account, [self.terms[name].opened for name in missing]):
+            self._view.states[str(row.account)] = state_of(row)
         return {name: self._view.states[name] for name in wanted}
 
     def left(self, items: Iterable[int]) -> dict[int, int]:
@@ -94,11 +96,16 @@ class Journal:
         self._view.states[str(draft.account)] = state
         return self.append(draft)
 
+    @property
+    def has_opened(self) -> bool:
+        """Whether an account was opened in this transaction."""
+        return any(row.kind == "opened" for row in self._drafted)
+
     def write(self) -> Head:
         """The new head, after writing what was appended."""
         if self._drafted:
-            self.link.execute(_APPEND, [row._asdict() for row in self._drafted])
-            self.link.execute(_MOVE_HEAD, {"to": self._head.sequence, "digest": self._head.digest})
+            _APPEND.run(self.link, *(row._asdict() for row in self._drafted))
+            _MOVE_HEAD.run(self.link, {"to": self._head.sequence, "digest": self._head.digest})
         return self._head
 
 
@@ -119,7 +126,7 @@ class Store:
         with self._lock:
             view, self._view = self._view, None  # whatever goes wrong, it is read anew
             with self.database.writing() as link:
-                head = _read_head(link.execute(_LOCK_HEAD).first())
+                head = _read_head(_LOCK_HEAD.run(link))
                 if view is None or view.head != head:
                     self._require_seen(link)
                     view = View(head)
@@ -127,6 +134,8 @@ class Store:
                 yield journal
                 view.head = journal.write()
             self._view, self._seen = view, view.head
+            if not journal.has_opened:
+                self._terms_until = view.head.sequence
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -161,13 +170,13 @@ class Store:
     def _known_terms(self, link: Connection, head: Head) -> dict[str, Terms]:
         """The terms of every account; they never change, so only entries not seen before are read."""
         if head.sequence > self._terms_until:
-            for row in rows(link, ENTRIES.c.kind == "opened", ENTRIES.c.seq > self._terms_until):
-                self._terms[str(row.account)] = Terms.from_dict(row.checked().details())
+            for row in rows(link, OPENED, ENTRIES.c.seq > self._terms_until):
+                self._terms[str(row.account)] = Terms.from_dict(row.checked().details(), row.seq)
             self._terms_until = head.sequence
         return self._terms
 
 
-def rows(link: Connection, *where: sa.ColumnElement[bool]) -> Iterator[Row]:
+def rows(link: Connection, *where: sa.ColumnElement[bool] | sa.TextClause) -> Iterator[Row]:
     """The entries that fit, first to last."""
     found = link.execute(sa.select(ENTRIES).where(*where).order_by(ENTRIES.c.seq).execution_options(yield_per=2_000))
     return (Row(*values) for values in found)
@@ -177,7 +186,7 @@ def last_lease(link: Connection, run: str) -> Row | None:
     """The entry by which somebody took the run last."""
     found = link.execute(
         sa.select(ENTRIES)
-        .where(ENTRIES.c.run == run, ENTRIES.c.kind == "leased")
+        .where(HELD, ENTRIES.c.run == run, ENTRIES.c.kind == "leased")
         .order_by(ENTRIES.c.seq.desc())
         .limit(1)
     ).first()
@@ -196,25 +205,21 @@ def state_of(row: Row) -> State:
     return State.loads(row.state)
 
 
-def last_of(link: Connection, column: sa.Column[str] | sa.Column[int], keys: list[str] | list[int]) -> Iterator[Row]:
-    """The last entry of each account or item: one step down an index each, however many entries they have."""
-    for start in range(0, len(keys), _CHUNK):
-        yield from _last_of_chunk(link, column, keys[start : start + _CHUNK])
+def last_of(link: Connection, column: sa.Column[Any], numbers: list[int]) -> Iterator[Row]:
+    """The last entry of each account or item, given by the number of its first one.
 
-
-def _last_of_chunk(
-    link: Connection, column: sa.Column[str] | sa.Column[int], keys: list[str] | list[int]
-) -> Iterator[Row]:
-    # An account's first entry is the one that opened it, an item's the one that reserved it.
-    first, later = ENTRIES.alias(), ENTRIES.alias()
-    is_first = first.c.kind == "opened" if column.name == "account" else first.c.seq == first.c.item
-    newest = sa.select(sa.func.max(later.c.seq)).where(later.c[column.name] == first.c[column.name]).scalar_subquery()
-    numbers = sa.select(newest).where(is_first, first.c[column.name].in_(keys))
-    for values in link.execute(sa.select(ENTRIES).where(ENTRIES.c.seq.in_(numbers))):
-        yield Row(*values).checked()
+    That is two steps down an index each, however long the history is.
+    """
+    for start in range(0, len(numbers), _CHUNK):
+        first, later = ENTRIES.alias(), ENTRIES.alias()
+        is_same = later.c[column.name] == first.c[column.name]
+        newest = sa.select(sa.func.max(later.c.seq)).where(is_same).scalar_subquery()
+        wanted = sa.select(newest).where(first.c.seq.in_(numbers[start : start + _CHUNK]))
+        for values in link.execute(sa.select(ENTRIES).where(ENTRIES.c.seq.in_(wanted))):
+            yield Row(*values).checked()
 
 
 def _read_head(found: Any) -> Head:
     if found is None:
         raise LedgerCorrupted("the ledger has lost its head row", None)
-    return Head(found.seq, found.hash)
+    return Head(*found)

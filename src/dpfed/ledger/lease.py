@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import socket
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,11 @@ def is_alive(holder: dict[str, Any], age: float) -> bool:
         return False
     started = _started(holder["pid"])
     return started is not None and started == holder["started"]
+
+
+def age(times: list[str]) -> float:
+    """How many seconds ago the last of the entries' times was."""
+    return (datetime.now(UTC) - datetime.fromisoformat(max(times))).total_seconds()
 
 
 def describe(holder: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -46,7 +46,7 @@ from dpfed.ledger.reservation import (
     write_refusals,
 )
 from dpfed.ledger.rows import Draft, Head, Row, compact
-from dpfed.ledger.schema import ENTRIES
+from dpfed.ledger.schema import ENTRIES, HELD
 from dpfed.ledger.verify import Verified
 from dpfed.ledger.views import Balance, OpenReservation, Statement
 
@@ -101,10 +101,10 @@ class Ledger:
             purpose=purpose,
             parent=parent,
             overlaps=overlaps,
-            labels=labels or {},
+            labels={} if labels is None else labels,
             expires=expires,
         )
-        earlier = words.counted(opening) if opening else {}
+        earlier = {} if opening is None or opening == {} else words.counted(opening)
         with self._store.writing() as journal:
             settled = replace(terms, source=settle_source(journal.link, account, source))
             open_account(journal, settled, earlier)
@@ -121,7 +121,7 @@ class Ledger:
         `fixed_plan` says that the plan will not grow: on an account without earlier charges it may then be
         admitted by its exact ε, which closes the account for anything further.
         """
-        wanted, run = words.charges(charges), words.name(run=run)
+        wanted, run, fixed_plan = words.charges(charges), words.name(run=run), words.claim(fixed_plan=fixed_plan)
         with self._store.writing() as journal:
             if last_lease(journal.link, run) is not None:
                 raise InvalidArgument("run", f"run {run!r} is in the ledger already: resume it, or choose another name")
@@ -137,8 +137,8 @@ class Ledger:
         """The reservation of a run whose process ended; refused while another one lives."""
         run = words.name(run=run)
         with self._store.writing() as journal:
-            _require_free(journal, run)
             items = _items(journal.link, run)
+            _require_free(journal, run, items)
             token = _take_lease(journal, run)
         return Reservation(self._store, run, token.seq, items)
 
@@ -151,9 +151,10 @@ class Ledger:
         """Return what a dead run never committed; its late processes can charge nothing any more."""
         run, reason = words.name(run=run), words.reason(reason)
         with self._store.writing() as journal:
-            _require_free(journal, run)
+            items = _items(journal.link, run)
+            _require_free(journal, run, items)
             _take_lease(journal, run)
-            release_items(journal, _items(journal.link, run), reason, run)
+            release_items(journal, items, reason, run)
 
     def record(self, charges: Mapping[str, Any], *, reason: str, run: str | None = None) -> None:
         """Charge what has happened already, marked after the fact; written even past the cap."""
@@ -203,7 +204,7 @@ class Ledger:
         event = events.require_event(event)
         with self._store.reading() as link:
             terms = self._terms(link, account)
-            state = state_of(next(iter(last_of(link, ENTRIES.c.account, [account]))))
+            state = state_of(next(iter(last_of(link, ENTRIES.c.account, [terms.opened]))))
         return admission.affordable(terms, state, event)
 
     @property
@@ -277,12 +278,13 @@ def _take_lease(journal: Journal, run: str) -> Row:
     return journal.append(Draft("leased", run=run, body=compact(lease.me())))
 
 
-def _require_free(journal: Journal, run: str) -> None:
+def _require_free(journal: Journal, run: str, items: list[Item]) -> None:
     taken = last_lease(journal.link, run)
     if taken is None:
         raise UnknownRun(f"the ledger has no run {run!r}: reserve for it first, or check the name")
     holder = taken.details()
-    age = (datetime.now(UTC) - views.last_entry_at(journal.link, run)).total_seconds()
+    latest = last_of(journal.link, ENTRIES.c.item, [item.number for item in items])
+    age = lease.age([taken.at, *(row.at for row in latest)])
     if not lease.is_me(holder) and lease.is_alive(holder, age):
         raise LeaseHeld(
             f"run {run!r} is held by {lease.describe(holder)}, which is alive: end it first, or wait for it"
@@ -290,7 +292,7 @@ def _require_free(journal: Journal, run: str) -> None:
 
 
 def _items(link: Connection, run: str) -> list[Item]:
-    return [Item.of(row.checked()) for row in rows(link, ENTRIES.c.run == run, ENTRIES.c.kind == "reserved")]
+    return [Item.of(row.checked()) for row in rows(link, HELD, ENTRIES.c.run == run, ENTRIES.c.kind == "reserved")]
 
 
 def _record(

@@ -60,6 +60,7 @@ class Terms:
     overlaps: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     expires: str | None = None
+    opened: int = 0  # the number of the entry that says all this
 
     def cost(self, event: Event) -> Amounts:
         """What one such event costs this account."""
@@ -71,12 +72,15 @@ class Terms:
 
     def to_dict(self) -> dict[str, Any]:
         """The terms as plain JSON values."""
-        return {**asdict(self), "orders": list(self.orders), "overlaps": list(self.overlaps)}
+        plain = {**asdict(self), "orders": list(self.orders), "overlaps": list(self.overlaps)}
+        del plain["opened"]
+        return plain
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Terms:
-        """The terms that `to_dict` described."""
-        return cls(**{**plain, "orders": tuple(plain["orders"]), "overlaps": tuple(plain["overlaps"])})
+    def from_dict(cls, plain: Mapping[str, Any], opened: int) -> Terms:
+        """The terms that `to_dict` described, in the entry of that number."""
+        tuples = {"orders": tuple(plain["orders"]), "overlaps": tuple(plain["overlaps"])}
+        return cls(**{**plain, **tuples}, opened=opened)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ from dpfed.ledger.schema import ENTRIES, SECRET, SOURCES
 def agreed(name: str, epsilon: float, delta: float, unit: str, adjacency: str, orders: Any, **others: Any) -> Terms:
     """The terms, checked; the source is settled within the transaction."""
     promise = Guarantee(checks.positive(epsilon=epsilon), checks.positive_probability(delta=delta), unit, adjacency)
+    if orders is not None and (isinstance(orders, str | bytes) or not isinstance(orders, Iterable)):
+        raise InvalidArgument("orders", f"orders must be numbers above 1, or None, got {orders!r:.80}")
     rule = RenyiFilter(promise.epsilon, promise.delta, orders, adjacency=adjacency)
     return Terms(
         name=words.name(account=name),
@@ -86,7 +88,7 @@ def fingerprint(key: bytes, data: Any) -> str:
         _read_into(mark, data)
     elif isinstance(data, bytes | bytearray | memoryview):
         mark.update(b"bytes\0")
-        mark.update(data)
+        mark.update(bytes(data))
     elif isinstance(data, np.ndarray) and not data.dtype.hasobject:
         mark.update(f"array\0{data.dtype.str}\0{data.shape}\0".encode())
         mark.update(np.ascontiguousarray(data).tobytes())
@@ -103,8 +105,9 @@ def _read_into(mark: hmac.HMAC, path: Path) -> None:
         with path.open("rb") as stream:
             while block := stream.read(1 << 20):
                 mark.update(block)
-    except OSError as error:
-        raise InvalidArgument("source", f"source must be a readable file: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # a NUL in its name is a ValueError
+        why = getattr(error, "strerror", None) or error
+        raise InvalidArgument("source", f"source must be a readable file: {why}") from None
 
 
 def _names(value: Any) -> tuple[str, ...]:

@@ -30,11 +30,12 @@ def reached(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
 
 def carried_from(new: Terms, terms: Mapping[str, Terms]) -> tuple[str, ...]:
     """The accounts whose charges a new account takes over; none that another of them carries already."""
-    return tuple(
-        name
-        for name in new.overlaps
-        if not any(other != name and other in reached(name, terms) for other in new.overlaps)
-    )
+    kept: list[str] = []
+    for name in new.overlaps:
+        if not set(kept) & set(reached(name, terms)):
+            # Of accounts that reach each other the first one stays.
+            kept = [*(other for other in kept if name not in reached(other, terms)), name]
+    return tuple(kept)
 
 
 def require_sound(new: Terms, terms: Mapping[str, Terms]) -> None:

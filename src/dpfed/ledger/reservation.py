@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dpfed import events
@@ -48,6 +49,11 @@ class Item:
         return cls(row.seq, str(row.account), str(row.origin), event, int(row.times or 0), cost)
 
 
+@lru_cache(maxsize=4096)
+def _text(event: Event) -> str:
+    return events.dumps(event)
+
+
 class Reservation:
     """What a run may still commit; it belongs to the process that took it.
 
@@ -81,9 +87,10 @@ class Reservation:
 
     def epsilon(self, account: str) -> float:
         """The exact ε of the whole plan at the account's δ: the guarantee of this run alone."""
+        plan = as_event(self.events(account))
         with self._store.reading() as link:
             terms = self._store.terms(link)[account]
-        return admission.plan_epsilon(as_event(self.events(account)), terms.delta, terms.adjacency)
+        return admission.plan_epsilon(plan, terms.delta, terms.adjacency)
 
     def left(self, account: str, event: Event | None = None) -> int:
         """How often the event may still be committed; all events together without one."""
@@ -140,7 +147,7 @@ class Reservation:
             self._items.setdefault(item.origin, []).append(item)
 
     def _of(self, origin: str) -> list[Item]:
-        if origin not in self._items:
+        if words.name(account=origin) not in self._items:
             raise NotReserved(
                 f"run {self._run!r} has nothing reserved on {origin!r}, only on {', '.join(self.accounts)}"
             )
@@ -198,7 +205,7 @@ def move_item(
         run,
         item.number,
         item.origin,
-        event=events.dumps(item.event),
+        event=_text(item.event),
         times=count,
         left=left,
         state=after.dumps(),
@@ -258,7 +265,7 @@ def _reserved(
         verdict.terms.name,
         run,
         origin=origin,
-        event=events.dumps(event),
+        event=_text(event),
         times=count,
         left=count,
         cost=compact(amounts.texts(cost)),
@@ -278,9 +285,7 @@ def write_refusals(journal: Journal, run: str, verdicts: Mapping[str, Verdict]) 
             body = compact({"reason": (why or verdict.shortfall())[: words.LONGEST_TEXT]})
             for event, count in verdict.events.items():
                 state = verdict.state.dumps()
-                journal.append(
-                    Draft("refused", account, run, event=events.dumps(event), times=count, state=state, body=body)
-                )
+                journal.append(Draft("refused", account, run, event=_text(event), times=count, state=state, body=body))
     return refused
 
 

@@ -37,7 +37,7 @@ class Head(NamedTuple):
     def parse(cls, text: str) -> Head:
         """The head that ``str`` wrote."""
         number, _, digest = str(text).strip().partition(":")
-        if not (number.isascii() and number.isdigit() and len(digest) == 64):
+        if not (number.isascii() and number.isdigit() and len(number) < 19 and len(digest) == 64):
             raise InvalidArgument("head", f"head must look like 12:<64 hex digits>, got {text!r:.100}")
         return cls(int(number), digest)
 

@@ -10,7 +10,7 @@ somebody who has the data that it was used.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, Text, text
 
 # The last migration; opening a ledger brings it there.
 REVISION = "0001"
@@ -39,9 +39,14 @@ ENTRIES = Table(
     Column("hash", String(64), nullable=False),
     Index("entries_of_account", "account", "seq"),
     Index("entries_of_item", "item", "seq"),
-    Index("entries_of_run", "run", "kind", "seq"),
-    Index("entries_of_kind", "kind", "seq"),
 )
+
+# Each commit writes a page for each index it touches, so what only few entries have is indexed for those alone.
+# A query that is to use such an index must say the same words, hence the conditions are written out.
+OPENED = text("kind = 'opened'")
+HELD = text("kind IN ('leased', 'reserved')")
+Index("entries_opened", ENTRIES.c.seq, sqlite_where=OPENED, postgresql_where=OPENED)
+Index("entries_of_run", ENTRIES.c.run, ENTRIES.c.seq, sqlite_where=HELD, postgresql_where=HELD)
 
 HEAD = Table(
     "head",

@@ -25,6 +25,7 @@ from dpfed.ledger.model import CHARGES, KINDS, State, Terms
 from dpfed.ledger.rows import ACCOUNTANT, GENESIS, Head, Row
 
 _EMPTY = Head(0, GENESIS)
+_MOVES = (*CHARGES, "reserved", "committed", "released")
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class _Replay:
     def _follow_account(self, row: Row, account: str) -> None:
         if row.kind == "opened":
             self._open(row, account)
+        _require((row.times or 0) > 0 or row.kind not in _MOVES, row, f"it counts {row.times} events")
         before = self.states.get(account)
         _require(before is not None, row, f"account {account!r} was never opened")
         cost = self._cost(row)
@@ -77,7 +79,7 @@ class _Replay:
 
     def _open(self, row: Row, account: str) -> None:
         _require(account not in self.terms, row, f"account {account!r} was opened before")
-        self.terms[account] = Terms.from_dict(row.details())
+        self.terms[account] = Terms.from_dict(row.details(), row.seq)
         _require(self.terms[account].name == account, row, "its terms are those of another account")
         self.states[account] = State.new(self.terms[account])
 
@@ -114,9 +116,8 @@ class _Replay:
         plan = self.plans.setdefault((account, str(row.run)), {})
         event = _event(str(row.event))
         plan[event] = plan.get(event, 0) + (row.times or 0)
-        _require(
-            after.charged == 0, row, f"{account!r} had earlier charges, so the exact ε of a plan does not admit it"
-        )
+        is_alone = after.charged == 0 and after.pending == sum(plan.values())
+        _require(is_alone, row, f"{account!r} had earlier charges, so the exact ε of a plan does not admit it")
         terms = self.terms[account]
         cost = plan_epsilon(as_event(plan), terms.delta, terms.adjacency)
         # Costs only grow as the plan's entries follow each other, so the last of them decides.
@@ -163,7 +164,7 @@ def _guarded(follow: Callable[[Row], None], row: Row) -> None:
         follow(row)
     except LedgerCorrupted:
         raise
-    except (PrivacyError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (PrivacyError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
         raise _bad(row, f"it cannot be read ({error})") from error
 
 

@@ -24,12 +24,12 @@ from dpfed.events import Event
 from dpfed.guarantee import Guarantee
 from dpfed.ledger import amounts, lease, relations
 from dpfed.ledger.admission import plan_epsilon
-from dpfed.ledger.journal import last_lease, last_of, left_of, rows, state_of
+from dpfed.ledger.journal import last_lease, last_of, rows, state_of
 from dpfed.ledger.model import CHARGES, State, Terms
 from dpfed.ledger.opening import charged
 from dpfed.ledger.reservation import is_expired
 from dpfed.ledger.rows import Head, Row
-from dpfed.ledger.schema import ENTRIES
+from dpfed.ledger.schema import ENTRIES, HELD
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class OpenReservation:
 
 def balance(link: Connection, terms: Terms) -> Balance:
     """Where the account stands."""
-    state = state_of(next(iter(last_of(link, ENTRIES.c.account, [terms.name]))))
+    state = state_of(next(iter(last_of(link, ENTRIES.c.account, [terms.opened]))))
     count = sa.select(sa.func.count()).select_from(ENTRIES).where(ENTRIES.c.account == terms.name)
     spent, reserved = _figures(terms, state, lambda: charged(link, terms.name))
     return Balance(
@@ -134,30 +134,28 @@ def statement(link: Connection, terms: Terms, everyone: Mapping[str, Terms], hea
 def reservations(link: Connection) -> Iterator[OpenReservation]:
     """Every run that ever reserved, with what is left of it."""
     runs: dict[str, list[Row]] = {}
-    for row in rows(link, ENTRIES.c.kind == "reserved"):
+    for row in rows(link, HELD, ENTRIES.c.kind == "reserved"):
         runs.setdefault(str(row.run), []).append(row)
-    left = left_of(link, [row.seq for items in runs.values() for row in items])
     for run, items in runs.items():
         own = [row for row in items if row.account == row.origin]
-        rest = sum(left[row.seq] for row in own)
-        holder = last_lease(link, run)
-        who: dict[str, Any] = {} if holder is None else holder.details()
-        age = (datetime.now(UTC) - last_entry_at(link, run)).total_seconds()
-        yield OpenReservation(
-            run=run,
-            since=items[0].at,
-            reserved=_plans(own),
-            committed=_committed(link, run),
-            left=rest,
-            holder=lease.describe(who),
-            is_alive=lease.is_alive(who, age),
+        yield _open_reservation(
+            run, own, list(last_of(link, ENTRIES.c.item, [row.seq for row in own])), last_lease(link, run)
         )
 
 
-def last_entry_at(link: Connection, run: str) -> datetime:
-    """When the run made its last entry."""
-    text = link.execute(sa.select(sa.func.max(ENTRIES.c.at)).where(ENTRIES.c.run == run)).scalar_one()
-    return datetime.fromisoformat(str(text))
+def _open_reservation(run: str, reserved: list[Row], latest: list[Row], lease_row: Row | None) -> OpenReservation:
+    holder: dict[str, Any] = {} if lease_row is None else lease_row.details()
+    left = sum(row.left or 0 for row in latest)
+    returned = sum(row.times or 0 for row in latest if row.kind == "released")
+    return OpenReservation(
+        run=run,
+        since=reserved[0].at,
+        reserved=_plans(reserved),
+        committed=sum(row.times or 0 for row in reserved) - left - returned,
+        left=left,
+        holder=lease.describe(holder),
+        is_alive=lease.is_alive(holder, lease.age([row.at for row in latest])),
+    )
 
 
 def _figures(terms: Terms, state: State, charges: Callable[[], Mapping[Event, int]]) -> tuple[float, float]:
@@ -253,9 +251,3 @@ def _plans(items: list[Row]) -> dict[str, dict[Event, int]]:
         event = events.loads(str(row.event))
         plan[event] = plan.get(event, 0) + int(row.times or 0)
     return plans
-
-
-def _committed(link: Connection, run: str) -> int:
-    is_own = ENTRIES.c.account == ENTRIES.c.origin
-    where = (ENTRIES.c.run == run, ENTRIES.c.kind == "committed", is_own)
-    return int(link.execute(sa.select(sa.func.sum(ENTRIES.c.times)).where(*where)).scalar() or 0)

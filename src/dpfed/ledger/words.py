@@ -20,12 +20,16 @@ from typing import Any
 
 from dpfed import checks
 from dpfed.errors import InvalidArgument
-from dpfed.events import Event, require_event
+from dpfed.events import Event, dumps, require_event
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,99}")
 LONGEST_TEXT = 2_000
 MOST_LABELS = 50
-MOST_EVENTS = 2**62  # counts are stored as 64-bit numbers
+# Counts and their sums over millions of entries are 64-bit numbers in both databases.
+MOST_EVENTS = 2**40
+# An event is read again by processes with less stack than the one that wrote it.
+DEEPEST_EVENT = 50
+LONGEST_EVENT = 100_000
 
 Charges = dict[str, dict[Event, int]]
 
@@ -75,7 +79,10 @@ def expiry(value: Any) -> str | None:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise InvalidArgument("expires", f"expires must say its time zone, got {value!r}: add tzinfo=UTC")
-        return value.astimezone(UTC).isoformat()
+        try:
+            return value.astimezone(UTC).isoformat()
+        except OverflowError:
+            raise InvalidArgument("expires", f"expires must be within the years 1 to 9999 in UTC, got {value!r}") from None
     if isinstance(value, date):
         return datetime.combine(value, time.max, UTC).isoformat()
     raise InvalidArgument("expires", f"expires must be a date or an aware datetime, got {value!r:.80}")
@@ -91,10 +98,39 @@ def charges(value: Any) -> Charges:
 def counted(value: Any) -> dict[Event, int]:
     """The value as {event: count}; a lone event counts once."""
     if isinstance(value, Event):
-        return {require_event(value): 1}
+        return {_event(value): 1}
     if not isinstance(value, Mapping) or not value:
         raise InvalidArgument("charges", f"charges must be an event or {{event: count}}, got {value!r:.80}")
-    return {require_event(event): _count(count) for event, count in value.items()}
+    return {_event(event): _count(count) for event, count in value.items()}
+
+
+def claim(**value: Any) -> bool:
+    """The value, if it is True or False: a text such as "no" would be true."""
+    ((argument, given),) = value.items()
+    if not isinstance(given, bool):
+        raise InvalidArgument(argument, f"{argument} must be True or False, got {given!r:.80}")
+    return given
+
+
+def _event(value: Any) -> Event:
+    event = require_event(value)
+    if _depth(event) > DEEPEST_EVENT or len(dumps(event)) > LONGEST_EVENT:
+        raise InvalidArgument(
+            "charges",
+            f"an event must be nested at most {DEEPEST_EVENT} deep and have at most {LONGEST_EVENT} characters: "
+            "say Repeated(event, count) for equal parts, or charge the parts one by one",
+        )
+    return event
+
+
+def _depth(event: Event) -> int:
+    """How deep the event is nested; one more than the limit where it is deeper."""
+    layer, depth = [event], 0
+    while layer and depth <= DEEPEST_EVENT:
+        layer = [part for whole in layer for part in (getattr(whole, "event", None), *getattr(whole, "events", ()))]
+        layer = [part for part in layer if part is not None]
+        depth += 1
+    return depth
 
 
 def _count(value: Any) -> int:

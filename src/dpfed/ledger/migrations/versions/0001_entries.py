@@ -70,8 +70,9 @@ def upgrade() -> None:
     )
     op.create_index("entries_of_account", "entries", ["account", "seq"])
     op.create_index("entries_of_item", "entries", ["item", "seq"])
-    op.create_index("entries_of_run", "entries", ["run", "kind", "seq"])
-    op.create_index("entries_of_kind", "entries", ["kind", "seq"])
+    opened, held = sa.text("kind = 'opened'"), sa.text("kind IN ('leased', 'reserved')")
+    op.create_index("entries_opened", "entries", ["seq"], sqlite_where=opened, postgresql_where=opened)
+    op.create_index("entries_of_run", "entries", ["run", "seq"], sqlite_where=held, postgresql_where=held)
     head = op.create_table(
         "head",
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
