@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time
+from functools import lru_cache
 from typing import Any
 
 from dpfed import checks
@@ -82,7 +83,9 @@ def expiry(value: Any) -> str | None:
         try:
             return value.astimezone(UTC).isoformat()
         except OverflowError:
-            raise InvalidArgument("expires", f"expires must be within the years 1 to 9999 in UTC, got {value!r}") from None
+            raise InvalidArgument(
+                "expires", f"expires must be within the years 1 to 9999 in UTC, got {value!r}"
+            ) from None
     if isinstance(value, date):
         return datetime.combine(value, time.max, UTC).isoformat()
     raise InvalidArgument("expires", f"expires must be a date or an aware datetime, got {value!r:.80}")
@@ -114,13 +117,18 @@ def claim(**value: Any) -> bool:
 
 def _event(value: Any) -> Event:
     event = require_event(value)
-    if _depth(event) > DEEPEST_EVENT or len(dumps(event)) > LONGEST_EVENT:
+    if _depth(event) > DEEPEST_EVENT or _length(event) > LONGEST_EVENT:
         raise InvalidArgument(
             "charges",
             f"an event must be nested at most {DEEPEST_EVENT} deep and have at most {LONGEST_EVENT} characters: "
             "say Repeated(event, count) for equal parts, or charge the parts one by one",
         )
     return event
+
+
+@lru_cache(maxsize=4096)
+def _length(event: Event) -> int:
+    return len(dumps(event))
 
 
 def _depth(event: Event) -> int:
