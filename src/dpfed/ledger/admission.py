@@ -90,7 +90,7 @@ def judge(terms: Terms, state: State, events: Mapping[Event, int], *, fixed_plan
     if state.plan is None and not state.closed and amounts.fits(total, terms.caps(state.cap)):
         return verdict
     if fixed_plan and state.is_fresh and not state.closed:
-        plan = _plan_or_infinity(as_event(events), terms)
+        plan = plan_or_infinity(as_event(events), terms)
         if plan <= state.cap:
             return replace(verdict, plan=plan)
     return replace(verdict, is_admitted=False)
@@ -116,7 +116,7 @@ def plan_epsilon(plan: Event, delta: float, adjacency: str) -> float:
     return exact_epsilon(plan, delta, adjacency=adjacency)
 
 
-def _plan_or_infinity(plan: Event, terms: Terms) -> float:
+def plan_or_infinity(plan: Event, terms: Terms) -> float:
     """The exact ε of a plan; ∞ where the accountant has no answer, because that admits nothing."""
     try:
         return plan_epsilon(plan, terms.delta, terms.adjacency)

@@ -149,8 +149,11 @@ class Store:
 
     def terms(self, link: Connection) -> dict[str, Terms]:
         """The terms of every account."""
+        head = self.head(link)
         with self._lock:
-            return self._known_terms(link, self.head(link))
+            if head.sequence >= self._terms_until:
+                return dict(self._known_terms(link, head))  # another thread may open accounts meanwhile
+        return {str(row.account): _terms_of(row) for row in rows(link, OPENED)}
 
     def require(self, link: Connection, head: Head) -> None:
         """Nothing, if the ledger contains the head."""
@@ -171,9 +174,13 @@ class Store:
         """The terms of every account; they never change, so only entries not seen before are read."""
         if head.sequence > self._terms_until:
             for row in rows(link, OPENED, ENTRIES.c.seq > self._terms_until):
-                self._terms[str(row.account)] = Terms.from_dict(row.checked().details(), row.seq)
+                self._terms[str(row.account)] = _terms_of(row)
             self._terms_until = head.sequence
         return self._terms
+
+
+def _terms_of(row: Row) -> Terms:
+    return Terms.from_dict(row.checked().details(), row.seq)
 
 
 def rows(link: Connection, *where: sa.ColumnElement[bool] | sa.TextClause) -> Iterator[Row]:

@@ -20,6 +20,7 @@ True
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import date, datetime
@@ -34,6 +35,7 @@ from dpfed.ledger import admission, amounts, lease, relations, verify, views, wo
 from dpfed.ledger.account import LedgerAccount
 from dpfed.ledger.database import Database
 from dpfed.ledger.journal import Journal, Store, last_lease, last_of, rows, state_of
+from dpfed.ledger.model import State
 from dpfed.ledger.opening import agreed, open_account, settle_source
 from dpfed.ledger.reservation import (
     Item,
@@ -200,12 +202,14 @@ class Ledger:
             return tuple(each for each in views.reservations(link) if each.left or not open_only)
 
     def forecast(self, account: str, event: Event) -> int:
-        """How many more such events the account would admit now, by its filter."""
+        """How many more such events would be admitted now, by the filter of every account they reach."""
         event = events.require_event(event)
         with self._store.reading() as link:
-            terms = self._terms(link, account)
-            state = state_of(next(iter(last_of(link, ENTRIES.c.account, [terms.opened]))))
-        return admission.affordable(terms, state, event)
+            known = self._store.terms(link)
+            reached = [known[name] for name in relations.reached(words.name(account=account), known)]
+            latest = list(last_of(link, ENTRIES.c.account, [terms.opened for terms in reached]))
+        states = {str(row.account): state_of(row) for row in latest}
+        return min(admission.affordable(terms, states[terms.name], event) for terms in reached)
 
     @property
     def address(self) -> str:
@@ -269,9 +273,18 @@ class Ledger:
             require_known(journal, account)
             before = journal.states([account])[account]
             after = before.after(kind, body=body)
-            if after == before:
+            if kind == "topped_up":
+                _require_larger(before, after)
+            elif after == before:
                 raise InvalidArgument("account", f"{account} is {kind} already")
             journal.move(after, Draft(kind, account, state=after.dumps(), body=compact(body)))
+
+
+def _require_larger(before: State, after: State) -> None:
+    if not before.cap < after.cap < math.inf:
+        raise InvalidArgument(
+            "epsilon", f"epsilon must make the cap of {before.cap:g} larger and keep it finite: give another amount"
+        )
 
 
 def _take_lease(journal: Journal, run: str) -> Row:

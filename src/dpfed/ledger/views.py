@@ -23,7 +23,7 @@ from dpfed.accounting.normal_form import as_event
 from dpfed.events import Event
 from dpfed.guarantee import Guarantee
 from dpfed.ledger import amounts, lease, relations
-from dpfed.ledger.admission import plan_epsilon
+from dpfed.ledger.admission import plan_or_infinity
 from dpfed.ledger.journal import last_lease, last_of, rows, state_of
 from dpfed.ledger.model import CHARGES, State, Terms
 from dpfed.ledger.opening import charged
@@ -124,7 +124,7 @@ def statement(link: Connection, terms: Terms, everyone: Mapping[str, Terms], hea
     return Statement(
         balance=balance(link, terms),
         lines=tuple(_lines(link, terms)),
-        exact=plan_epsilon(as_event(bag), terms.delta, terms.adjacency) if bag else 0.0,
+        exact=plan_or_infinity(as_event(bag), terms) if bag else 0.0,
         seen_whole_by=relations.tops(terms.name, everyone),
         head=head,
         at=f"{datetime.now(UTC):%Y-%m-%d %H:%M UTC}",
@@ -169,7 +169,7 @@ def _figures(terms: Terms, state: State, charges: Callable[[], Mapping[Event, in
     if state.pending == 0:
         return state.plan, 0.0
     bag = charges()
-    spent = min(state.plan, plan_epsilon(as_event(bag), terms.delta, terms.adjacency)) if bag else 0.0
+    spent = min(state.plan, plan_or_infinity(as_event(bag), terms)) if bag else 0.0
     return spent, state.plan - spent
 
 
