@@ -43,6 +43,9 @@ KINDS = (
 )
 
 
+_as_text = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
 @dataclass(frozen=True)
 class Terms:
     """What was agreed when the account was opened; never changes."""
@@ -128,8 +131,8 @@ class State:
                 held = amounts.plus(self.held, count, cost)
                 return replace(self, held=held, pending=self.pending + count, plan=body.get("plan", self.plan))
             case "committed":
-                spent = amounts.plus(self.spent, count, cost)
-                return replace(self._without(count, cost), spent=spent, charged=self.charged + count)
+                spent, charged = amounts.plus(self.spent, count, cost), self.charged + count
+                return self._without(count, cost, spent=spent, charged=charged)
             case "released":
                 return self._without(count, cost)._reopened()
             case "frozen" | "unfrozen":
@@ -143,7 +146,7 @@ class State:
         """The canonical JSON text of the state."""
         plain = {name: value for name, value in self.__dict__.items() if value is not None and value is not False}
         plain["spent"], plain["held"] = amounts.texts(self.spent), amounts.texts(self.held)
-        return json.dumps(plain, separators=(",", ":"), allow_nan=False)
+        return _as_text(plain)
 
     @classmethod
     def loads(cls, text: str) -> State:
@@ -151,10 +154,10 @@ class State:
         plain = json.loads(text)
         return cls(**{**plain, "spent": amounts.from_texts(plain["spent"]), "held": amounts.from_texts(plain["held"])})
 
-    def _without(self, count: int, cost: Amounts) -> State:
+    def _without(self, count: int, cost: Amounts, **changes: Any) -> State:
         pending = self.pending - count
         held = amounts.minus(self.held, count, cost) if pending else (0,) * len(self.held)
-        return replace(self, held=held, pending=pending)
+        return replace(self, held=held, pending=pending, **changes)
 
     def _reopened(self) -> State:
         """The state with its exact plan forgotten if nothing of that was ever committed: nothing was released."""

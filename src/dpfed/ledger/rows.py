@@ -19,6 +19,7 @@ from dpfed import __version__
 from dpfed.errors import InvalidArgument, LedgerCorrupted
 
 GENESIS = "0" * 64
+_as_text = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
 # Raised whenever the accountant's cost of an event changes; `verify` recomputes costs of its own version only.
 ACCOUNTANT = 1
 CODE = f"{__version__}+{ACCOUNTANT}"
@@ -107,5 +108,4 @@ def compact(value: Any) -> str:
 
 
 def _digest(values: tuple[Any, ...]) -> str:
-    text = json.dumps(values, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
+    return hashlib.sha256(_as_text(values).encode("ascii")).hexdigest()
