@@ -1,0 +1,302 @@
+"""An account's statement as a page: what a data owner reads in a terminal and files as Markdown, HTML or JSON.
+
+All but the JSON show one `Page`, so they cannot disagree. Numbers are rounded on the safe side and still add up:
+what is spent is rounded up, and what remains down.
+
+>>> figures(1.00001, 0.5, 6.49999, digits=4)
+('1.0001', '0.5000', '6.4999')
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import TYPE_CHECKING, Any
+
+from dpfed.guarantee import Guarantee
+from dpfed.rounding import decimal_up
+
+if TYPE_CHECKING:
+    from dpfed.ledger.model import Terms
+    from dpfed.ledger.views import Balance, Line, Statement
+
+DIGITS = 4
+WORDS = {
+    "carried": "brought forward",
+    "recorded": "AFTER THE FACT",
+    "refused": "REFUSED",
+    "topped_up": "topped up",
+}
+TONES = {"refused": "refused", "recorded": "late", "committed": "charge", "carried": "charge"}
+NOT_COVERED = (
+    "What was released without a commit here, under another ledger, or without noise; a source that was declared is "
+    "taken at its word. Whoever can write the ledger's database could compute the whole chain anew: keep the head "
+    "below where they cannot write, and verify against it."
+)
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line as it is shown, with the balance after it; ``tone`` is charge, late, refused or empty."""
+
+    number: str
+    at: str
+    kind: str
+    what: str
+    detail: str
+    spent: str
+    reserved: str
+    remaining: str
+    tone: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """A statement in words and rounded numbers. ``alarm`` is empty unless the account is overspent."""
+
+    title: str
+    at: str
+    alarm: str
+    terms: Pairs
+    entries: tuple[Entry, ...]
+    closing: tuple[str, str, str]
+    balance: Pairs
+    notes: Pairs
+    share: float
+    head: str
+
+
+def page(statement: Statement) -> Page:
+    """The statement in words; texts of users are kept as they are, but for what could steer a terminal."""
+    balance = statement.balance
+    digits = digits_for(balance.cap.epsilon)
+    return Page(
+        title=f"Privacy statement of account {printable(balance.account.name)}",
+        at=statement.at,
+        alarm=alarm(balance),
+        terms=(("Period", _period(statement)), *terms_in_words(balance)),
+        entries=tuple(_entry(line, balance.account, digits) for line in statement.lines),
+        closing=figures(balance.spent, balance.reserved, balance.remaining, digits),
+        balance=_closing(statement, digits),
+        notes=_notes(statement),
+        share=balance.share,
+        head=str(statement.head),
+    )
+
+
+def facts(statement: Statement) -> dict[str, Any]:
+    """The statement as plain values, numbers unrounded; an infinite one stays a float."""
+    return {
+        **balance_facts(statement.balance),
+        "exact_epsilon_ex_post": statement.exact,
+        "promise": promise(statement.balance),
+        "seen_whole_by": list(statement.seen_whole_by),
+        "lines": [_line_facts(line) for line in statement.lines],
+        "head": str(statement.head),
+        "at": statement.at,
+    }
+
+
+def balance_facts(balance: Balance) -> dict[str, Any]:
+    """Where an account stands as plain values."""
+    cap = balance.cap
+    return {
+        "account": balance.account.name,
+        "epsilon": cap.epsilon,
+        "delta": cap.delta,
+        "unit": cap.unit,
+        "adjacency": cap.adjacency,
+        "spent": balance.spent,
+        "reserved": balance.reserved,
+        "remaining": balance.remaining,
+        "share": balance.share,
+        "status": balance.status,
+        "mode": balance.mode,
+        "is_overspent": balance.is_overspent,
+        "entries": balance.entries,
+        "terms": balance.account.to_dict(),
+    }
+
+
+def alarm(balance: Balance) -> str:
+    """What must be said first of an overspent account; empty for any other."""
+    if not balance.is_overspent:
+        return ""
+    return (
+        f"{printable(balance.account.name)} is OVERSPENT: ε = {decimal_up(balance.spent)} was charged and its cap is "
+        f"{balance.cap.epsilon:g}"
+    )
+
+
+def promise(balance: Balance) -> str:
+    """What the account promises to a person whose data it stands for."""
+    cap = balance.cap
+    whom = f"for one {cap.unit}, {cap.adjacency.replace('_', '-')}"
+    if balance.is_overspent:
+        return (
+            f"None: more was charged after the fact than the cap of ε = {cap.epsilon:g} at δ = {cap.delta:g} {whom} "
+            "allows, so that promise does not hold."
+        )
+    if balance.mode == "exact":
+        plan = Guarantee(balance.spent + balance.reserved, cap.delta, cap.unit, cap.adjacency)
+        return (
+            f"The one plan of this account is together within ε = {decimal_up(plan.epsilon)} at δ = {cap.delta:g} "
+            f"{whom}, also if it is stopped early. {plan.sentence()}"
+        )
+    return (
+        f"Everything charged to this account, however its runs were chosen, is together within ε = {cap.epsilon:g} "
+        f"at δ = {cap.delta:g} {whom}. {cap.sentence()}"
+    )
+
+
+def terms_in_words(balance: Balance) -> Pairs:
+    """What was agreed when the account was opened, and where it stands."""
+    terms, cap = balance.account, balance.cap
+    raised = "" if terms.epsilon == cap.epsilon else f" (opened with {terms.epsilon:g}, then topped up)"
+    orders = ", ".join(f"{order:.6g}" for order in terms.orders)
+    pairs = [
+        ("Owner", terms.owner or "–"),
+        ("Purpose", terms.purpose or "–"),
+        ("Protected", f"one {terms.unit}, {terms.adjacency.replace('_', '-')}"),
+        ("Cap", f"ε = {cap.epsilon:g}{raised} at δ = {terms.delta:g}"),
+        ("Source", _source(terms)),
+        ("Parent", terms.parent or ""),
+        ("Overlaps", ", ".join(terms.overlaps)),
+        ("Counted", f"as a filter at Rényi order{'s' * (len(terms.orders) > 1)} {orders}, declared when it was opened"),
+        ("Expires", "" if terms.expires is None else moment(terms.expires)),
+        ("Status", _status(balance)),
+        *((f"Label {key}", text or "–") for key, text in terms.labels.items()),
+    ]
+    return tuple((printable(name), printable(text)) for name, text in pairs if text)
+
+
+def figures(spent: float, reserved: float, remaining: float, digits: int) -> tuple[str, str, str]:
+    """The three parts of a cap as decimals that add up: spent rounded up, remaining rounded down."""
+    if not math.isfinite(spent + reserved):
+        return _fixed(spent, digits, ROUND_CEILING), _fixed(reserved, digits, ROUND_CEILING), _fixed(0.0, digits, "")
+    used = Decimal(_fixed(spent, digits, ROUND_CEILING))
+    total = Decimal(_fixed(spent + reserved, digits, ROUND_CEILING)) if reserved else used
+    return f"{used:f}", f"{total - used:f}", _fixed(remaining, digits, ROUND_FLOOR)
+
+
+def digits_for(cap: float) -> int:
+    """How many decimals show an account's ε: four, and more for a small cap."""
+    return max(DIGITS, 3 - math.floor(math.log10(cap)))
+
+
+def percent(share: float) -> str:
+    """The share in percent, rounded up."""
+    return "∞ %" if share == math.inf else f"{math.ceil(1000 * share - 1e-9) / 10:.1f} %"
+
+
+def moment(at: str) -> str:
+    """A stored time to the minute, in UTC."""
+    return f"{at[:10]} {at[11:16]} UTC"
+
+
+def printable(text: str) -> str:
+    """The text, with � for whatever could steer a terminal; no account is opened with such a text."""
+    return "".join(letter if letter.isprintable() else "�" for letter in text)
+
+
+def _entry(line: Line, terms: Terms, digits: int) -> Entry:
+    note = f"with a cap of ε = {terms.epsilon:g}" if line.kind == "opened" else line.note
+    run = "" if line.run is None else f"run {line.run}"
+    spent, reserved, remaining = figures(line.spent, line.reserved, line.remaining, digits)
+    return Entry(
+        number=str(line.first) if line.first == line.last else f"{line.first}–{line.last}",
+        at=line.at[:16].replace("T", " "),
+        kind=WORDS.get(line.kind, printable(line.kind)),
+        what="" if line.event is None else f"{line.count or 0:,} × {line.event}",
+        detail=printable(" · ".join(part for part in (run, note) if part)),
+        spent=spent,
+        reserved=reserved,
+        remaining=remaining,
+        tone=TONES.get(line.kind, ""),
+    )
+
+
+def _closing(statement: Statement, digits: int) -> Pairs:
+    balance = statement.balance
+    spent, reserved, remaining = figures(balance.spent, balance.reserved, balance.remaining, digits)
+    used = "of the filter's room is spent or reserved" if balance.mode == "filter" else "taken by one plan"
+    return (
+        ("Spent", f"ε = {spent}"),
+        ("Reserved", f"ε = {reserved}"),
+        ("Remaining", f"ε = {remaining}"),
+        ("Share", f"{percent(balance.share)} {used}"),
+        ("Exact ε ex post", f"{decimal_up(statement.exact)} for what was charged so far"),
+    )
+
+
+def _notes(statement: Statement) -> Pairs:
+    balance = statement.balance
+    name = balance.account.name
+    whole = statement.seen_whole_by
+    others = ", ".join(printable(other) for other in whole)
+    seen = (
+        "This account sees every charge on its source."
+        if name in whole
+        else f"The whole of this source is seen by account {others}: what is promised for the source is stated there."
+    )
+    notes = [
+        ("What is promised", promise(balance)),
+        ("The source", seen),
+        (
+            "Exact ε ex post",
+            "Would be the guarantee had every charge been planned in advance. It is at most what is spent, and no "
+            "promise: charges that were chosen after looking at results are covered by the cap only.",
+        ),
+    ]
+    if any(line.kind == "recorded" for line in statement.lines):
+        notes.append(("After the fact", "Lines so marked were written after the release, so nothing could refuse them."))
+    if balance.account.epsilon != balance.cap.epsilon:
+        notes.append(("Topped up", "The cap was raised by its owner; the statement is for the new cap."))
+    return (*notes, ("Not covered", NOT_COVERED))
+
+
+def _period(statement: Statement) -> str:
+    first = statement.lines[0].at if statement.lines else statement.at
+    return f"{first[:10]} to {statement.at[:10]}"
+
+
+def _status(balance: Balance) -> str:
+    if balance.mode == "exact":
+        return f"{balance.status}: its one plan was admitted by its exact ε, so nothing more can be charged"
+    if balance.is_overspent:
+        return f"{balance.status}, OVERSPENT"
+    return balance.status
+
+
+def _source(terms: Terms) -> str:
+    kind, _, name = terms.source.partition(":")
+    return f"{name} (declared)" if kind == "declared" else f"data with keyed fingerprint no. {name}"
+
+
+def _line_facts(line: Line) -> dict[str, Any]:
+    return {
+        "first": line.first,
+        "last": line.last,
+        "at": line.at,
+        "kind": line.kind,
+        "run": line.run,
+        "event": None if line.event is None else line.event.to_dict(),
+        "count": line.count,
+        "note": line.note,
+        "after_the_fact": line.kind == "recorded",
+        "spent": line.spent,
+        "reserved": line.reserved,
+        "remaining": line.remaining,
+    }
+
+
+def _fixed(value: float, digits: int, direction: str) -> str:
+    if not math.isfinite(value):
+        return "∞"
+    # Through repr: a cap of 0.7 is shown as 0.7000, although its float is a little less.
+    step = Decimal(1).scaleb(-digits)
+    number = Decimal(repr(value)).quantize(step, direction or None, Context(prec=400))
+    return f"{number:f}"
