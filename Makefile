@@ -12,8 +12,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.runtime ## what each notion of privacy says about one training run (installs the runtime only)
-	@$(BIN)/dpfed compare
+demo: $(VENV)/.runtime ## five hospitals train one model, are killed on the way and go on (installs the runtime only)
+	@$(BIN)/python examples/hospitals.py --kill-in-round 6
 
 test: $(VENV)/.dev ## every test, on two cores, within ten minutes
 	@$(BIN)/python -m pytest -n $(WORKERS)

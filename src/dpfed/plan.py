@@ -9,7 +9,7 @@ client, `charges` says what a ledger must reserve before the first round.
 >>> ward = LocalPlan(size=100, batch_size=10, steps=5, learning_rate=0.5, clip_norm=1.0)
 >>> plan = Plan("study", rounds=10, local={"ward": ward}).calibrated(Guarantee(epsilon=4.0, delta=1e-5))
 >>> round(plan.local["ward"].noise_multiplier, 3)
-1.14
+1.145
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from dpfed.guarantee import Guarantee
 from dpfed.ledger.ledger import Ledger
 from dpfed.plan import LocalPlan, Plan
 from dpfed.randomness import RandomSource
+from dpfed.runs import RunDirectory
 
 PROMISE = Guarantee(epsilon=4.0, delta=1e-5)
 SIZES = {"north": 60, "west": 30, "harbour": 10}
@@ -47,15 +50,20 @@ class Mean:
         return weights - values
 
 
+@cache
+def calibrated(rounds: int) -> Plan:
+    local = {"batch_size": 5, "steps": 2, "learning_rate": 0.5, "clip_norm": 1.0}
+    parts = {name: LocalPlan(size=size, **local) for name, size in SIZES.items()}
+    return Plan("study", rounds, parts).calibrated(PROMISE)
+
+
 class Study:
     """Everything of a small run but its progress: opened again and again, as a restarted process would."""
 
-    def __init__(self, folder, rounds: int = 4, **settings) -> None:
+    def __init__(self, folder, rounds: int = 4) -> None:
         self.folder = folder
         self.model = Mean()
-        local = {"batch_size": 5, "steps": 2, "learning_rate": 0.5, "clip_norm": 1.0, **settings}
-        parts = {name: LocalPlan(size=size, **local) for name, size in SIZES.items()}
-        self.plan = Plan("study", rounds, parts).calibrated(PROMISE)
+        self.plan = calibrated(rounds)
         draws = np.random.default_rng(7)
         data = {name: draws.normal(size=(size, DIMENSION)) for name, size in SIZES.items()}
         self.clients = [Client(name, (values,), f"account-{name}") for name, values in data.items()]
@@ -81,13 +89,11 @@ class Study:
 
     def released(self) -> dict[str, int]:
         """How many updates of each client are in the run's directory."""
-        run = self.federation_directory()
+        run = self.directory()
         rounds = range(1, self.plan.rounds + 1)
         return {client.name: sum(client.name in run.updates(number) for number in rounds) for client in self.clients}
 
-    def federation_directory(self):
-        from dpfed.runs import RunDirectory
-
+    def directory(self) -> RunDirectory:
         run = RunDirectory(self.folder / "run")
         run.begin(self.plan)
         return run

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from dpfed.errors import InvalidArgument, LedgerRolledBack
+from dpfed.errors import InvalidArgument, LeaseHeld, LedgerRolledBack
 from dpfed.federated.client import Client
 from dpfed.federated.engine import Federation
 from dpfed.federated.runners.local import LocalRunner
@@ -93,7 +93,7 @@ def test_after_a_crash_stored_updates_cost_nothing_and_lost_ones_are_paid_again(
 def test_an_exhausted_client_contributes_zero_and_the_denominator_stays(study, again):
     crashed(study)
     *_, before, last = again().federation()
-    update = study.federation_directory().updates(4)["north"]
+    update = study.directory().updates(4)["north"]
     np.testing.assert_allclose(last.weights, before.weights + 0.6 * update.value, rtol=1e-12)
 
 
@@ -101,15 +101,15 @@ def test_noise_after_a_crash_is_fresh_even_from_the_same_seed(study, again):
     lost = crashed(study, SeededSource(1))
     other = again()
     next(other.federation(other.runner(source=SeededSource(1))))
-    redrawn = other.federation_directory().updates(2)[lost.client]
+    redrawn = other.directory().updates(2)[lost.client]
     assert np.all(redrawn.value != lost.value)
 
 
 def test_a_stored_update_is_used_bit_by_bit(study, again):
     crashed(study)
-    kept = study.federation_directory().updates(2)["north"].value.tobytes()
+    kept = study.directory().updates(2)["north"].value.tobytes()
     list(again().federation())
-    assert study.federation_directory().updates(2)["north"].value.tobytes() == kept
+    assert study.directory().updates(2)["north"].value.tobytes() == kept
 
 
 def test_a_ledger_that_was_rolled_back_is_refused(study, again, tmp_path):
@@ -216,7 +216,7 @@ def test_another_plan_in_the_same_directory_is_refused(study):
 
 def test_the_public_record_of_a_round_holds_no_number_but_its_round_and_head(study):
     list(study.federation())
-    for record in study.federation_directory().rounds():
+    for record in study.directory().rounds():
         assert set(record) == {"round", "head", "contributed", "reused", "exhausted", "failed"}
 
 
@@ -261,7 +261,7 @@ def test_kill_9_just_before_a_file_is_written_loses_no_charge_and_no_round(study
     assert all(spent[name] >= released[name] for name in NAMES)
     results = list(other.federation())
     assert results[-1].round == 4
-    assert [record["round"] for record in other.federation_directory().rounds()] == [1, 2, 3, 4]
+    assert [record["round"] for record in other.directory().rounds()] == [1, 2, 3, 4]
     lost = 0 if where in ("record", "checkpoint") else 1
     assert other.committed() == dict.fromkeys(NAMES, 4)
     assert other.released() == {"north": 4, "west": 4 - lost, "harbour": 4 - lost}
@@ -288,14 +288,12 @@ def test_kill_9_at_random_points_never_releases_more_than_was_charged(study, aga
         other.ledger.close()
     last = again()
     list(last.federation())
-    assert len(last.federation_directory().rounds()) == 4
+    assert len(last.directory().rounds()) == 4
     assert all(last.committed()[name] <= 4 for name in NAMES)
     assert last.ledger.reservations() == ()
 
 
 def test_two_processes_do_not_run_the_same_run(study, again):
-    from dpfed.errors import LeaseHeld
-
     study.ledger.close()
     ready, end = FORK.Event(), FORK.Event()
 
