@@ -56,12 +56,8 @@ class LogisticRegression:
     """The gradient of the logistic loss, record by record."""
 
     def gradients(self, weights, features, labels):
-        """One row per record: (prediction − label) × features."""
-        return (self.predictions(weights, features) - labels)[:, None] * features
-
-    def predictions(self, weights, features):
-        """The probability of a benign tumour, record by record."""
-        return 1.0 / (1.0 + np.exp(-np.clip(features @ weights, -30, 30)))
+        """One row per record: (predicted probability − label) × features."""
+        return (1 / (1 + np.exp(-np.clip(features @ weights, -30, 30))) - labels)[:, None] * features
 
 
 class MortalRunner(LocalRunner):
@@ -103,15 +99,14 @@ def opened(directory: Path, clients: Iterable[Client]) -> Ledger:
     ledger = Ledger(f"sqlite:///{directory / 'ledger.db'}")
     for client in clients:
         if client.account not in ledger:
-            owner = f"data protection officer of {client.name}"
-            ledger.open(client.account, **asdict(PROMISE), owner=owner, purpose="breast cancer study")
+            ledger.open(client.account, **asdict(PROMISE), owner=f"dpo of {client.name}", purpose="breast cancer study")
     return ledger
 
 
 def accuracy(weights: np.ndarray, held_out: tuple) -> float:
     """The share of the public held-out set that the model gets right."""
     features, labels = held_out
-    return float(np.mean((LogisticRegression().predictions(weights, features) > 0.5) == labels))
+    return float(np.mean((features @ weights > 0) == labels))
 
 
 def shown(result: RoundResult, score: float, *, header: bool) -> Table:

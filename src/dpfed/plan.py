@@ -177,7 +177,7 @@ class Plan:
 
     def epsilon(self, client: str, delta: float) -> float:
         """The exact ε of all rounds for one record of that client, rounded up."""
-        return epsilon_of(_repeated(self.local[client].event, self.rounds), delta)
+        return epsilon_of(ev.Repeated(self.local[client].event, self.rounds), delta)
 
     def explain(self) -> str:
         """The plan in words (a Markdown list), every number of it public."""
@@ -209,7 +209,7 @@ class Plan:
 
     def _calibrated(self, local: LocalPlan, guarantee: Guarantee) -> LocalPlan:
         def whole_run(noise_multiplier: float) -> ev.Event:
-            return _repeated(replace(local, noise_multiplier=noise_multiplier).event, self.rounds)
+            return ev.Repeated(replace(local, noise_multiplier=noise_multiplier).event, self.rounds)
 
         return replace(local, noise_multiplier=calibrate_noise(guarantee.epsilon, guarantee.delta, whole_run))
 
@@ -232,7 +232,3 @@ class Plan:
         if self.guarantee:
             noise += f", ε ≤ {decimal_up(self.epsilon(name, self.guarantee.delta))} at δ = {self.guarantee.delta:g}"
         return f"{step}, {noise}"
-
-
-def _repeated(event: ev.Event, rounds: int) -> ev.Event:
-    return event if rounds == 1 else ev.Repeated(event, rounds)

@@ -11,7 +11,7 @@ reserved charges are used up contributes zero.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +79,14 @@ class Federation:
         self.runner.finish(self.plan.name)
 
     def _enrolled(self, weights: Floats) -> Checkpoint:
-        found = self.run.checkpoint()
-        checkpoint = found or Checkpoint(0, weights, "")
-        if checkpoint.round < self.plan.rounds:
-            heads = [update.head for update in self.run.updates(checkpoint.round + 1).values()]
-            head = self.runner.enroll(self.plan, checkpoint.weights, [checkpoint.head, *heads] if found else heads)
-            checkpoint = found or replace(checkpoint, head=head)
+        checkpoint = self.run.checkpoint()
+        done = checkpoint.round if checkpoint else 0
+        heads = [update.head for update in self.run.updates(done + 1).values()]
+        if checkpoint is None:
+            checkpoint = Checkpoint(0, weights, self.runner.enroll(self.plan, weights, heads))
             self.run.write_checkpoint(checkpoint)
+        elif done < self.plan.rounds:
+            self.runner.enroll(self.plan, checkpoint.weights, [checkpoint.head, *heads])
         return checkpoint
 
     def _round(self, number: int) -> RoundResult:
