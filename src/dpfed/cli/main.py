@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dpfed import __version__
-from dpfed.cli import accounting, comparison, sensitivity
+from dpfed.cli import accounting, comparison, ledger, sensitivity
 from dpfed.cli.sections import Group
 
 
@@ -14,6 +14,7 @@ from dpfed.cli.sections import Group
     sections={
         "How private is a run": ("epsilon", "delta", "compare"),
         "What to set": ("calibrate", "sensitivity"),
+        "What was spent": ("ledger",),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -30,3 +31,4 @@ main.add_command(accounting.delta)
 main.add_command(accounting.calibrate)
 main.add_command(comparison.compare)
 main.add_command(sensitivity.sensitivity)
+main.add_command(ledger.ledger)

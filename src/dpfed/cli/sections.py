@@ -29,7 +29,7 @@ class Command(click.Command):
         rows: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             row = parameter.get_help_record(ctx)
-            if row is not None:
+            if row is not None and isinstance(parameter, click.Option):  # arguments stand in the usage line
                 rows.setdefault(getattr(parameter, "section", OTHER), []).append(row)
         _write(formatter, sorted(rows.items(), key=lambda item: item[0] == OTHER))
 

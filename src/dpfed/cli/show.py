@@ -21,8 +21,13 @@ def for_whom(guarantee: Guarantee) -> str:
 
 
 def print_json(facts: dict[str, Any]) -> None:
-    """Print facts as one JSON object; an infinite number is the text "inf", as JSON has none."""
-    click.echo(json.dumps(_plain(facts), indent=2, ensure_ascii=False, allow_nan=False))
+    """Print facts as one JSON object."""
+    click.echo(as_json_text(facts))
+
+
+def as_json_text(facts: dict[str, Any]) -> str:
+    """The facts as one JSON object; an infinite number is the text "inf", as JSON has none."""
+    return json.dumps(_plain(facts), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:

@@ -1,27 +1,29 @@
 """An account's statement as a page: what a data owner reads in a terminal and files as Markdown, HTML or JSON.
 
-All but the JSON show one `Page`, so they cannot disagree. Numbers are rounded on the safe side and still add up:
-what is spent is rounded up, and what remains down.
+All but the JSON show one `Page`, so they cannot disagree.
 
->>> figures(1.00001, 0.5, 6.49999, digits=4)
-('1.0001', '0.5000', '6.4999')
+>>> from dpfed.ledger.model import Terms
+>>> from dpfed.ledger.views import Balance
+>>> cap = Guarantee(1.0, 1e-5)
+>>> icu = Balance(Terms("icu", 1.0, 1e-5), cap, 0.4, 0.1, 0.5, 0.2, entries=3, status="open", mode="filter")
+>>> print(promise(icu))
+Everything charged to this account, however its runs were chosen, is together within ε = 1 at δ = 1e-05 for one \
+record, add-remove. Whoever sees everything released ...
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 from dpfed.guarantee import Guarantee
+from dpfed.report.figures import digits_for, figures, moment, percent, printable
 from dpfed.rounding import decimal_up
 
 if TYPE_CHECKING:
     from dpfed.ledger.model import Terms
     from dpfed.ledger.views import Balance, Line, Statement
 
-DIGITS = 4
 WORDS = {
     "carried": "brought forward",
     "recorded": "AFTER THE FACT",
@@ -173,35 +175,6 @@ def terms_in_words(balance: Balance) -> Pairs:
     return tuple((printable(name), printable(text)) for name, text in pairs if text)
 
 
-def figures(spent: float, reserved: float, remaining: float, digits: int) -> tuple[str, str, str]:
-    """The three parts of a cap as decimals that add up: spent rounded up, remaining rounded down."""
-    if not math.isfinite(spent + reserved):
-        return _fixed(spent, digits, ROUND_CEILING), _fixed(reserved, digits, ROUND_CEILING), _fixed(0.0, digits, "")
-    used = Decimal(_fixed(spent, digits, ROUND_CEILING))
-    total = Decimal(_fixed(spent + reserved, digits, ROUND_CEILING)) if reserved else used
-    return f"{used:f}", f"{total - used:f}", _fixed(remaining, digits, ROUND_FLOOR)
-
-
-def digits_for(cap: float) -> int:
-    """How many decimals show an account's ε: four, and more for a small cap."""
-    return max(DIGITS, 3 - math.floor(math.log10(cap)))
-
-
-def percent(share: float) -> str:
-    """The share in percent, rounded up."""
-    return "∞ %" if share == math.inf else f"{math.ceil(1000 * share - 1e-9) / 10:.1f} %"
-
-
-def moment(at: str) -> str:
-    """A stored time to the minute, in UTC."""
-    return f"{at[:10]} {at[11:16]} UTC"
-
-
-def printable(text: str) -> str:
-    """The text, with � for whatever could steer a terminal; no account is opened with such a text."""
-    return "".join(letter if letter.isprintable() else "�" for letter in text)
-
-
 def _entry(line: Line, terms: Terms, digits: int) -> Entry:
     note = f"with a cap of ε = {terms.epsilon:g}" if line.kind == "opened" else line.note
     run = "" if line.run is None else f"run {line.run}"
@@ -252,7 +225,9 @@ def _notes(statement: Statement) -> Pairs:
         ),
     ]
     if any(line.kind == "recorded" for line in statement.lines):
-        notes.append(("After the fact", "Lines so marked were written after the release, so nothing could refuse them."))
+        notes.append(
+            ("After the fact", "Lines so marked were written after the release, so nothing could refuse them.")
+        )
     if balance.account.epsilon != balance.cap.epsilon:
         notes.append(("Topped up", "The cap was raised by its owner; the statement is for the new cap."))
     return (*notes, ("Not covered", NOT_COVERED))
@@ -291,12 +266,3 @@ def _line_facts(line: Line) -> dict[str, Any]:
         "reserved": line.reserved,
         "remaining": line.remaining,
     }
-
-
-def _fixed(value: float, digits: int, direction: str) -> str:
-    if not math.isfinite(value):
-        return "∞"
-    # Through repr: a cap of 0.7 is shown as 0.7000, although its float is a little less.
-    step = Decimal(1).scaleb(-digits)
-    number = Decimal(repr(value)).quantize(step, direction or None, Context(prec=400))
-    return f"{number:f}"
