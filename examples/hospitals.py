@@ -48,7 +48,6 @@ RANGES = """8 22, 10 30, 50 150, 150 1300, .07 .13, 0 .25, 0 .3, 0 .15, .12 .25,
     8 28, 12 42, 50 190, 200 2000, .08 .19, 0 .7, 0 .8, 0 .25, .15 .45, .05 .13"""
 LOW, HIGH = np.array([pair.split() for pair in RANGES.split(",")], dtype=float).T
 
-REPORT = Path(__file__).with_name("hospitals_report.md")
 SCREEN = Console()
 
 
@@ -157,9 +156,10 @@ def report(run: RunDirectory, ledger: Ledger, held_out: tuple) -> str:
         statement = ledger.statement(f"hospital-{name}")
         committed = sum(line.count for line in statement.lines if line.kind == "committed")
         contributed = sum(name in record["contributed"] for record in rounds)
-        cells = (f"hospital-{name}", statement.balance.cap, run.plan.rounds, committed, contributed)
-        accounts.append([*cells, statement.balance.status])
-    return REPORT.read_text(encoding="utf-8").format(
+        terms = (f"hospital-{name}", statement.balance.cap, run.plan.rounds)
+        accounts.append([*terms, committed, contributed, statement.balance.status])
+    template = Path(__file__).with_name("hospitals_report.md").read_text(encoding="utf-8")
+    return template.format(
         plan=run.plan,
         explained=run.plan.explain(),
         rounds=_rows([record["round"], *record["cells"]] for record in rounds),
@@ -200,10 +200,12 @@ def main() -> int:
         study(options.directory)
         conclude(options.directory)
     except KeyboardInterrupt:
-        SCREEN.print(f"\nStopped; what was released is stored. Go on with:\n  {shlex.join(again)}", soft_wrap=True)
+        SCREEN.print(
+            f"\nStopped; what was released is stored. Go on with:\n  {shlex.join(again)}", soft_wrap=True, markup=False
+        )
         return 130
     except PrivacyError as error:
-        SCREEN.print(f"Refused: {error}", style="red")
+        SCREEN.print(f"Refused: {error}", style="red", markup=False)
         return 1
     return 0
 

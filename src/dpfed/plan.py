@@ -146,9 +146,8 @@ class Plan:
             raise InvalidArgument("name", f"name must be a text that names the run, got {self.name!r}")
         if not isinstance(self.local, Mapping) or not self.local:
             raise InvalidArgument("local", "local must map the name of each client to its LocalPlan, got none")
-        object.__setattr__(self, "rounds", checks.count(rounds=self.rounds))
-        rate = checks.positive(server_learning_rate=self.server_learning_rate)
-        object.__setattr__(self, "server_learning_rate", rate)
+        for name, check in (("rounds", checks.count), ("server_learning_rate", checks.positive)):
+            object.__setattr__(self, name, check(**{name: getattr(self, name)}))
         object.__setattr__(self, "local", MappingProxyType(dict(self.local)))
         if self.guarantee is not None:
             self._require_kept(self.guarantee)
@@ -163,11 +162,9 @@ class Plan:
         """What the whole run takes from each account: the client's event, once per round."""
         accounts = {client.name: client.account for client in clients}
         if set(accounts) != set(self.local) or len(set(accounts.values())) != len(self.local):
-            raise InvalidArgument(
-                "clients",
-                f"the plan is for {', '.join(sorted(self.local))}, each with an account of its own; "
-                f"got {', '.join(f'{name} on {account}' for name, account in sorted(accounts.items())) or 'nobody'}",
-            )
+            given = ", ".join(f"{name} on {account}" for name, account in sorted(accounts.items())) or "nobody"
+            message = f"the plan is for {', '.join(sorted(self.local))}, each with an account of its own; got {given}"
+            raise InvalidArgument("clients", message)
         return {account: {self.local[name].event: self.rounds} for name, account in accounts.items()}
 
     def calibrated(self, guarantee: Guarantee) -> Plan:

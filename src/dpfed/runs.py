@@ -161,7 +161,5 @@ def _write(path: Path, content: bytes) -> None:
         os.fsync(stream.fileno())
     beside.replace(path)
     directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    os.fsync(directory)
+    os.close(directory)

@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -49,22 +49,31 @@ def test_the_demo_is_killed_goes_on_and_reports(tmp_path):
         assert f"{ledger.verify().head}" in text
 
 
-def test_ctrl_c_is_answered_with_the_command_that_goes_on(tmp_path):
-    process = started("--directory", str(tmp_path / "run"))
-    for _ in range(600):
-        if (tmp_path / "run" / "rounds.jsonl").exists():
-            break
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    shown, _ = process.communicate(timeout=60)
-    if process.returncode == 0:
-        return  # it was through before the signal came
-    assert process.returncode == 130, shown
+def test_ctrl_c_is_answered_with_the_command_that_goes_on(hospitals, tmp_path, monkeypatch, capsys):
+    class Interrupted(hospitals.MortalRunner):
+        def train(self, task, cohort):
+            for outcome in super().train(task, cohort):
+                if task.round == 3 and outcome.client == "west":
+                    signal.raise_signal(signal.SIGINT)
+                yield outcome
+
+    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), "--directory", str(tmp_path / "run")])
+    with monkeypatch.context() as patch:
+        patch.setattr(hospitals, "MortalRunner", Interrupted)
+        assert hospitals.main() == 130
+    shown = capsys.readouterr().out
     assert "Traceback" not in shown
-    assert f"--directory {tmp_path / 'run'}" in shown
-    again = started("--directory", str(tmp_path / "run"))
-    shown, _ = again.communicate(timeout=120)
-    assert again.returncode == 0, shown
+    assert f"{EXAMPLE} --directory {tmp_path / 'run'}" in shown
+    assert hospitals.main() == 0
+    assert RunDirectory(tmp_path / "run").rounds()[2]["reused"] == ["north", "south", "east"]
+
+
+def test_a_refusal_is_one_sentence(hospitals, tmp_path, monkeypatch, capsys):
+    run = RunDirectory(tmp_path / "run")
+    run.begin(replace(hospitals.planned(), rounds=9))
+    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), "--directory", str(tmp_path / "run")])
+    assert hospitals.main() == 1
+    assert "another plan" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_report_holds_nothing_of_any_record(hospitals, tmp_path, monkeypatch):
