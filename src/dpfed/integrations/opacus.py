@@ -1,0 +1,106 @@
+"""Opacus under a ledger: each step is on disk before it is applied to the model.
+
+Opacus keeps its history in memory and divides by a batch size taken from the data. Attached to a
+reservation, an engine commits each step's event first, samples as Poisson or not at all, and divides by a
+constant of the plan::
+
+    reservation = ledger.reserve({"icu": {step_event: steps}}, run="study-12")
+    engine = opacus.PrivacyEngine()
+    attach(engine, reservation, account="icu", expected_batch_size=64)
+    model, optimizer, loader = engine.make_private(module=model, optimizer=optimizer, data_loader=loader, …)
+
+>>> attach(object(), None, account="icu", expected_batch_size=64)
+Traceback (most recent call last):
+    ...
+dpfed.errors.InvalidArgument: privacy_engine must be an opacus.PrivacyEngine, got object
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dpfed import checks
+from dpfed.errors import InvalidArgument
+from dpfed.events import Event, Gaussian, PoissonSampled
+from dpfed.ledger.reservation import Reservation
+
+
+def attach(
+    privacy_engine: Any, reservation: Reservation, *, account: str, expected_batch_size: int | None = None
+) -> None:
+    """Nothing; makes the engine charge the reservation before every step. Call it before ``make_private``.
+
+    Privacy: each step is the event ``PoissonSampled(Gaussian(noise_multiplier), sample_rate)`` for one record
+    under add-or-remove, provided that batches are Poisson samples and that the sum of clipped gradients is
+    divided by a constant. Opacus draws the noise before it calls us, but the commit comes before the noised
+    step reaches the model: if it is refused, the step is not taken. The engine's own ε is not used.
+    """
+    for verb in ("make_private", "make_private_with_epsilon", "accountant"):
+        if not hasattr(privacy_engine, verb):
+            kind = type(privacy_engine).__name__
+            raise InvalidArgument("privacy_engine", f"privacy_engine must be an opacus.PrivacyEngine, got {kind}")
+    if expected_batch_size is None:
+        raise InvalidArgument(
+            "expected_batch_size",
+            "Opacus divides by int(len(data) × rate), which changes with one record: declare expected_batch_size, "
+            "a constant of the plan, and it is used instead",
+        )
+    if privacy_engine.dataset is not None:
+        raise InvalidArgument("privacy_engine", "attach must come before make_private: give it a new PrivacyEngine")
+    planned = _planned(reservation, account)
+    batch_size = checks.count(expected_batch_size=expected_batch_size)
+    privacy_engine.accountant.step = _charging(privacy_engine.accountant.step, reservation, account)
+    privacy_engine.make_private = _checking(privacy_engine.make_private, planned, batch_size)
+
+
+def _planned(reservation: Reservation, account: str) -> list[Event]:
+    events = list(reservation.events(account))
+    for event in events:
+        if not isinstance(event, Gaussian | PoissonSampled):
+            raise InvalidArgument(
+                "reservation",
+                f"Opacus takes steps of Gaussian noise on Poisson samples, and {account} reserved {event}",
+            )
+    return events
+
+
+def _charging(record: Callable[..., None], reservation: Reservation, account: str) -> Callable[..., None]:
+    def step(*, noise_multiplier: float, sample_rate: float) -> None:
+        reservation.commit({account: _event(noise_multiplier, sample_rate)})
+        record(noise_multiplier=noise_multiplier, sample_rate=sample_rate)
+
+    return step
+
+
+def _checking(make_private: Callable[..., Any], planned: list[Event], batch_size: int) -> Callable[..., Any]:
+    def checked(*positional: Any, poisson_sampling: bool = True, **others: Any) -> Any:
+        if poisson_sampling is not True:
+            raise InvalidArgument(
+                "poisson_sampling",
+                "poisson_sampling=False makes batches that are no Poisson samples, and the reserved events are: "
+                "leave it True",
+            )
+        made = make_private(*positional, poisson_sampling=True, **others)
+        optimizer = next(part for part in made if hasattr(part, "expected_batch_size"))
+        if getattr(optimizer, "world_size", 1) != 1:
+            raise InvalidArgument("module", "distributed training divides each worker's batch by itself: train on one")
+        _require_planned(_event(optimizer.noise_multiplier, 1 / len(made[-1])), planned)
+        optimizer.expected_batch_size = batch_size
+        return made
+
+    return checked
+
+
+def _require_planned(event: Event, planned: list[Event]) -> None:
+    if event not in planned:
+        raise InvalidArgument(
+            "noise_multiplier",
+            f"Opacus would take steps of {event}, and reserved were {', '.join(map(str, planned))}: its rate is "
+            "1 / (number of batches); reserve that event, or make the loader fit the plan",
+        )
+
+
+def _event(noise_multiplier: float, sample_rate: float) -> Event:
+    noise = Gaussian(float(noise_multiplier))
+    return noise if sample_rate == 1 else PoissonSampled(noise, float(sample_rate))
