@@ -1,7 +1,7 @@
 """A throw-away PostgreSQL cluster from the system's binaries: one directory, one Unix socket, no network port.
 
 PostgreSQL refuses to run as root, so there it runs as an unprivileged user. The server is the child of a shell that
-waits for the end of its standard input: it stops when it is told to, and also when the tests are killed.
+waits for a line or the end of its input: it stops when it is told to, and also when the tests are killed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SETTINGS = {
     "log_min_messages": "fatal",
 }
 # QUIT is an immediate stop: no goodbye to anyone, as if the machine had crashed.
-GUARDED = '"$@" & server=$!; cat >/dev/null; kill -QUIT $server; wait $server'
+GUARDED = '"$@" & server=$!; read -r word; kill -QUIT $server; wait $server'
 
 
 class NoPostgres(Exception):
@@ -85,8 +85,7 @@ class Cluster:
     def stop(self) -> None:
         """Stop at once, as in a crash."""
         if self._server is not None:
-            self._server.stdin.close()
-            self._server.wait(timeout=STARTS_WITHIN)
+            self._server.communicate(b"stop\n", timeout=STARTS_WITHIN)
             self._server = None
 
     def remove(self) -> None:

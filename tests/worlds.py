@@ -18,11 +18,13 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import sqlalchemy
-from sqlalchemy.engine import Engine, make_url
+from sqlalchemy.engine import make_url
 from sqlalchemy.pool import Pool
 
 import dpfed
@@ -108,28 +110,47 @@ def told(work: Callable[[Say], None]) -> list[list[Any]]:
 
 @contextlib.contextmanager
 def points(strike: Callable[[int], None]) -> Iterator[None]:
-    """Call `strike(n)` at the n-th point around a statement, a commit or a rollback of any database, from 1."""
-    passed = 0
+    """Call `strike(n)` at the n-th point before or after a statement of any database's driver, from 1."""
+    passed, is_striking = 0, False
 
     def point(*_: Any) -> None:
-        nonlocal passed
-        passed += 1
-        strike(passed)
+        nonlocal passed, is_striking
+        if not is_striking:  # striking may need a database too
+            passed, is_striking = passed + 1, True
+            try:
+                strike(passed)
+            finally:
+                is_striking = False
 
-    places = [
-        (Engine, "before_cursor_execute"),
-        (Engine, "after_cursor_execute"),
-        (Engine, "commit"),
-        (Engine, "rollback"),
-        (Pool, "reset"),  # the transaction is over
-    ]
-    for target, name in places:
-        sqlalchemy.event.listen(target, name, point)
-    try:
+    def trace(connection: Any, *_: Any) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.set_trace_callback(point)
+
+    with contextlib.ExitStack() as places:
+        # SQLite's driver tells of each statement as it begins; a connection that comes back has ended its last.
+        for name, listener in (("connect", trace), ("checkout", trace), ("reset", point), ("checkin", point)):
+            sqlalchemy.event.listen(Pool, name, listener)
+            places.callback(sqlalchemy.event.remove, Pool, name, listener)
+        for owner, name in (
+            (psycopg.Cursor, "execute"),
+            (psycopg.Cursor, "executemany"),
+            (psycopg.Connection, "commit"),
+            (psycopg.Connection, "rollback"),
+        ):
+            places.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, _between(point, getattr(owner, name)))
         yield
-    finally:
-        for target, name in places:
-            sqlalchemy.event.remove(target, name, point)
+
+
+def _between(point: Callable[[], None], method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def struck(*arguments: Any, **options: Any) -> Any:
+        point()
+        result = method(*arguments, **options)
+        point()
+        return result
+
+    return struck
 
 
 def die() -> None:

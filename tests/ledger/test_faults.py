@@ -17,11 +17,12 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 from psycopg.sql import SQL, Identifier
 from sqlalchemy.engine import make_url
 
 import dpfed
-from dpfed.errors import LedgerUnavailable, PrivacyError
+from dpfed.errors import InvalidArgument, LedgerUnavailable, PrivacyError
 from worlds import (
     EVENT,
     Say,
@@ -151,10 +152,7 @@ def test_a_read_only_ledger_refuses_to_spend_in_words(open_folder, file_mode, fo
 
 
 def test_a_ledger_that_becomes_read_only_under_a_run_refuses_its_next_commit(open_folder):
-    path = open_folder / "ledger.db"
-    url = f"sqlite:///{path}"
-    if os.geteuid() == 0:
-        open_folder.chmod(0o777)
+    url = f"sqlite:///{open_folder / 'ledger.db'}"
 
     def work(say: Say) -> None:
         drop_privileges()
@@ -162,11 +160,11 @@ def test_a_ledger_that_becomes_read_only_under_a_run_refuses_its_next_commit(ope
         with dpfed.Ledger(url) as ledger:
             held = ledger.reserve({"icu": {EVENT: 3}}, run="study-12")
             held.commit({"icu": EVENT})
-        for name in open_folder.iterdir():
-            name.chmod(0o444)
-        open_folder.chmod(0o555) if os.geteuid() == open_folder.stat().st_uid else None
+        for file in open_folder.iterdir():
+            file.chmod(0o444)
         say(outcome(lambda: held.commit({"icu": EVENT})))
-        path.chmod(0o644)
+        for file in open_folder.iterdir():
+            file.chmod(0o644)
         held.commit({"icu": EVENT})
         say(held.left("icu", EVENT))
 
@@ -191,9 +189,22 @@ def test_what_is_no_ledger_is_refused_and_left_alone(tmp_path, spoil):
     assert before is None or path.read_bytes() == before
 
 
-def test_the_database_of_another_program_is_not_taken_over(url):
-    import sqlalchemy
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///file::memory:?uri=true",
+        "sqlite:///file:ledger?mode=memory&cache=shared&uri=true",
+        "sqlite:///file:?uri=true",
+    ],
+)
+def test_a_ledger_that_would_be_forgotten_is_refused_however_it_is_spelt(url):
+    with pytest.raises(InvalidArgument):
+        dpfed.Ledger(url)
 
+
+def test_the_database_of_another_program_is_not_taken_over(url):
     engine = sqlalchemy.create_engine(url)
     with engine.begin() as link:
         link.execute(sqlalchemy.text("CREATE TABLE entries (seq INTEGER PRIMARY KEY, title TEXT)"))

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import psycopg
 import pytest
@@ -293,3 +294,34 @@ def test_a_child_that_outlives_its_parent_keeps_what_it_commits(url):
     with dpfed.Ledger(url) as ledger:
         ledger.verify()
     assert counted(url, "committed", "icu") == {"parent": 1, "child": 2}
+
+
+def test_forks_while_other_threads_commit_lose_nothing(url):
+    open_accounts(url, "icu")
+    with dpfed.Ledger(url, wait=WITHIN) as ledger:
+        stop, mine = threading.Event(), []
+
+        def commit_on(number: int) -> None:
+            held = ledger.reserve({"icu": {EVENT: 1000}}, run=f"thread-{number}")
+            while not stop.is_set() and len(mine) < 1000:
+                held.commit({"icu": EVENT})
+                mine.append(number)
+
+        def in_child(number: int, say: Say) -> None:
+            held = ledger.reserve({"icu": {EVENT: 3}}, run=f"child-{number}")
+            for _ in range(3):
+                held.commit({"icu": EVENT})
+                say("drawn")
+
+        threads = [threading.Thread(target=commit_on, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            ends = [fork(partial(in_child, number)).end() for number in range(6)]
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(WITHIN)
+        assert [(code, len(facts)) for code, facts in ends] == [(0, 3)] * 6
+        ledger.verify()
+    assert counted(url, "committed", "icu").total() == len(mine) + 18

@@ -12,6 +12,7 @@ dpfed.errors.InvalidArgument: url must begin with sqlite:/// or postgresql+psyco
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,8 +26,11 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlch
 
 from dpfed import checks
 from dpfed.errors import InvalidArgument, LedgerCorrupted, LedgerError, LedgerUnavailable
+from dpfed.ledger import forks
 from dpfed.ledger.schema import REVISION
 
+# Both databases count milliseconds in 31 bits.
+_LONGEST_WAIT = 2_000_000.0
 _VERSION = sa.table("alembic_version", sa.column("version_num"))
 _DAMAGED = ("malformed", "not a database", "unsupported file format", "database corruption")
 # Any number will do as long as nobody else's advisory lock has it: "dpfed" in ASCII.
@@ -38,10 +42,12 @@ class Database:
 
     def __init__(self, url: str | Path | URL, wait: float) -> None:
         self._url = _supported(url)
-        self._wait = checks.positive(wait=wait)
+        self._wait = min(checks.positive(wait=wait), _LONGEST_WAIT)
         self._engine: Engine | None = None
         self._writer: Engine | None = None
         self._process = os.getpid()
+        if self.is_sqlite:
+            forks.close_before_fork(self)
 
     @property
     def shown(self) -> str:
@@ -61,14 +67,19 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction that holds the database's write lock where it has one."""
-        with self._translated(), self.writer.connect() as link, link.begin():
+        with forks.transaction(), self._translated(), self.writer.connect() as link, link.begin():
             yield link
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A transaction that sees one state of the ledger from beginning to end."""
         level = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
-        with self._translated(), self.engine.connect().execution_options(**level) as link, link.begin():
+        with (
+            forks.transaction(),
+            self._translated(),
+            self.engine.connect().execution_options(**level) as link,
+            link.begin(),
+        ):
             yield link
 
     @property
@@ -125,7 +136,7 @@ class Database:
             hooks.listen(engine, "begin", _begin)
             return engine
         # The lock is waited for by the server, a dead connection is noticed before it is used.
-        options = f"-c lock_timeout={int(self._wait * 1000)} -c synchronous_commit=on"
+        options = f"-c lock_timeout={math.ceil(self._wait * 1000)} -c synchronous_commit=on"
         arguments = {"options": options, "connect_timeout": max(2, int(self._wait))}
         return sa.create_engine(self._url, connect_args=arguments, pool_pre_ping=True)
 
@@ -134,10 +145,12 @@ class Database:
         try:
             yield
         except DBAPIError as error:
+            self.close()  # SQLite remembers that a file was read-only when it was opened
             raise self._meaning(str(error.orig)) from error
         except SQLAlchemyError as error:
             raise LedgerUnavailable(f"the ledger at {self.shown} could not be used: {error}") from error
         except self.engine.dialect.loaded_dbapi.Error as error:  # of a prepared statement
+            self.close()
             raise self._meaning(str(error)) from error
 
     def _none_here(self) -> LedgerUnavailable:
@@ -172,14 +185,22 @@ def _supported(url: str | Path | URL) -> URL:
         parsed = make_url(url)
     except (ArgumentError, NoSuchModuleError, ValueError, AttributeError):
         raise InvalidArgument(
-            "url", f"url must be a database URL such as sqlite:///ledger.db, got {url!r:.200}"
+            "url", f"url must be a database URL such as sqlite:///ledger.db, got {_without_secret(url)}"
         ) from None
     if parsed.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
         shown = parsed.render_as_string(hide_password=True)
         raise InvalidArgument("url", f"url must begin with sqlite:/// or postgresql+psycopg://, got {shown}")
+    if parsed.get_backend_name() == "sqlite" and (parsed.database or "").startswith("file:"):
+        raise InvalidArgument("url", "a ledger is a plain file: give its path, sqlite:///ledger.db, and no file: URI")
     if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
         raise InvalidArgument("url", "a ledger in memory would forget what was spent: give a file, sqlite:///ledger.db")
     return parsed
+
+
+def _without_secret(url: object) -> str:
+    # What cannot be parsed may still hold a password, before its last @.
+    before, at, after = repr(url).rpartition("@")
+    return f"{before.partition('://')[0]}://***@{after}"[:200] if at else after[:200]
 
 
 def _durable(connection: Any, record: Any) -> None:  # noqa: ARG001 - SQLAlchemy's signature

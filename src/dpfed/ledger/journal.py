@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from dpfed.errors import LedgerCorrupted, LedgerRolledBack, UnknownAccount, UnknownRun
+from dpfed.ledger import forks
 from dpfed.ledger.database import Database
 from dpfed.ledger.model import State, Terms
 from dpfed.ledger.prepared import Prepared
@@ -123,7 +124,7 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[Journal]:
         """A transaction that is durable when the block ends, and leaves no trace when it raises."""
-        with self._lock:
+        with forks.transaction(), self._lock:
             view, self._view = self._view, None  # whatever goes wrong, it is read anew
             with self.database.writing() as link:
                 head = _read_head(_LOCK_HEAD.run(link))

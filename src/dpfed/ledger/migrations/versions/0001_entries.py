@@ -25,6 +25,21 @@ SQLITE = (
        BEGIN SELECT RAISE(ABORT, 'sources of a ledger are append-only'); END""",
     """CREATE TRIGGER sources_no_delete BEFORE DELETE ON sources
        BEGIN SELECT RAISE(ABORT, 'sources of a ledger are append-only'); END""",
+    """CREATE TRIGGER secret_no_update BEFORE UPDATE ON secret
+       BEGIN SELECT RAISE(ABORT, 'the secret of a ledger is append-only'); END""",
+    """CREATE TRIGGER secret_no_delete BEFORE DELETE ON secret
+       BEGIN SELECT RAISE(ABORT, 'the secret of a ledger is append-only'); END""",
+    # INSERT OR REPLACE deletes the old row without asking a trigger for DELETE.
+    """CREATE TRIGGER entries_no_replace BEFORE INSERT ON entries
+       WHEN EXISTS (SELECT 1 FROM entries WHERE seq = NEW.seq)
+       BEGIN SELECT RAISE(ABORT, 'entries of a ledger are append-only'); END""",
+    """CREATE TRIGGER head_no_replace BEFORE INSERT ON head
+       BEGIN SELECT RAISE(ABORT, 'the head of a ledger only grows'); END""",
+    """CREATE TRIGGER sources_no_replace BEFORE INSERT ON sources
+       WHEN EXISTS (SELECT 1 FROM sources WHERE name = NEW.name OR fingerprint = NEW.fingerprint)
+       BEGIN SELECT RAISE(ABORT, 'sources of a ledger are append-only'); END""",
+    """CREATE TRIGGER secret_no_replace BEFORE INSERT ON secret
+       BEGIN SELECT RAISE(ABORT, 'the secret of a ledger is append-only'); END""",
 )
 
 POSTGRESQL = (
@@ -34,7 +49,9 @@ POSTGRESQL = (
        FOR EACH STATEMENT EXECUTE FUNCTION ledger_refuses()""",
     """CREATE TRIGGER sources_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON sources
        FOR EACH STATEMENT EXECUTE FUNCTION ledger_refuses()""",
-    """CREATE TRIGGER head_no_delete BEFORE DELETE OR TRUNCATE ON head
+    """CREATE TRIGGER secret_append_only BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON secret
+       FOR EACH STATEMENT EXECUTE FUNCTION ledger_refuses()""",
+    """CREATE TRIGGER head_no_delete BEFORE INSERT OR DELETE OR TRUNCATE ON head
        FOR EACH STATEMENT EXECUTE FUNCTION ledger_refuses()""",
     """CREATE FUNCTION ledger_head_only_grows() RETURNS trigger LANGUAGE plpgsql AS
        $$ BEGIN
