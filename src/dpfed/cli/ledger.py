@@ -54,6 +54,7 @@ def show(account: str | None, url: str, as_json: bool) -> None:
 
 @ledger.command(cls=Command)
 @click.argument("account")
+@ledger_access.address
 @run.option(
     "--format",
     "style",
@@ -62,7 +63,7 @@ def show(account: str | None, url: str, as_json: bool) -> None:
     help="By default that of the file's name, else terminal.",
 )
 @ledger_access.output
-@ledger_access.common
+@run.as_json
 def statement(account: str, style: str | None, output: Path | None, url: str, as_json: bool) -> None:
     """Every entry of an account, as a bank would send it.
 
@@ -179,8 +180,9 @@ def head(url: str, as_json: bool) -> None:
 
 
 @ledger.command(cls=Command)
+@ledger_access.address
 @ledger_access.output
-@ledger_access.common
+@run.as_json
 def export(output: Path | None, url: str, as_json: bool) -> None:
     """Every entry as a line of JSON, for whoever verifies it elsewhere.
 

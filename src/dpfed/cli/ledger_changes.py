@@ -73,7 +73,7 @@ def open_account(
     """Open an account; makes the ledger if there is none.
 
     \b
-      dpfed ledger open icu --epsilon 8 --delta 1e-5 --owner dpo --purpose "study 12"
+      dpfed ledger open icu --epsilon 8 --delta 1e-5 --owner dpo
     """
     if source is not None and fingerprint is not None:
         raise click.UsageError("give --source or --fingerprint, not both")
