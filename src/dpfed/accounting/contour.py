@@ -92,6 +92,16 @@ class Inversion:
         # Near the root the slope is about −θ; far from it rounding may say anything.
         return self._bound(epsilon, value), min(max(slope, -20 * self.tilt), -0.5 * self.tilt)
 
+    def guess(self, delta: float) -> float:
+        """About the ε at δ: exactly so, were the tilted loss a wide Gaussian of its mean and variance."""
+        moment = complex(self.moments[1])
+        mean, variance = moment.imag / self.step, 2 * (self.log_mass - moment.real) / self.step**2
+        if not variance > 0:
+            return 0.0
+        scale = self.tilt * (self.tilt + 1) * math.sqrt(2 * math.pi * variance)
+        square = self.tilt**2 + 2 * (self.log_mass - self.tilt * mean - math.log(scale * delta)) / variance
+        return max(0.0, mean + variance * (math.sqrt(max(square, 0.0)) - self.tilt))
+
     def lower(self, epsilon: float) -> float:
         """A lower bound on δ(ε)."""
         scale, (value, _) = self._scale(epsilon), self._value_and_slope(epsilon)
@@ -137,7 +147,7 @@ def smallest_epsilon(inversion: Inversion, delta: float, start: float) -> float:
     Newton's steps inside a bracket find it. Only points at which the bound was evaluated and passed are returned, so
     the search can cost tightness but never soundness.
     """
-    low, high, epsilon, lean = 0.0, math.inf, start, 0.0
+    low, high, epsilon, lean = 0.0, math.inf, min(start, inversion.guess(delta)), 0.0
     for _ in range(100):
         bound, slope = inversion.upper_and_slope(epsilon)
         excess = log_excess(bound, delta)

@@ -30,7 +30,7 @@ import numpy as np
 from dpfed.accounting.laws import Array
 
 # How far below its peak, in logs, the density is cut into slabs.
-_DEPTHS = 0.15 * np.arange(1, 200)
+_DEPTHS = np.concatenate((np.arange(0.1, 4, 0.1), np.arange(4, 30, 0.4)))
 
 
 @dataclass(frozen=True)

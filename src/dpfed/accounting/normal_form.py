@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 
 from dpfed.events import (
@@ -26,9 +25,9 @@ from dpfed.events import (
 
 def atoms(event: Event) -> dict[Event, int]:
     """How often each atom occurs in the event; an atom is neither repeated nor composed."""
-    bag: Counter[Event] = Counter()
+    bag: dict[Event, int] = {}
     _gather(require_event(event), 1, bag)
-    return dict(bag)
+    return bag
 
 
 def as_event(bag: Mapping[Event, int]) -> Event:
@@ -42,7 +41,7 @@ def _order(item: tuple[Event, int]) -> str:
     return dumps(item[0])
 
 
-def _gather(event: Event, count: int, bag: Counter[Event]) -> None:
+def _gather(event: Event, count: int, bag: dict[Event, int]) -> None:
     match event:
         case Repeated():
             _gather(event.event, count * event.count, bag)
@@ -51,14 +50,17 @@ def _gather(event: Event, count: int, bag: Counter[Event]) -> None:
                 _gather(part, count, bag)
         case PoissonSampled():
             for atom, times in _sampled(event).items():
-                bag[atom] += count * times
+                bag[atom] = bag.get(atom, 0) + count * times
         case SampledWithoutReplacement():
-            bag[_drawn(event)] += count
+            drawn = _drawn(event)
+            bag[drawn] = bag.get(drawn, 0) + count
         case _:
-            bag[event] += count
+            bag[event] = bag.get(event, 0) + count
 
 
 def _sampled(event: PoissonSampled) -> dict[Event, int]:
+    if isinstance(event.event, Gaussian) and event.sample_rate < 1:
+        return {event: 1}
     inner = _merge_gaussians(atoms(event.event))
     if event.sample_rate == 1:
         return inner

@@ -34,7 +34,7 @@ from dpfed.accounting.sampled_gaussian import TooManyNodes
 _RATIO = 1.5 ** (1 / 3)
 _LEVELS = range(-102, 78)
 # A block of levels whose cumulants are computed together, and how many of them lie below the first guess.
-_BLOCK, _BELOW = 10, 5
+_BLOCK, _BELOW = 10, 6
 # Chernoff bounds at so many higher levels limit the copies of a line.
 _ABOVE = 3
 _MOST_FREQUENCIES = 5000
@@ -50,7 +50,6 @@ _LEFT_OUT = -20.0
 _CUT_OFF = 15.0
 
 _FACTORS = _RATIO ** np.arange(_BLOCK)
-_NOTHING = [0.0] * _BLOCK
 # What the rounding of sums of cumulants may hide in a log.
 _HAIR = 1e-6
 
@@ -70,7 +69,7 @@ class RunningMoments:
         self._variance = 0.0
         self._steepness = math.inf
         self._first: int | None = None
-        self._blocks: dict[int, tuple[int, list[float]]] = {}
+        self._blocks: dict[tuple[int, int], tuple[int, list[float]]] = {}
         self._lines: dict[int, list[_Line]] = {}
         self._level: int | None = None
         self._kept: int | None = None
@@ -103,16 +102,17 @@ class RunningMoments:
         It is for the direction that decides nothing, nearly always, and costs no line.
         """
         objective, target = _log_delta(epsilon), math.log(delta) - _HAIR
-        level = self._within
-        if level is None:
-            # The best tilt, were the loss Gaussian. Higher levels cost more, and few of them are needed.
-            level = _level(epsilon / max(self._variance, 1e-12) - 0.5)
-            self._first = level - _BLOCK + 1 if self._first is None else self._first
-        for move in (0, -3, 3, -6, 6):
-            if objective(_tilt(level + move), self._cumulant(level + move)) <= target:
-                self._within = level + move
-                return True
-        return False
+        if self._within is None:
+            # The best tilt, were the loss Gaussian.
+            self._within = _level(epsilon / max(self._variance, 1e-12) - 0.5)
+        values = {}
+        # Tilts fall as a composition grows.
+        for level in (self._within, self._within - 3, self._within + 3):
+            values[level] = objective(_tilt(level), self._cheapest_cumulant(level))
+            if values[level] <= target:
+                break
+        self._within = min(values, key=values.__getitem__)
+        return values[self._within] <= target
 
     def inversion_at(self, epsilon: float, delta: float, at_infinity: float) -> Inversion | None:
         """An inversion that suits questions at ε, where δ is about as given."""
@@ -264,14 +264,25 @@ class RunningMoments:
     def _cumulant(self, level: int) -> float:
         """K(θ) at the level."""
         first, place = self._block(level)
-        position, values = self._blocks.get(first, (0, _NOTHING))
+        return self._sums(first, _BLOCK)[place]
+
+    def _cheapest_cumulant(self, level: int) -> float:
+        """K(θ) at the level, from a block where the other direction has one, whose quadrature is at hand."""
+        first, place = self._like._block(level) if self._like else (level, 0)
+        if self._like and (first, _BLOCK) in self._like._blocks:
+            return self._sums(first, _BLOCK)[place]
+        return self._sums(level, 1)[0]
+
+    def _sums(self, first: int, size: int) -> list[float]:
+        """K(θ) at so many levels, summed over the log."""
+        position, values = self._blocks.get((first, size), (0, [0.0] * size))
         if position < len(self._log):
             total = np.array(values)
             for pair, count in _gathered(self._log[position:]).items():
-                total += count * _cumulants(pair, first)
+                total += count * _cumulants(pair, first, size)
             values = total.tolist()
-            self._blocks[first] = len(self._log), values
-        return values[place]
+            self._blocks[first, size] = len(self._log), values
+        return values
 
     def _block(self, level: int) -> tuple[int, int]:
         """The first level of the block that holds the level, and its place there."""
@@ -282,7 +293,7 @@ class RunningMoments:
 
     def _top(self, level: int) -> float:
         """The highest tilt whose cumulant is computed together with that of the level."""
-        return float(_tilts(self._block(level)[0])[-1])
+        return float(_tilts(self._block(level)[0], _BLOCK)[-1])
 
 
 @dataclass(frozen=True)
@@ -326,7 +337,7 @@ class _Line:
         try:
             for pair, count in _gathered(log[self.position :]).items():
                 more, its_error = _moment_line(cast("Analytic", pair), self.tilt, self.step, self.count)
-                error += count * its_error
+                error += count * float(its_error)
                 values = values + count * more
         except TooManyNodes:
             return None
@@ -365,26 +376,20 @@ def _conversion(target: float) -> _Objective:
     return lambda tilt, cumulant: (cumulant + target - math.log1p(tilt)) / tilt - math.log1p(1 / tilt)
 
 
-def _tilts(first: int) -> Array:
+def _tilts(first: int, size: int) -> Array:
     """The tilts of a block of levels."""
-    return _tilt(first) * _FACTORS
+    return _tilt(first) * _FACTORS[:size]
 
 
 @lru_cache(maxsize=20_000)
-def _cumulants(pair: Pair, first: int) -> Array:
+def _cumulants(pair: Pair, first: int, size: int) -> Array:
     """The cumulants of a block of levels; ∞ where a quadrature would cost too much."""
-    tilts = _tilts(first)
     try:
-        return pair.cumulants(tilts)
+        return pair.cumulants(_tilts(first, size))
     except TooManyNodes:
-        return np.concatenate([_cumulant_or_infinity(pair, tilts[place : place + 1]) for place in range(_BLOCK)])
-
-
-def _cumulant_or_infinity(pair: Pair, tilt: Array) -> Array:
-    try:
-        return pair.cumulants(tilt)
-    except TooManyNodes:
-        return np.full(1, np.inf)
+        if size == 1:
+            return np.full(1, np.inf)
+        return np.concatenate([_cumulants(pair, level, 1) for level in range(first, first + size)])
 
 
 @lru_cache(maxsize=4096)

@@ -148,8 +148,7 @@ class _Nodes:
     @property
     def largest(self) -> float:
         """The largest loss and log-weight together; both are at an end of the range."""
-        ends = (0, -1)
-        return float(max(abs(self.loss[end]) for end in ends) - min(self.log_density[end] for end in ends))
+        return float(max(abs(self.loss[0]), abs(self.loss[-1])) - min(self.log_density[0], self.log_density[-1]))
 
 
 @lru_cache(maxsize=64)
@@ -210,7 +209,8 @@ def _powers(loss: Array, step: float, count: int) -> ComplexArray:
     A square has twice the rounding of its root, so every third power is computed afresh.
     """
     waves = np.empty((count, len(loss)), dtype=complex)
-    waves[0] = power = np.ones(len(loss), dtype=complex)
+    waves[0] = 1
+    power = waves[0]
     for doubling in range((count - 1).bit_length()):
         done = 1 << doubling
         power = np.exp((1j * (step * done)) * loss) if doubling % 3 == 0 else power * power

@@ -25,7 +25,7 @@ from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument
 from dpfed.events import Composed, Event, Repeated
 
-FEW = 16
+FEW = 6
 
 
 class Tally:
