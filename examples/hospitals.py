@@ -200,9 +200,7 @@ def main() -> int:
         study(options.directory)
         conclude(options.directory)
     except KeyboardInterrupt:
-        SCREEN.print(
-            f"\nStopped; what was released is stored. Go on with:\n  {shlex.join(again)}", soft_wrap=True, markup=False
-        )
+        SCREEN.print(f"\nStopped. Go on with:\n  {shlex.join(again)}", soft_wrap=True, markup=False)
         return 130
     except PrivacyError as error:
         SCREEN.print(f"Refused: {error}", style="red", markup=False)
