@@ -61,6 +61,7 @@ class Cluster:
         self.directory = Path(tempfile.mkdtemp(prefix="dpfed-pg-"))
         self._user = unprivileged()
         self._databases = 0
+        self._free: list[str] = []
         self._server: subprocess.Popen[bytes] | None = None
         if self._user:
             os.chown(self.directory, self._user.pw_uid, self._user.pw_gid)
@@ -92,15 +93,23 @@ class Cluster:
         self.stop()
         shutil.rmtree(self.directory)
 
-    def new_database(self, template: str = "template0") -> str:
-        """The name of a new database, a copy of `template` (which nobody may be connected to)."""
-        self._databases += 1
-        name = f"ledger_{self._databases}"
-        self.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)))
-        return name
+    def new_database(self) -> str:
+        """The name of an empty database."""
+        return self._free.pop() if self._free else self.copy("template0")
 
-    def drop(self, name: str) -> None:
-        self.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    def copy(self, name: str) -> str:
+        """The name of a new database, a copy of one that nobody is connected to."""
+        self._databases += 1
+        other = f"ledger_{self._databases}"
+        self.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(other), sql.Identifier(name)))
+        return other
+
+    def give_back(self, name: str) -> None:
+        """Empty the database for the next one who asks: to make and drop one costs a checkpoint each."""
+        self.disconnect_all(name)
+        self.execute(sql.SQL("ALTER DATABASE {} RESET ALL").format(sql.Identifier(name)))
+        self.execute(sql.SQL("DROP SCHEMA public CASCADE; CREATE SCHEMA public"), name)
+        self._free.append(name)
 
     def url(self, name: str) -> str:
         """What SQLAlchemy connects to."""

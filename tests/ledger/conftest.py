@@ -32,12 +32,12 @@ def postgres() -> Iterator[Cluster]:
 
 @pytest.fixture
 def new_database(postgres: Cluster) -> Iterator[Callable[..., str]]:
-    """Makes an empty database, or a copy of one, and gives its name."""
+    """Makes an empty database, or a copy of one that nobody is connected to, and gives its name."""
     with ExitStack() as made:
 
-        def make(template: str = "template0") -> str:
-            name = postgres.new_database(template)
-            made.callback(postgres.drop, name)
+        def make(template: str | None = None) -> str:
+            name = postgres.copy(template) if template else postgres.new_database()
+            made.callback(postgres.give_back, name)
             return name
 
         yield make
@@ -87,6 +87,7 @@ def copy_of(request: pytest.FixtureRequest) -> Callable[[str], str]:
             sqlite_path(other).write_bytes(settle(sqlite_path(url)))
             return other
         name = make_url(url).database
-        return request.getfixturevalue("postgres").url(request.getfixturevalue("new_database")(name))
+        cluster: Cluster = request.getfixturevalue("postgres")
+        return cluster.url(request.getfixturevalue("new_database")(name))
 
     return copy
