@@ -388,7 +388,7 @@ def test_head_is_one_line_that_can_be_kept_and_required(run, icu):
     kept = run("head").stdout
     assert kept == f"{icu.head()}\n"
     icu.freeze("icu", reason="x")
-    assert "sound: 7 entries, 1 accounts" in run("verify", "--head", kept.strip()).stdout
+    assert "sound: 7 entries, 1 account\n" in run("verify", "--head", kept.strip()).stdout
     assert Head.parse(facts(run("head", "--json"))["head"]) == icu.head()
     refused(run("verify", "--head", "7"), "--head must look like")
 

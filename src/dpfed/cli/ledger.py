@@ -159,7 +159,8 @@ def verify(context: click.Context, head: str | None, export: Path | None, url: s
         context.exit(1)
     if as_json:
         return print_json({"is_sound": True, "rows": found.rows, "accounts": found.accounts, "head": str(found.head)})
-    say(f"sound: {found.rows:,} entries, {found.accounts:,} accounts")
+    entries, accounts = _many(found.rows, "entry", "entries"), _many(found.accounts, "account", "accounts")
+    say(f"sound: {entries}, {accounts}")
     return say(f"head {found.head}")
 
 
@@ -200,7 +201,11 @@ def export(output: Path | None, url: str, as_json: bool) -> None:
     found = ledger_access.last_head(output)
     if as_json:
         return print_json({"output": str(output), "rows": found.sequence, "head": str(found)})
-    return say(f"wrote {found.sequence:,} entries to {output}")
+    return say(f"wrote {_many(found.sequence, 'entry', 'entries')} to {output}")
+
+
+def _many(count: int, one: str, more: str) -> str:
+    return f"{count:,} {one if count == 1 else more}"
 
 
 for command in (
