@@ -17,7 +17,7 @@ import bench
 import page
 import venvs
 
-BENCHMARKS = ("accounting",)
+BENCHMARKS = ("accounting", "ledger")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

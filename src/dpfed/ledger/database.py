@@ -44,10 +44,9 @@ class Database:
         self._url = _supported(url)
         self._wait = min(checks.positive(wait=wait), _LONGEST_WAIT)
         self._engine: Engine | None = None
-        self._writer: Engine | None = None
+        self._writer: Connection | None = None
         self._process = os.getpid()
-        if self.is_sqlite:
-            forks.close_before_fork(self)
+        forks.close_before_fork(self)
 
     @property
     def shown(self) -> str:
@@ -66,9 +65,19 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction that holds the database's write lock where it has one."""
-        with forks.transaction(), self._translated(), self.writer.connect() as link, link.begin():
-            yield link
+        """A transaction that holds the database's write lock where it has one; one thread at a time may have it.
+
+        Its connection stays open from one transaction to the next, and BEGIN and COMMIT are said to it directly:
+        taking one from the pool and back each time costs as much as all the rest of a commit.
+        """
+        with forks.transaction(), self._translated():
+            link = self._begun()
+            try:
+                yield link
+                _say(link, "COMMIT")
+            except BaseException:
+                self._drop_writer()
+                raise
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -92,14 +101,6 @@ class Database:
             self._engine, self._process = self._make(), os.getpid()
         return self._engine
 
-    @property
-    def writer(self) -> Engine:
-        """The same pool, for transactions that begin with the write lock."""
-        engine = self.engine
-        if self._writer is None or self._writer.pool is not engine.pool:
-            self._writer = engine.execution_options(dpfed_writes=True)
-        return self._writer
-
     def migrate(self, *, create: bool = True) -> None:
         """Bring the tables to this version's schema, or refuse a ledger of a later one; never destructive.
 
@@ -117,17 +118,41 @@ class Database:
             raise LedgerUnavailable(
                 f"the ledger at {self.shown} has schema {revision} and this dpfed knows {REVISION}: use a newer dpfed"
             )
-        with self.writing() as link:
+        with forks.transaction(), self._translated(), self.engine.connect() as plain:
+            link = plain.execution_options(dpfed_writes=True)
+            link.begin()
             if not self.is_sqlite:
                 link.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
             if _revision(link) != REVISION:
                 _upgrade(link)
+            link.commit()
 
     def close(self) -> None:
         """Close every connection of this process."""
+        self._drop_writer()
         if self._engine is not None:
             self._engine.dispose(close=self._process == os.getpid())
             self._engine = None
+
+    def _begun(self) -> Connection:
+        """The writer's connection in a new transaction; a new connection where the old one has died meanwhile."""
+        engine, was_open = self.engine, self._writer is not None
+        if self._writer is None:
+            self._writer = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        try:
+            _say(self._writer, "BEGIN IMMEDIATE" if self.is_sqlite else "BEGIN")
+        except engine.dialect.loaded_dbapi.Error:
+            self._drop_writer()
+            if self.is_sqlite or not was_open:
+                raise
+            return self._begun()
+        return self._writer
+
+    def _drop_writer(self) -> None:
+        link, self._writer = self._writer, None
+        if link is not None:
+            link.invalidate()
+            link.close()
 
     def _make(self) -> Engine:
         if self.is_sqlite:
@@ -135,7 +160,7 @@ class Database:
             hooks.listen(engine, "connect", _durable)
             hooks.listen(engine, "begin", _begin)
             return engine
-        # The lock is waited for by the server, a dead connection is noticed before it is used.
+        # The server does the waiting for a lock. A dead connection is noticed before it is used.
         options = f"-c lock_timeout={math.ceil(self._wait * 1000)} -c synchronous_commit=on"
         arguments = {"options": options, "connect_timeout": max(2, int(self._wait))}
         return sa.create_engine(self._url, connect_args=arguments, pool_pre_ping=True)
@@ -214,8 +239,14 @@ def _durable(connection: Any, record: Any) -> None:  # noqa: ARG001 - SQLAlchemy
 
 
 def _begin(link: Connection) -> None:
+    options = link.get_execution_options()
+    if options.get("isolation_level") != "AUTOCOMMIT":
+        _say(link, "BEGIN IMMEDIATE" if options.get("dpfed_writes") else "BEGIN")
+
+
+def _say(link: Connection, word: str) -> None:
     connection: Any = link.connection.dbapi_connection
-    connection.execute("BEGIN IMMEDIATE" if link.get_execution_options().get("dpfed_writes") else "BEGIN")
+    connection.execute(word)
 
 
 def _revision(link: Connection) -> str | None:
