@@ -285,6 +285,19 @@ def test_a_statement_is_written_in_the_format_of_its_file(run, icu, tmp_path):
     assert run("statement", "icu", "--format", "html").stdout.startswith("<!doctype html>")
 
 
+def test_a_long_statement_shows_its_end_and_a_file_has_all(run, icu, tmp_path):
+    for number in range(300):
+        icu.freeze("icu", reason=f"reason-{number}.")
+        icu.unfreeze("icu", reason=f"again-{number}.")
+    text = run("statement", "icu").stdout
+    assert "… 103 earlier entries" in text
+    assert "reason-0." not in text
+    assert "again-299." in text
+    path = tmp_path / "icu.txt"
+    run("statement", "icu", "--output", str(path))
+    assert all(f"reason-{number}." in path.read_text() for number in range(300))
+
+
 def test_nothing_is_written_over_the_ledger_itself(run, icu, book, tmp_path):
     (tmp_path / "link.db").symlink_to(book)
     for path in (book, tmp_path / "link.db", Path(f"{book}-wal")):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 BAR = 12
 WIDE = 100
+MOST_LINES = 500
 STYLES = {"open": "green", "frozen": "yellow", "expired": "yellow", "closed": "dim"}
 TONES = {"charge": "bold cyan", "late": "bold yellow", "refused": "bold red", "": "bold"}
 
@@ -76,8 +77,8 @@ def show_reservations(found: Iterable[OpenReservation]) -> None:
     console().print(table)
 
 
-def show_statement(page: Page, screen: Console | None = None) -> None:
-    """Print a statement."""
+def show_statement(page: Page, screen: Console | None = None, most: int = MOST_LINES) -> None:
+    """Print a statement, with the last `most` of its entries."""
     from rich.text import Text
 
     screen = screen or console()
@@ -85,7 +86,7 @@ def show_statement(page: Page, screen: Console | None = None) -> None:
     if page.alarm:
         _shout(screen, page.alarm)
     screen.print(_grid(page.terms))
-    screen.print(_entries(page, screen.width >= WIDE))
+    screen.print(_entries(page, screen.width >= WIDE, most))
     screen.print(_grid(page.balance))
     screen.print()
     screen.print(_grid(page.notes))
@@ -99,11 +100,11 @@ def statement_text(page: Page) -> str:
     from rich.console import Console
 
     text = StringIO()
-    show_statement(page, Console(file=text, width=WIDE, highlight=False, color_system=None))
+    show_statement(page, Console(file=text, width=WIDE, highlight=False, color_system=None), len(page.entries))
     return text.getvalue()
 
 
-def _entries(page: Page, is_wide: bool) -> Table:
+def _entries(page: Page, is_wide: bool, most: int) -> Table:
     right = ("Spent ε", "Reserved ε", "Remaining ε") if is_wide else ("Spent", "Reserved", "Remaining")
     table = _table("No.", "Date (UTC)", "Entry", right=right, show_footer=True)
     number, date, entry, *figures = table.columns
@@ -113,7 +114,10 @@ def _entries(page: Page, is_wide: bool) -> Table:
     entry.ratio, entry.footer = 1, "Closing balance"
     for column, figure in zip(figures, page.closing, strict=True):
         column.footer = figure
-    for line in page.entries:
+    hidden = max(0, len(page.entries) - most)
+    if hidden:
+        table.add_row("", "", f"… {hidden:,} earlier entries: --output FILE has all")
+    for line in page.entries[hidden:]:
         table.add_row(line.number, line.at, _entry(line), line.spent, line.reserved, line.remaining)
     return table
 
