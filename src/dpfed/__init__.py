@@ -18,6 +18,9 @@ _HOME = {
     "compute_noise_multiplier": "dpfed.accounting.calibrate",
     "GaussianMechanism": "dpfed.mechanisms.gaussian",
     "Ledger": "dpfed.ledger.ledger",
+    "LocalPlan": "dpfed.plan",
+    "Plan": "dpfed.plan",
+    "Federation": "dpfed.federated.engine",
     "LaplaceMechanism": "dpfed.mechanisms.laplace",
     "PrivacyManager": "dpfed.manager",
 }

@@ -4,6 +4,9 @@ A loop that says "I took a step" says so after its noise was drawn, when a crash
 blocks of steps are committed ahead: each step that is reported was paid for earlier, and the next block is
 paid as soon as the last one is used up. Steps that nobody paid for are still written down, marked after the
 fact. A run that ends inside a block has paid for steps it never took: too much, never too little.
+
+>>> attach(account=None, run=None, event=None, block=100, adjacency="add_remove") is None
+True
 """
 
 from __future__ import annotations

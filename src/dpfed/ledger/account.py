@@ -1,4 +1,17 @@
-"""One account as what a loop is charged to: the `Account` of `dpfed.guarantee`, kept in a ledger."""
+"""One account as what a loop is charged to: the `Account` of `dpfed.guarantee`, kept in a ledger.
+
+>>> import tempfile
+>>> from dpfed.events import Gaussian
+>>> from dpfed.ledger.ledger import Ledger
+>>> folder = tempfile.TemporaryDirectory()
+>>> ledger = Ledger(f"sqlite:///{folder.name}/ledger.db")
+>>> icu = ledger.open("icu", epsilon=8.0, delta=1e-5)
+>>> held = icu.reserve({Gaussian(4.0): 10}, run="study-12")
+>>> held.commit(Gaussian(4.0))
+>>> icu.reserve({Gaussian(4.0): 10}, run="study-12").left(Gaussian(4.0))  # the same run, after a restart
+9
+>>> ledger.close(); folder.cleanup()
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,17 @@
 Check and append happen under one lock: whoever holds the head sees every entry before it. What the last
 transaction of this process learnt stays valid as long as the head has not moved, so a run that is alone with
 its ledger reads nothing but the head before each commit, however long the history is.
+
+>>> import tempfile
+>>> folder = tempfile.TemporaryDirectory()
+>>> store = Store(Database(f"sqlite:///{folder.name}/ledger.db", wait=1.0))
+>>> store.database.migrate()
+>>> with store.writing() as journal:
+...     _ = journal.append(Draft("leased", run="study-12"))
+>>> with store.reading() as link:
+...     store.head(link).sequence
+1
+>>> store.database.close(); folder.cleanup()
 """
 
 from __future__ import annotations

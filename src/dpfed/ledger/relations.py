@@ -55,11 +55,11 @@ def require_sound(new: Terms, terms: Mapping[str, Terms]) -> None:
 
 
 def tops(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
-    """The accounts that see all charges on this account's source; the account itself if it does."""
+    """The accounts that see all charges on this account's source; the account itself is first if it does."""
     alike = [
         other for other, known in terms.items() if known.source == terms[name].source and _alike(terms[name], known)
     ]
-    return tuple(account for account in _common(alike, terms) if account in alike)
+    return _common(alike, terms)
 
 
 def _common(names: Iterable[str], terms: Mapping[str, Terms]) -> tuple[str, ...]:

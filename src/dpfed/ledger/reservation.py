@@ -2,6 +2,20 @@
 
 Between `commit` returning and the noise being drawn nothing can be lost: the charge is on disk. A crash can
 only leave a charge whose noise was never drawn, never the other way round.
+
+>>> import tempfile
+>>> from dpfed.events import Gaussian
+>>> from dpfed.ledger.ledger import Ledger
+>>> folder = tempfile.TemporaryDirectory()
+>>> ledger = Ledger(f"sqlite:///{folder.name}/ledger.db")
+>>> icu = ledger.open("icu", epsilon=8.0, delta=1e-5)
+>>> reservation = ledger.reserve({"icu": {Gaussian(4.0): 10}}, run="study-12")
+>>> reservation.commit({"icu": Gaussian(2.0)})
+Traceback (most recent call last):
+    ...
+dpfed.errors.NotReserved: run 'study-12' asked to commit 1 × Gaussian(noise_multiplier=2.0) on icu, but 0 of it is left \
+reserved: commit only what the plan holds, or reserve more first
+>>> ledger.close(); folder.cleanup()
 """
 
 from __future__ import annotations

@@ -4,6 +4,18 @@
 opened. Spent, reserved and remaining add up to the cap, and nothing fits once nothing remains. The exact ε
 of all charges, which is smaller, is a figure *ex post*: it would be the guarantee had every charge been
 planned in advance.
+
+>>> import tempfile
+>>> from dpfed.events import Gaussian
+>>> from dpfed.ledger.ledger import Ledger
+>>> folder = tempfile.TemporaryDirectory()
+>>> ledger = Ledger(f"sqlite:///{folder.name}/ledger.db")
+>>> icu = ledger.open("icu", epsilon=8.0, delta=1e-5)
+>>> ledger.record({"icu": {Gaussian(4.0): 10}}, reason="before the ledger was kept")
+>>> statement = ledger.statement("icu")
+>>> round(statement.balance.spent, 2), round(statement.exact, 2), round(statement.balance.share, 2)
+(4.45, 3.34, 0.25)
+>>> ledger.close(); folder.cleanup()
 """
 
 from __future__ import annotations
