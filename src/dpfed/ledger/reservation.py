@@ -13,8 +13,8 @@ only leave a charge whose noise was never drawn, never the other way round.
 >>> reservation.commit({"icu": Gaussian(2.0)})
 Traceback (most recent call last):
     ...
-dpfed.errors.NotReserved: run 'study-12' asked to commit 1 × Gaussian(noise_multiplier=2.0) on icu, but 0 of it is left \
-reserved: commit only what the plan holds, or reserve more first
+dpfed.errors.NotReserved: run 'study-12' asked to commit 1 × Gaussian(noise_multiplier=2.0) on icu, but 0 of it is \
+left reserved: commit only what the plan holds, or reserve more first
 >>> ledger.close(); folder.cleanup()
 """
 
