@@ -191,9 +191,10 @@ def test_a_free_event_fits_as_often_as_can_be_counted():
 @pytest.mark.parametrize("delta", [1e-300, 1e-5, 0.5])
 def test_tiny_and_huge_promises_are_kept(epsilon, delta):
     terms = Terms("icu", epsilon=epsilon, delta=delta, orders=RenyiFilter(epsilon, delta).orders)
-    event = ev.ZeroConcentratedDP(max(1e-22, epsilon**2 / 50) if epsilon < 1 else 0.01)
+    event = ev.ZeroConcentratedDP(terms.caps(epsilon)[0] / 10**18 / terms.orders[0] / 7.5)
     count = admission.affordable(terms, State.new(terms), event)
-    spent = State.new(terms).after("recorded", count, terms.cost(event)).spent if count else (0,)
+    spent = State.new(terms).after("recorded", count, terms.cost(event)).spent
+    assert count == 7
     assert amounts.epsilon_of(spent, delta, terms.orders) <= epsilon * (1 + 1e-9)
     assert not judge(terms, State.new(terms), {event: count + 1}, fixed_plan=False).is_admitted
 
