@@ -184,12 +184,12 @@ class Ledger:
     def balance(self, account: str) -> Balance:
         """Where the account stands."""
         with self._store.reading() as link:
-            return views.balance(link, self._terms(link, account))
+            return views.balances(link, [self._terms(link, account)])[0]
 
     def accounts(self) -> tuple[Balance, ...]:
         """Where every account stands, in the order they were opened."""
         with self._store.reading() as link:
-            return tuple(views.balance(link, terms) for terms in self._store.terms(link).values())
+            return views.balances(link, list(self._store.terms(link).values()))
 
     def statement(self, account: str) -> Statement:
         """Every entry of the account, as a bank would send it."""

@@ -112,10 +112,16 @@ class OpenReservation:
     is_alive: bool
 
 
-def balance(link: Connection, terms: Terms) -> Balance:
-    """Where the account stands."""
-    state = state_of(next(iter(last_of(link, ENTRIES.c.account, [terms.opened]))))
-    count = sa.select(sa.func.count()).select_from(ENTRIES).where(ENTRIES.c.account == terms.name)
+def balances(link: Connection, accounts: list[Terms]) -> tuple[Balance, ...]:
+    """Where each of the accounts stands."""
+    latest = {row.account: row for row in last_of(link, ENTRIES.c.account, [terms.opened for terms in accounts])}
+    is_asked = ENTRIES.c.account == accounts[0].name if len(accounts) == 1 else sa.true()
+    counted = sa.select(ENTRIES.c.account, sa.func.count()).where(is_asked).group_by(ENTRIES.c.account)
+    entries = {name: int(count) for name, count in link.execute(counted)}
+    return tuple(_balance(link, terms, state_of(latest[terms.name]), entries[terms.name]) for terms in accounts)
+
+
+def _balance(link: Connection, terms: Terms, state: State, entries: int) -> Balance:
     spent, reserved = _figures(terms, state, lambda: charged(link, terms.name))
     return Balance(
         account=terms,
@@ -124,7 +130,7 @@ def balance(link: Connection, terms: Terms) -> Balance:
         reserved=reserved,
         remaining=_remaining(state, spent, reserved),
         share=_share(terms, state),
-        entries=int(link.execute(count).scalar_one()),
+        entries=entries,
         status=_status(terms, state),
         mode="filter" if state.plan is None else "exact",
     )
@@ -134,7 +140,7 @@ def statement(link: Connection, terms: Terms, everyone: Mapping[str, Terms], hea
     """The account's balance and every entry, equal commits of one run on one line."""
     bag = charged(link, terms.name)
     return Statement(
-        balance=balance(link, terms),
+        balance=balances(link, [terms])[0],
         lines=tuple(_lines(link, terms)),
         exact=plan_or_infinity(as_event(bag), terms) if bag else 0.0,
         seen_whole_by=relations.tops(terms.name, everyone),
