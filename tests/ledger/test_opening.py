@@ -266,3 +266,37 @@ def test_overlaps_may_be_one_name(ledger):
     ledger.open("a", **PROMISE)
     ledger.open("b", **PROMISE, overlaps="a")
     assert ledger.balance("b").account.overlaps == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(1e-20, 1e-300), (1e-300, 1e-300), (5e-324, 5e-324), (1e300, 1e-5), (1.7e308, 0.5)]
+)
+def test_a_promise_too_small_or_too_large_to_be_counted_opens_nothing(ledger, epsilon, delta):
+    with pytest.raises(InvalidArgument) as refusal:
+        ledger.open("icu", epsilon=epsilon, delta=delta)
+    assert refusal.value.argument == "epsilon"
+    assert ledger.head().sequence == 0
+    assert ledger.accounts() == ()
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "orders"),
+    [
+        (1e-10, 1e-300, None),
+        (1e300, 1e-5, [2.0]),
+        (1.7e308, 0.9, [2.0, 1e300]),
+        (8.0, 1e-5, [1e300]),
+        (8.0, 5e-324, None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_an_extreme_promise_can_be_kept_and_shown(ledger, epsilon, delta, orders):
+    ledger.open("icu", epsilon=epsilon, delta=delta, orders=orders)
+    fitting = ledger.forecast("icu", STEP)
+    if fitting < 2**40:
+        with pytest.raises(BudgetExceeded):
+            ledger.reserve({"icu": {STEP: fitting + 1}}, run="r", fixed_plan=False)
+    ledger.record({"icu": ev.Unprotected()}, reason="a leak")
+    assert ledger.forecast("icu", STEP) == 0
+    assert ledger.statement("icu").balance.is_overspent
+    ledger.verify()

@@ -34,14 +34,13 @@ def agreed(name: str, epsilon: float, delta: float, unit: str, adjacency: str, o
     promise = Guarantee(checks.positive(epsilon=epsilon), checks.positive_probability(delta=delta), unit, adjacency)
     if orders is not None and (isinstance(orders, str | bytes) or not isinstance(orders, Iterable)):
         raise InvalidArgument("orders", f"orders must be numbers above 1, or None, got {orders!r:.80}")
-    rule = RenyiFilter(promise.epsilon, promise.delta, orders, adjacency=adjacency)
     return Terms(
         name=words.name(account=name),
         epsilon=promise.epsilon,
         delta=promise.delta,
         unit=promise.unit,
         adjacency=promise.adjacency,
-        orders=rule.orders,
+        orders=_declared(promise, orders),
         owner=words.text(owner=others["owner"]),
         purpose=words.text(purpose=others["purpose"]),
         parent=None if others["parent"] is None else words.name(parent=others["parent"]),
@@ -49,6 +48,24 @@ def agreed(name: str, epsilon: float, delta: float, unit: str, adjacency: str, o
         labels=words.labels(others["labels"]),
         expires=words.expiry(others["expires"]),
     )
+
+
+def _declared(promise: Guarantee, orders: Iterable[float] | None) -> tuple[float, ...]:
+    """The orders, if they leave room for anything that the ledger can count."""
+    try:
+        declared = RenyiFilter(promise.epsilon, promise.delta, orders, adjacency=promise.adjacency).orders
+        has_room = max(amounts.caps(promise.epsilon, promise.delta, declared)) > 0
+    except (ArithmeticError, InvalidArgument):
+        if orders is not None:
+            raise
+        has_room = False
+    if not has_room:
+        raise InvalidArgument(
+            "epsilon",
+            f"epsilon = {promise.epsilon:g} at delta = {promise.delta:g} is out of this ledger's range, which is that "
+            "of promises: say an epsilon between 1e-9 and 1e9, or declare orders",
+        )
+    return declared
 
 
 def open_account(journal: Journal, terms: Terms, opening: Mapping[Event, int]) -> None:
