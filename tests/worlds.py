@@ -24,8 +24,7 @@ from typing import Any
 
 import psycopg
 import sqlalchemy
-from sqlalchemy.engine import make_url
-from sqlalchemy.pool import Pool
+from sqlalchemy.engine import Engine, make_url
 
 import dpfed
 from dpfed import events as ev
@@ -122,15 +121,13 @@ def points(strike: Callable[[int], None]) -> Iterator[None]:
             finally:
                 is_striking = False
 
-    def trace(connection: Any, *_: Any) -> None:
-        if isinstance(connection, sqlite3.Connection):
-            connection.set_trace_callback(point)
+    def trace(dialect: Any, _: Any, __: Any, options: dict[str, Any]) -> None:
+        if dialect.name == "sqlite":
+            options["factory"] = _struck_sqlite(point)
 
     with contextlib.ExitStack() as places:
-        # SQLite's driver tells of each statement as it begins; a connection that comes back has ended its last.
-        for name, listener in (("connect", trace), ("checkout", trace), ("reset", point), ("checkin", point)):
-            sqlalchemy.event.listen(Pool, name, listener)
-            places.callback(sqlalchemy.event.remove, Pool, name, listener)
+        sqlalchemy.event.listen(Engine, "do_connect", trace)
+        places.callback(sqlalchemy.event.remove, Engine, "do_connect", trace)
         for owner, name in (
             (psycopg.Cursor, "execute"),
             (psycopg.Cursor, "executemany"),
@@ -140,6 +137,23 @@ def points(strike: Callable[[int], None]) -> Iterator[None]:
             places.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, _between(point, getattr(owner, name)))
         yield
+
+
+def _struck_sqlite(point: Callable[[], None]) -> type[sqlite3.Connection]:
+    """SQLite's driver is written in C and cannot be changed, but it can be inherited from."""
+
+    class Cursor(sqlite3.Cursor):
+        execute = _between(point, sqlite3.Cursor.execute)
+        executemany = _between(point, sqlite3.Cursor.executemany)
+
+    class Connection(sqlite3.Connection):
+        commit = _between(point, sqlite3.Connection.commit)
+        rollback = _between(point, sqlite3.Connection.rollback)
+
+        def cursor(self, factory: type[sqlite3.Cursor] = Cursor) -> sqlite3.Cursor:
+            return super().cursor(factory)
+
+    return Connection
 
 
 def _between(point: Callable[[], None], method: Callable[..., Any]) -> Callable[..., Any]:

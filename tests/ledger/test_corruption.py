@@ -107,6 +107,18 @@ def test_a_flipped_bit_inside_an_entry_is_always_found(sound, tmp_path):
         assert facts_if_sound(path) is None, f"byte {place}"
 
 
+@pytest.mark.parametrize("word", [b"entries_no_update", b"CREATE TABLE entries", b"alembic_version", b"\x150001"])
+def test_a_flipped_bit_in_the_schema_is_found_or_changes_nothing(sound, tmp_path, word):
+    """Every bit of the names that SQLite itself quotes in its complaints, and of the schema's version."""
+    content, said = sound
+    path = tmp_path / "ledger.db"
+    start = content.index(word)
+    for at in range(start, start + len(word), 1 if len(word) < 10 else 5):
+        for bit in range(8):
+            path.write_bytes(content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :])
+            assert facts_if_sound(path) in (None, said), f"byte {at}, bit {bit}"
+
+
 def test_a_flipped_bit_in_an_index_is_found_or_changes_nothing(sound, tmp_path, campaign_scale):
     """An index that lost an account's last row would show an earlier balance, though no entry has changed."""
     content, said = sound

@@ -11,6 +11,9 @@ import resource
 import shutil
 import signal
 import tempfile
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
@@ -95,8 +98,12 @@ def test_a_disk_too_full_for_a_new_ledger_leaves_one_that_can_still_be_made(sqli
 
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
-    """A folder that an unprivileged user can reach, which pytest's own are not."""
+    """A folder that an unprivileged user can reach, which pytest's own are not; nor may Python's, so all is loaded."""
     folder = Path(tempfile.mkdtemp(prefix="dpfed-"))
+    open_accounts(f"sqlite:///{folder / 'warm.db'}", "icu")
+    with dpfed.Ledger(f"sqlite:///{folder / 'warm.db'}") as ledger:
+        ledger.reserve({"icu": {EVENT: 1}}, run="warm").commit({"icu": EVENT})
+    (folder / "warm.db").unlink()
     folder.chmod(0o777)
     yield folder
     folder.chmod(0o700)
@@ -270,6 +277,45 @@ def test_a_connection_lost_inside_a_verb_is_an_error_in_words_and_nothing_is_wri
         verbs([])
     ledger.verify()
     ledger.close()
+
+
+def require_commits_of_threads_to_last(url: str, disturb: Callable[[dpfed.Ledger], None]) -> None:
+    """Two threads commit and two look, on one ledger, while something disturbs them; what returned must be there."""
+    open_accounts(url, "icu")
+    drawn: list[str] = []
+    with dpfed.Ledger(url) as ledger:
+        holds = [ledger.reserve({"icu": {EVENT: 900}}, run=f"thread-{number}") for number in range(2)]
+        is_over = threading.Event()
+
+        def go_on(verb: Callable[[], object], then: Callable[[], None]) -> None:
+            while not is_over.is_set() and len(drawn) < 900:
+                if outcome(verb) == "done":
+                    then()
+
+        works = [(partial(held.commit, {"icu": EVENT}), partial(drawn.append, held.run)) for held in holds]
+        works += [(partial(ledger.balance, "icu"), lambda: None), (ledger.reservations, lambda: None)]
+        threads = [threading.Thread(target=go_on, args=work) for work in works]
+        for thread in threads:
+            thread.start()
+        for _ in range(12):
+            disturb(ledger)
+            time.sleep(0.02)
+        is_over.set()
+        for thread in threads:
+            thread.join()
+        ledger.verify()
+    assert drawn
+    committed = counted(url, "committed", "icu")
+    for run, times in Counter(drawn).items():
+        assert committed[run] >= times, "a commit returned and is not in the ledger"
+
+
+def test_commits_of_threads_last_though_their_connections_are_lost(postgres_url, disconnect):
+    require_commits_of_threads_to_last(postgres_url, lambda ledger: disconnect())
+
+
+def test_commits_of_threads_last_though_the_ledger_is_closed_under_them(url):
+    require_commits_of_threads_to_last(url, lambda ledger: ledger.close())
 
 
 def test_what_was_acknowledged_survives_a_crash_of_the_server(postgres, postgres_url, campaign_scale):
