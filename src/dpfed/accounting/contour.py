@@ -58,19 +58,15 @@ class Inversion:
         return kernel
 
     @cached_property
-    def _terms(self) -> tuple[Array, Array]:
-        """What cosines and what sines of the phases are multiplied with: for the sum, and for its derivative in ε."""
-        terms = np.exp(self.moments - self.log_mass) * self._kernel
-        turning = terms * self._frequencies
-        return np.array((terms.real, turning.imag)), np.array((terms.imag, -turning.real))
+    def _terms(self) -> ComplexArray:
+        """The terms of the sum at ε = 0."""
+        return np.asarray(np.exp(self.moments - self.log_mass) * self._kernel)
 
     @cached_property
     def _slack(self) -> float:
         """What truncation, quadrature and rounding may hide, as a share of e^{K − θε}."""
         left_out = math.exp(self.decay) / (math.pi * self._last)
-        # A sum of products has at most one rounding for each of them, and a term has a few itself.
-        rounding = (24 + len(self.moments)) * _UNIT
-        return left_out + float(np.abs(self._kernel).sum()) * (math.expm1(self.error) + rounding)
+        return left_out + float(np.abs(self._kernel).sum()) * (math.expm1(self.error) + 32 * _UNIT)
 
     @property
     def _last(self) -> float:
@@ -119,10 +115,8 @@ class Inversion:
 
     def _value_and_slope(self, epsilon: float) -> tuple[float, float]:
         """Re Σ terms·e^{−iwε} and its derivative in ε."""
-        for_cosines, for_sines = self._terms
-        phases = epsilon * self._frequencies
-        value, slope = (for_cosines.dot(np.cos(phases)) + for_sines.dot(np.sin(phases))).tolist()
-        return value, slope
+        turned = self._terms * np.exp((-1j * epsilon) * self._frequencies)
+        return float(turned.real.sum()), float(self._frequencies.dot(turned.imag))
 
     def _rounding(self, epsilon: float) -> float:
         return self._slack * (1 + 2 * _UNIT * self._last * abs(epsilon) / max(self.error, _UNIT))

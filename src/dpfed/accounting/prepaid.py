@@ -11,14 +11,22 @@ True
 
 from __future__ import annotations
 
+import os
+import threading
+from typing import NoReturn
+
 from dpfed import checks
-from dpfed.errors import AdjacencyMismatch, BudgetExceeded, InvalidArgument
+from dpfed.errors import AdjacencyMismatch, BudgetExceeded, InvalidArgument, PrivacyError
 from dpfed.events import Event
 from dpfed.guarantee import Account
 
 
 class PrepaidSteps:
-    """Blocks of steps of one kind, committed to an account ahead of time."""
+    """Blocks of steps of one kind, committed to an account ahead of time.
+
+    What is paid for is counted in one process, so that a step is taken once: it refuses to be copied, pickled or
+    used after a fork.
+    """
 
     def __init__(self, account: Account, run: str, event: Event, block: int, adjacency: str) -> None:
         if account.adjacency != adjacency:
@@ -30,6 +38,8 @@ class PrepaidSteps:
         self._event = event
         self._block = checks.count(block=block)
         self._chunk = 1
+        self._process = os.getpid()
+        self._lock = threading.Lock()
         self._held = account.reserve({event: self._next_block() or 1}, run=run, fixed_plan=False)
         self.paid = self._held.left(event)
         if self.paid:
@@ -44,13 +54,16 @@ class PrepaidSteps:
 
     def take(self, steps: int) -> None:
         """Use up paid steps and pay for the next block; unpaid ones are recorded and refused."""
-        unpaid = max(0, steps - self.paid)
-        self._chunk, self.paid = steps, max(0, self.paid - steps)
-        if unpaid:
-            self.record(self._event, unpaid, "steps taken before they were paid for")
-        if self.is_exhausted:
-            self._pay()
-        if unpaid and self.is_exhausted:
+        self._require_own_process(steps)
+        with self._lock:
+            unpaid = max(0, steps - self.paid)
+            self._chunk, self.paid = steps, max(0, self.paid - steps)
+            if unpaid:
+                self.record(self._event, unpaid, "steps taken before they were paid for")
+            if self.is_exhausted:
+                self._pay()
+            is_too_much = unpaid > 0 and self.is_exhausted
+        if is_too_much:
             raise BudgetExceeded(
                 f"{unpaid} steps were taken that {self._account.name} has no room for; they are recorded after the "
                 "fact: stop when is_budget_exceeded says so, or ask for a top-up"
@@ -59,6 +72,20 @@ class PrepaidSteps:
     def record(self, event: Event, count: int, reason: str) -> None:
         """Charge what has happened already."""
         self._account.record(event, count, run=self._held.run, reason=reason)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise PrivacyError(
+            "an accountant with an account was to be copied or pickled, but its copy could take what is paid for a "
+            "second time: share the one object, or give each part a run of its own"
+        )
+
+    def _require_own_process(self, steps: int) -> None:
+        if os.getpid() != self._process:
+            self.record(self._event, steps, "steps taken in a forked process, which had paid for none")
+            raise BudgetExceeded(
+                "steps were taken in a forked process, but what is paid for is counted in the process that made the "
+                "accountant; they are recorded after the fact: make it in the process that adds the noise"
+            )
 
     def _next_block(self) -> int:
         return min(max(self._block, self._chunk), self._account.affordable(self._event))

@@ -1,8 +1,8 @@
 """Sums of log-moments that grow with a composition: adding an event is one addition, asking is one short sum.
 
-Moments are kept at a few tilts θ (levels, 1.145 apart). Real cumulants come in blocks of ten levels; from them the best
-level and the reach of the tilted loss are read. Levels that are asked have lines of complex moments, which a contour
-inverts. All of them catch up with the log of events only when they are asked.
+Moments are kept at a few tilts θ (levels, 1.145 apart). Real cumulants come in blocks of eleven levels; from them the
+best level and the reach of the tilted loss are read. Levels that are asked have lines of complex moments, which a
+contour inverts. All of them catch up with the log of events only when they are asked.
 
 >>> from dpfed.accounting import contour
 >>> from dpfed.accounting.moments import GaussianPair
@@ -34,13 +34,12 @@ from dpfed.accounting.sampled_gaussian import TooManyNodes
 _RATIO = 1.5 ** (1 / 3)
 _LEVELS = range(-102, 78)
 # A block of levels whose cumulants are computed together, and how many of them lie below the first guess.
-_BLOCK, _BELOW = 10, 6
+_BLOCK, _BELOW = 11, 6
 # Chernoff bounds at so many higher levels limit the copies of a line.
 _ABOVE = 3
 _MOST_FREQUENCIES = 5000
-_MOST_TRIALS = 20
-# The log of the cancellation that a line may suffer, and a long one.
-_FEW_DIGITS, _MOST_DIGITS = 5.0, 12.0
+# The log of the cancellation that a shorter line may cost, and what a long one may.
+_FEW_DIGITS, _MOST_DIGITS = 2.5, 10.0
 _LONG = 200
 # A line: its shortest period, and the logs of the shares of δ that its copies may have and that it may leave out.
 _PERIOD = 17.0
@@ -102,17 +101,19 @@ class RunningMoments:
         It is for the direction that decides nothing, nearly always, and costs no line.
         """
         objective, target = _log_delta(epsilon), math.log(delta) - _HAIR
-        if self._within is None:
-            # The best tilt, were the loss Gaussian.
-            self._within = _level(epsilon / max(self._variance, 1e-12) - 0.5)
-        values = {}
-        # Tilts fall as a composition grows.
-        for level in (self._within, self._within - 3, self._within + 3):
-            values[level] = objective(_tilt(level), self._cheapest_cumulant(level))
-            if values[level] <= target:
-                break
-        self._within = min(values, key=values.__getitem__)
-        return values[self._within] <= target
+        start = self._within
+        if start is None:
+            # The best tilt, were the loss Gaussian, or that of the direction which decides, whose tail is heavier.
+            kept = self._like._kept if self._like else None
+            start = max(_level(epsilon / max(self._variance, 1e-12) - 0.5), _LEVELS[0] if kept is None else kept)
+        values: dict[int, float] = {}
+        # Tilts fall as a composition grows; rare large losses, of which the guess knows nothing, raise them.
+        for move in (0, -3, 3) if self._is_varied() else (0, 6, 12, 18):
+            values[start + move] = objective(_tilt(start + move), self._cheapest_cumulant(start + move))
+            self._within = min(values, key=values.__getitem__)
+            if values[self._within] <= target:
+                return True
+        return False
 
     def inversion_at(self, epsilon: float, delta: float, at_infinity: float) -> Inversion | None:
         """An inversion that suits questions at ε, where δ is about as given."""
@@ -146,10 +147,11 @@ class RunningMoments:
 
     def _shorter(self, level: int, needs: _Needs, epsilon: float, delta: float) -> tuple[int, _Needs]:
         """The level, or one below where heavy tails make lines long: there they are shorter, and cost some digits."""
+        least = needs.left_out
         while level > _LEVELS[0]:
             below = self._needs(level - 1, epsilon, delta)
             most_digits = _MOST_DIGITS if needs.count > _LONG else _FEW_DIGITS
-            if below.count > 0.95 * needs.count or _LEFT_OUT - below.left_out > most_digits:
+            if below.count > 0.95 * needs.count or least - below.left_out > most_digits:
                 break
             level, needs = level - 1, below
         return level, needs
@@ -189,10 +191,10 @@ class RunningMoments:
         return math.sqrt(max(curvature, 1e-300)) if curvature < math.inf else math.inf
 
     def _kept_line(self, level: int, needs: _Needs) -> _Line | None:
-        """A line from an earlier question that is fine and long enough, caught up with the log."""
+        """A line from an earlier question that is fine enough and proves its decay, caught up with the log."""
         lines = self._lines.get(level, [])
         for index, line in enumerate(lines):
-            if line.suits(needs) and (longer := self._caught_up(line, level, needs)):
+            if line.step <= needs.step and (longer := self._caught_up(line, level, needs)):
                 lines[index] = longer
                 return longer
         return None
@@ -201,23 +203,24 @@ class RunningMoments:
         """A new line shaped like one of the other direction's."""
         for shape in self._like._lines.get(level, []) if self._like else []:
             line = _Line(shape.tilt, shape.step, shape.count)
-            if shape.suits(needs, 0.8) and (longer := self._caught_up(line, level, needs)):
+            if shape.step <= needs.step and (longer := self._caught_up(line, level, needs)):
                 return self._keep(level, longer)
         return None
 
     def _fresh_line(self, level: int, needs: _Needs) -> _Line | None:
-        """A new line that is just long enough for its decay to be proved."""
-        count = needs.count
-        for _ in range(_MOST_TRIALS):
+        """A new line that is about as long as it takes for its decay to be proved."""
+        count, power, earlier = needs.count, 0.5, (0, 0.0)
+        while count <= _MOST_FREQUENCIES:
             line = _Line(_tilt(level), needs.step, count)
-            decay = self._decay(line, level, needs.left_out)
-            if decay <= needs.left_out:
-                return self._keep(level, line.caught_up(self._log, decay))
+            decay = min(self._decay(line, level, needs.left_out), -1e-9)
             # Log-moments fall about as the square of the frequency at first, more slowly later.
-            growth = min(max((needs.left_out / min(decay, -1e-9)) ** 0.6, 1.1), 2.0)
-            count = math.ceil(count * growth)
-            if count > _MOST_FREQUENCIES:
-                break
+            if earlier[0]:
+                gained = math.log(decay / earlier[1])
+                power = min(max(math.log(count / earlier[0]) / gained, 0.5), 4.0) if gained else 4.0
+            share = (needs.left_out / decay) ** power
+            if share <= 1 and (earlier[0] or share > 0.8 or self._is_varied()):
+                return self._keep(level, line.caught_up(self._log, decay))
+            earlier, count = (count, decay), math.ceil(count * min(max(1.02 * share, 0.3), 2.0))
         return None
 
     def _keep(self, level: int, line: _Line | None) -> _Line | None:
@@ -326,10 +329,6 @@ class _Line:
     decay: float = 0.0
     error: float = 0.0
     values: ComplexArray = field(default_factory=lambda: np.zeros(1, dtype=complex))
-
-    def suits(self, needs: _Needs, share: float = 1.0) -> bool:
-        """Whether the line is as fine as asked and at least that share as long."""
-        return self.step <= needs.step and (self.count - 1) * self.step >= share * needs.cut_off
 
     def caught_up(self, log: list[tuple[Pair, int]], decay: float) -> _Line | None:
         """The line with the rest of the log, which must be analytic, and with what is proved of its decay."""

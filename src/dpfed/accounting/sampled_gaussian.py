@@ -32,7 +32,7 @@ from dpfed.accounting.laws import AbsentLaw, Array, ComplexArray, GaussianLaw, L
 _LOG_ACCURACY = 39.0
 _UNIT = 2.0**-53
 _MOST_NODES = 200_000
-_MOST_WAVES = 1_000_000
+_MOST_WAVES = 4_000_000
 _BLOCK = 32
 _ANGLES = (1.0, 0.7, 0.45)
 
