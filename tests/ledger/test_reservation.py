@@ -26,6 +26,7 @@ from dpfed.errors import (
     UnknownEvent,
     UnsupportedEvent,
 )
+from dpfed.ledger.opening import agreed, open_account
 from worlds import counted, rows_of, told
 
 STEP = ev.Gaussian(8.0)
@@ -281,9 +282,29 @@ def test_a_charge_after_the_fact_beside_an_exact_plan_is_added_up_by_the_filter(
     ledger.record({"icu": STEP}, reason="forgotten")
     balance = ledger.balance("icu")
     assert (balance.mode, balance.status) == ("filter", "closed")
-    held.commit({"icu": {STEP: MOST + 1}})
-    assert ledger.balance("icu").is_overspent
+    with pytest.raises(BudgetExceeded, match="after the fact"):
+        held.commit({"icu": {STEP: MOST}})
+    held.commit({"icu": {STEP: MOST - 1}})
+    assert not ledger.balance("icu").is_overspent
     ledger.verify()
+
+
+def test_room_that_charges_after_the_fact_have_taken_cannot_be_committed(url):
+    with dpfed.Ledger(url) as ledger, dpfed.Ledger(url) as other:
+        ledger.open("icu", **PROMISE)
+        held = ledger.reserve({"icu": {STEP: MOST}}, run="r", fixed_plan=False)
+        held.commit({"icu": {STEP: 2}})
+        ledger.record({"icu": {STEP: MOST - 3}}, reason="forgotten")
+        held.commit({"icu": STEP})
+        head = ledger.head()
+        other.top_up("icu", epsilon=2.0, reason="to end the study")
+        held.commit({"icu": STEP})  # what this process last knew would refuse it
+        other.record({"icu": {STEP: MOST}}, reason="forgotten")
+        head = ledger.head()
+        with pytest.raises(BudgetExceeded, match="after the fact"):
+            held.commit({"icu": STEP})
+        assert ledger.head() == head
+        ledger.verify()
 
 
 @pytest.mark.parametrize("event", [ev.ApproximateDP(1.0, 1e-6), ev.Composed([STEP, ev.ApproximateDP(1.0, 1e-7)])])
@@ -457,6 +478,20 @@ def test_twenty_threads_share_a_ledger_and_never_pass_the_cap(url):
         assert shared.left("icu") == 0
         assert committed(url) == 40 + len(done) * (MOST // 8)
         ledger.verify()
+
+
+def test_an_account_opened_by_another_thread_between_two_commits_is_not_overlooked(url):
+    with dpfed.Ledger(url) as ledger:
+        ledger.open("icu", **PROMISE)
+        held = ledger.reserve({"icu": {STEP: 5}}, run="r")
+        held.commit({"icu": STEP})
+        terms = agreed("later", 8.0, 1e-5, "record", "add_remove", None, owner="", purpose="", parent=None,
+                       overlaps=["icu"], labels={}, expires=None)  # fmt: skip
+        with ledger._store.writing() as journal:  # as Ledger.open does, before it has looked at the result
+            open_account(journal, terms, {})
+        held.commit({"icu": STEP})
+        held.extend({"icu": {STEP: 3}})
+        assert ledger.forecast("later", STEP) == MOST - 8
 
 
 def test_threads_may_look_while_others_open_accounts(ledger):

@@ -171,9 +171,19 @@ class Oracle:
         if any(self.accounts[name].frozen for name in part):
             raise AccountUnavailable(origin)
         for name, taken in part.items():
+            account = self.accounts[name]
+            # Charges after the fact may have taken the room that was reserved.
+            if account.exact is None and not account.admits(account.spent + Counter({event: taken})):
+                raise BudgetExceeded(name)
+        for name, taken in part.items():
             self.held[run, origin, name] -= Counter({event: taken})
             self.accounts[name].spent[event] += taken
         self.released[origin][event] += count
+
+    def has_room(self, name: str, taken: Bag) -> bool:
+        """Whether what is committed stays within the cap; charges after the fact may have taken reserved room."""
+        account = self.accounts[name]
+        return account.exact is not None or account.admits(account.spent + taken)
 
     def release(self, run: str) -> None:
         for key in [key for key in self.held if key[0] == run]:
