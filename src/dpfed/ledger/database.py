@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,8 @@ from dpfed.ledger.schema import REVISION
 _LONGEST_WAIT = 2_000_000.0
 _VERSION = sa.table("alembic_version", sa.column("version_num"))
 _DAMAGED = ("malformed", "not a database", "unsupported file format", "database corruption")
+# After so many seconds without use a connection may have died unnoticed.
+_IDLE = 30.0
 # Any number will do as long as nobody else's advisory lock has it: "dpfed" in ASCII.
 _MIGRATION_LOCK = 0x6470666564
 
@@ -45,6 +48,7 @@ class Database:
         self._wait = min(checks.positive(wait=wait), _LONGEST_WAIT)
         self._engine: Engine | None = None
         self._writer: Connection | None = None
+        self._used = -math.inf
         self._process = os.getpid()
         forks.close_before_fork(self)
 
@@ -75,6 +79,24 @@ class Database:
             try:
                 yield link
                 _say(link, "COMMIT")
+                self._used = time.monotonic()
+            except BaseException:
+                self._drop_writer()
+                raise
+
+    @property
+    def can_append_at_once(self) -> bool:
+        """Whether one statement can append and is worth it: on a server, over a connection used a moment ago."""
+        is_fresh = self._writer is not None and time.monotonic() - self._used < _IDLE
+        return not self.is_sqlite and is_fresh and self._process == os.getpid()
+
+    @contextmanager
+    def appending(self) -> Iterator[Connection]:
+        """The writer's connection outside a transaction: each statement is durable when it returns."""
+        with forks.transaction(), self._translated():
+            try:
+                yield self._writer or self._connected()
+                self._used = time.monotonic()
             except BaseException:
                 self._drop_writer()
                 raise
@@ -137,15 +159,18 @@ class Database:
     def _begun(self) -> Connection:
         """The writer's connection in a new transaction; a new connection where the old one has died meanwhile."""
         engine, was_open = self.engine, self._writer is not None
-        if self._writer is None:
-            self._writer = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        link = self._writer or self._connected()
         try:
-            _say(self._writer, "BEGIN IMMEDIATE" if self.is_sqlite else "BEGIN")
+            _say(link, "BEGIN IMMEDIATE" if self.is_sqlite else "BEGIN")
         except engine.dialect.loaded_dbapi.Error:
             self._drop_writer()
             if self.is_sqlite or not was_open:
                 raise
             return self._begun()
+        return link
+
+    def _connected(self) -> Connection:
+        self._writer = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         return self._writer
 
     def _drop_writer(self) -> None:
@@ -153,6 +178,14 @@ class Database:
         if link is not None:
             link.invalidate()
             link.close()
+
+    def _forget_idle(self) -> None:
+        """Open new connections from now on: SQLite remembers that a file was read-only when it was opened.
+
+        The writer's stays: it may belong to another thread in the middle of its transaction.
+        """
+        if self._engine is not None and self._process == os.getpid():
+            self._engine.dispose()
 
     def _make(self) -> Engine:
         if self.is_sqlite:
@@ -170,12 +203,15 @@ class Database:
         try:
             yield
         except DBAPIError as error:
-            self.close()  # SQLite remembers that a file was read-only when it was opened
+            self._forget_idle()
             raise self._meaning(str(error.orig)) from error
         except SQLAlchemyError as error:
             raise LedgerUnavailable(f"the ledger at {self.shown} could not be used: {error}") from error
+        except UnicodeDecodeError as error:  # of the driver itself, when it quotes a damaged schema
+            self._forget_idle()
+            raise LedgerCorrupted(f"the file of the ledger at {self.shown} is damaged: {error}") from error
         except self.engine.dialect.loaded_dbapi.Error as error:  # of a prepared statement
-            self.close()
+            self._forget_idle()
             raise self._meaning(str(error)) from error
 
     def _none_here(self) -> LedgerUnavailable:
@@ -252,15 +288,21 @@ def _say(link: Connection, word: str) -> None:
 def _revision(link: Connection) -> str | None:
     if not sa.inspect(link).has_table("alembic_version"):
         return None
-    found: str | None = link.execute(sa.select(_VERSION.c.version_num)).scalar()
+    found = link.execute(sa.select(_VERSION.c.version_num)).scalar()
+    if not isinstance(found, str | None):
+        raise LedgerCorrupted(f"the ledger's schema has the version {found!r:.40}, which is none")
     return found
 
 
 def _upgrade(link: Connection) -> None:
     from alembic import command
     from alembic.config import Config
+    from alembic.util import CommandError
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = link
-    command.upgrade(config, "head")
+    try:
+        command.upgrade(config, "head")
+    except CommandError as error:
+        raise LedgerCorrupted(f"the ledger's schema has a version that never was: {error}") from error

@@ -26,16 +26,16 @@ class Prepared:
         self._texts: dict[str, tuple[str, list[str] | None]] = {}
 
     def run(self, link: Connection, *values: dict[str, Any]) -> Any:
-        """The first row, or None where the statement gives none; with several values it is run for each."""
+        """The first row; for a statement that gives none, how many rows it changed. Run for each of the values."""
         text, order = self._translated(link)
         given: list[Any] = list(values) if order is None else [[value[name] for name in order] for value in values]
         cursor = link.connection.cursor()
         try:
             if len(given) > 1:
                 cursor.executemany(text, given)
-                return None
-            cursor.execute(text, given[0] if given else ())
-            return cursor.fetchone() if cursor.description else None
+            else:
+                cursor.execute(text, given[0] if given else ())
+            return cursor.fetchone() if cursor.description else cursor.rowcount
         finally:
             cursor.close()
 

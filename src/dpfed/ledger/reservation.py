@@ -54,13 +54,21 @@ class Item:
     event: Event
     count: int
     cost: Amounts
+    at: str
 
     @classmethod
     def of(cls, row: Row) -> Item:
         """The item that a reserved entry made."""
         cost = amounts.from_texts(json.loads(str(row.cost)))
         event = events.loads(str(row.event))
-        return cls(row.seq, str(row.account), str(row.origin), event, int(row.times or 0), cost)
+        return cls(row.seq, str(row.account), str(row.origin), event, int(row.times or 0), cost, row.at)
+
+
+def _added_up(items: Iterable[Item]) -> dict[Event, int]:
+    plan: dict[Event, int] = {}
+    for item in items:
+        plan[item.event] = plan.get(item.event, 0) + item.count
+    return plan
 
 
 @lru_cache(maxsize=4096)
@@ -94,17 +102,28 @@ class Reservation:
 
     def events(self, account: str) -> dict[Event, int]:
         """The plan: how often each event was reserved on the account."""
-        plan: dict[Event, int] = {}
-        for item in self._own(account):
-            plan[item.event] = plan.get(item.event, 0) + item.count
-        return plan
+        return _added_up(self._own(account))
 
     def epsilon(self, account: str) -> float:
-        """The exact ε of the whole plan at the account's δ: the guarantee of this run alone."""
-        plan = as_event(self.events(account))
+        """The ε of all that the run reserved on the account, at its δ: the guarantee of this run alone.
+
+        It is exact for a plan that was reserved at once. What was extended later may have been chosen after
+        looking at results, so the ε of a run that grew is that of the filter.
+        """
+        self._of(account)
+        items = [item for origin in self._items.values() for item in origin if item.account == account]
+        terms = self.terms(account)
+        if len({item.at for item in items}) > 1:
+            total: Amounts = (0,) * len(terms.orders)
+            for item in items:
+                total = amounts.plus(total, item.count, item.cost)
+            return amounts.epsilon_of(total, terms.delta, terms.orders)
+        return admission.plan_epsilon(as_event(_added_up(items)), terms.delta, terms.adjacency)
+
+    def terms(self, account: str) -> Terms:
+        """What was agreed when the account was opened."""
         with self._store.reading() as link:
-            terms = self._store.terms(link)[account]
-        return admission.plan_epsilon(plan, terms.delta, terms.adjacency)
+            return self._store.terms(link)[account]
 
     def left(self, account: str, event: Event | None = None) -> int:
         """How often the event may still be committed; all events together without one."""
@@ -115,16 +134,9 @@ class Reservation:
     def commit(self, charges: Mapping[str, Any]) -> None:
         """Charge what was reserved; durable when it returns, and only then may noise be drawn."""
         wanted = words.charges(charges)
-        with self._store.writing() as journal:
-            self._require_lease(journal)
-            taken = list(self._taken(journal, wanted))
-            states = journal.states(dict.fromkeys(item.account for item, _, _ in taken))
-            for account, state in states.items():
-                require_usable(journal, account, state)
-            for item, count, left in taken:
-                states[item.account] = move_item(
-                    journal, states[item.account], "committed", item, count, left, self._run
-                )
+        if not self._store.append_unmoved(lambda journal: self._commit(journal, wanted)):
+            with self._store.writing() as journal:
+                self._commit(journal, wanted)
 
     def extend(self, charges: Mapping[str, Any]) -> None:
         """Reserve more for the same run, or raise BudgetExceeded; never on a plan admitted by its exact ε."""
@@ -155,6 +167,18 @@ class Reservation:
             for account in self.accounts
         )
         return f"<p><b>Reservation of run {html.escape(self._run)}</b></p><table>{rows}</table>"
+
+    def _commit(self, journal: Journal, wanted: Charges) -> None:
+        """Append the entries of a commit."""
+        self._require_lease(journal)
+        taken = list(self._taken(journal, wanted))
+        states = journal.states(dict.fromkeys(item.account for item, _, _ in taken))
+        for account, state in states.items():
+            require_usable(journal, account, state)
+        for item, count, left in taken:
+            states[item.account] = move_item(journal, states[item.account], "committed", item, count, left, self._run)
+        for account, state in states.items():
+            require_within(journal.terms[account], state)
 
     def _keep(self, items: Iterable[Item]) -> None:
         for item in items:
@@ -318,6 +342,15 @@ def require_usable(journal: Journal, account: str, state: State) -> None:
         raise AccountUnavailable(f"{account} is frozen: its owner must unfreeze it before anything is charged")
     if is_expired(terms, journal.now):
         raise AccountUnavailable(f"{account} expired at {terms.expires}: open an account for the new period")
+
+
+def require_within(terms: Terms, state: State) -> None:
+    """Nothing, if what is committed stays within the cap: room that was reserved may be gone, see `Ledger.record`."""
+    if state.plan is None and not amounts.fits(state.spent, terms.caps(state.cap)):
+        raise BudgetExceeded(
+            f"committing this would take {terms.name} past its cap of ε = {state.cap:g}, because charges after the fact "
+            "have taken the room that was reserved: stop here, or ask the owner for a top-up"
+        )
 
 
 def trouble(journal: Journal, account: str, state: State) -> str | None:
