@@ -152,7 +152,9 @@ def charged(link: Connection, name: str, *, with_reserved: bool = False) -> dict
         .where(ENTRIES.c.account == name, ENTRIES.c.kind.in_(weights))
         .group_by(ENTRIES.c.event)
     )
-    bag: Counter[Event] = Counter({events.loads(text): int(total) for text, total in found})
+    bag: Counter[Event] = Counter()
+    for text, total in found:
+        bag[events.loads(text)] += int(total)
     return {event: total for event, total in bag.items() if total}
 
 

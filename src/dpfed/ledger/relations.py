@@ -62,6 +62,27 @@ def tops(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
     return _common(alike, terms)
 
 
+def beside(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
+    """The accounts that may be charged for the same data without those that see all of its source.
+
+    That is those on the same source for another unit or adjacency, and parents on another source: their data
+    include this account's.
+    """
+    own = terms[name]
+    others = [other for other, known in terms.items() if known.source == own.source and not _alike(own, known)]
+    parents = [each for each in _ancestors(name, terms) if terms[each].source != own.source]
+    return (*others, *parents)
+
+
+def _ancestors(name: str, terms: Mapping[str, Terms]) -> list[str]:
+    found: list[str] = []
+    parent = terms[name].parent
+    while parent is not None and parent not in found:
+        found.append(parent)
+        parent = terms[parent].parent
+    return found
+
+
 def _common(names: Iterable[str], terms: Mapping[str, Terms]) -> tuple[str, ...]:
     chains = [reached(name, terms) for name in names]
     return tuple(account for account in chains[0] if all(account in chain for chain in chains))

@@ -348,8 +348,8 @@ def require_within(terms: Terms, state: State) -> None:
     """Nothing, if what is committed stays within the cap: room that was reserved may be gone, see `Ledger.record`."""
     if state.plan is None and not amounts.fits(state.spent, terms.caps(state.cap)):
         raise BudgetExceeded(
-            f"committing this would take {terms.name} past its cap of ε = {state.cap:g}, because charges after the fact "
-            "have taken the room that was reserved: stop here, or ask the owner for a top-up"
+            f"committing this would take {terms.name} past its cap of ε = {state.cap:g}, because charges after the "
+            "fact have taken the room that was reserved: stop here, or ask the owner for a top-up"
         )
 
 

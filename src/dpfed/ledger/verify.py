@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import lru_cache
 
 import sqlalchemy as sa
@@ -18,14 +20,17 @@ from dpfed import events
 from dpfed.accounting.normal_form import as_event
 from dpfed.errors import LedgerCorrupted, PrivacyError
 from dpfed.events import Event
-from dpfed.ledger import amounts
+from dpfed.ledger import amounts, relations
 from dpfed.ledger.admission import plan_epsilon
 from dpfed.ledger.amounts import Amounts
+from dpfed.ledger.dues import Dues
 from dpfed.ledger.model import CHARGES, KINDS, State, Terms
 from dpfed.ledger.rows import ACCOUNTANT, GENESIS, Head, Row
 
 _EMPTY = Head(0, GENESIS)
-_MOVES = (*CHARGES, "reserved", "committed", "released")
+_ITEMS = ("reserved", "committed", "released")
+_MOVES = (*CHARGES, *_ITEMS)
+_ACCOUNTANTS = {str(version) for version in range(1, ACCOUNTANT + 1)}
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,7 @@ class _Replay:
     states: dict[str, State] = field(default_factory=dict)
     items: dict[int, _Item] = field(default_factory=dict)
     plans: dict[tuple[str, str], dict[Event, int]] = field(default_factory=dict)
+    dues: Dues = field(default_factory=Dues)
 
     def follow(self, row: Row) -> None:
         """Take the next entry, or refuse it."""
@@ -60,8 +66,13 @@ class _Replay:
         _require(row.previous == self.head.digest, row, "it does not continue the chain")
         row.checked()
         _require(row.kind in KINDS, row, f"{row.kind!r} is no kind of entry")
+        _require(
+            row.kind in _ITEMS or row.item is None, row, f"a {row.kind} entry has no item, and it names {row.item}"
+        )
+        _require((row.account is None) == (row.kind == "leased"), row, f"a {row.kind} entry of account {row.account!r}")
         if row.account is not None:
             self._follow_account(row, row.account)
+            self.dues.follow(row, row.account, self.terms)
         self.head = Head(row.seq, row.hash)
 
     def _follow_account(self, row: Row, account: str) -> None:
@@ -74,20 +85,26 @@ class _Replay:
         after = (before or State.new(self.terms[account])).after(row.kind, row.times or 0, cost, row.details())
         _require(row.state == after.dumps(), row, f"the balance of {account!r} after it is not {row.state}")
         self.states[account] = after
+        if row.kind in ("reserved", "committed"):
+            self._require_usable(row, self.terms[account], after)
         if row.kind == "reserved":
             self._require_admitted(row, account, after)
+        if row.kind == "topped_up" and before is not None:
+            _require(before.cap < after.cap < math.inf, row, f"it takes the cap from {before.cap} to {after.cap}")
 
     def _open(self, row: Row, account: str) -> None:
         _require(account not in self.terms, row, f"account {account!r} was opened before")
-        self.terms[account] = Terms.from_dict(row.details(), row.seq)
-        _require(self.terms[account].name == account, row, "its terms are those of another account")
-        self.states[account] = State.new(self.terms[account])
+        terms = Terms.from_dict(row.details(), row.seq)
+        _require(terms.name == account, row, "its terms are those of another account")
+        relations.require_sound(terms, self.terms)
+        self.terms[account], self.states[account] = terms, State.new(terms)
 
     def _cost(self, row: Row) -> Amounts:
         """The cost of one event of the entry; costs of this accountant's version are computed anew."""
         if row.kind in (*CHARGES, "reserved"):
-            cost = _amounts(str(row.cost))
-            if row.code.endswith(f"+{ACCOUNTANT}"):
+            cost, version = _amounts(str(row.cost)), row.code.rpartition("+")[2]
+            _require(version in _ACCOUNTANTS, row, f"nobody knows the accountant {row.code!r} that counted its cost")
+            if version == str(ACCOUNTANT):
                 expected = self.terms[str(row.account)].cost(_event(str(row.event)))
                 _require(_covers(cost, expected), row, f"its event costs {expected} and not {cost}")
             if row.kind == "reserved":
@@ -107,6 +124,14 @@ class _Replay:
         item.left -= row.times or 0
         _require(item.left >= 0 and row.left == item.left, row, f"{item.left} and not {row.left} is left of its item")
         return item.cost
+
+    def _require_usable(self, row: Row, terms: Terms, after: State) -> None:
+        _require(not after.frozen, row, f"{terms.name!r} was frozen")
+        if terms.expires is not None:
+            is_over = datetime.fromisoformat(row.at) > datetime.fromisoformat(terms.expires)
+            _require(not is_over, row, f"{terms.name!r} had expired")
+        is_within = after.plan is not None or amounts.fits(after.spent, terms.caps(after.cap))
+        _require(row.kind == "reserved" or is_within, row, f"{terms.name!r} had no room left for it")
 
     def _require_admitted(self, row: Row, account: str, after: State) -> None:
         if after.plan is None:
@@ -133,6 +158,7 @@ def replay(rows: Iterable[Row], head: Head) -> Verified:
     state = _Replay()
     for row in rows:
         _guarded(state.follow, row)
+    state.dues.settle()
     if state.head != head:
         raise LedgerCorrupted(
             f"the last entry is {state.head.sequence} and the ledger's head says {head.sequence}: "

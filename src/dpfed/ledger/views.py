@@ -89,12 +89,17 @@ class Line:
 
 @dataclass(frozen=True)
 class Statement:
-    """An account's history. ``exact`` is the ε of all charges ex post; ``seen_whole_by`` sees all of the source."""
+    """An account's history. ``exact`` is the ε of all charges ex post.
+
+    ``seen_whole_by`` sees every charge of its kind on the source. ``beside`` may be charged for the same data
+    without that: accounts for another unit or adjacency, and parents.
+    """
 
     balance: Balance
     lines: tuple[Line, ...]
     exact: float
     seen_whole_by: tuple[str, ...]
+    beside: tuple[str, ...]
     head: Head
     at: str
 
@@ -144,6 +149,7 @@ def statement(link: Connection, terms: Terms, everyone: Mapping[str, Terms], hea
         lines=tuple(_lines(link, terms)),
         exact=plan_or_infinity(as_event(bag), terms) if bag else 0.0,
         seen_whole_by=relations.tops(terms.name, everyone),
+        beside=relations.beside(terms.name, everyone),
         head=head,
         at=f"{datetime.now(UTC):%Y-%m-%d %H:%M UTC}",
     )

@@ -96,6 +96,7 @@ def facts(statement: Statement) -> dict[str, Any]:
         "exact_epsilon_ex_post": statement.exact,
         "promise": promise(statement.balance),
         "seen_whole_by": list(statement.seen_whole_by),
+        "beside": list(statement.beside),
         "lines": [_line_facts(line) for line in statement.lines],
         "head": str(statement.head),
         "at": statement.at,
@@ -207,17 +208,9 @@ def _closing(statement: Statement, digits: int) -> Pairs:
 
 def _notes(statement: Statement) -> Pairs:
     balance = statement.balance
-    name = balance.account.name
-    whole = statement.seen_whole_by
-    others = ", ".join(printable(other) for other in whole)
-    seen = (
-        "This account sees every charge on its source."
-        if name in whole
-        else f"The whole of this source is seen by account {others}: what is promised for the source is stated there."
-    )
     notes = [
         ("What is promised", promise(balance)),
-        ("The source", seen),
+        ("The source", _seen(statement)),
         (
             "Exact ε ex post",
             "Would be the guarantee had every charge been planned in advance. It is at most what is spent, and no "
@@ -231,6 +224,24 @@ def _notes(statement: Statement) -> Pairs:
     if balance.account.epsilon != balance.cap.epsilon:
         notes.append(("Topped up", "The cap was raised by its owner; the statement is for the new cap."))
     return (*notes, ("Not covered", NOT_COVERED))
+
+
+def _seen(statement: Statement) -> str:
+    """Who sees what is charged for the account's data, and who may be charged for them besides."""
+    if statement.balance.account.name not in statement.seen_whole_by:
+        others = ", ".join(printable(other) for other in statement.seen_whole_by)
+        seen = f"The whole of this source is seen by account {others}: what is promised for the source is stated there."
+    elif not statement.beside:
+        return "This account sees every charge on its source."
+    else:
+        seen = "Every charge for its source, unit and adjacency is seen here."
+    if not statement.beside:
+        return seen
+    beside = ", ".join(printable(other) for other in statement.beside)
+    return (
+        f"{seen} The same data may be charged besides to {beside}, for another unit or adjacency or as part of more "
+        "data: that is not in this statement, but in theirs."
+    )
 
 
 def _period(statement: Statement) -> str:
