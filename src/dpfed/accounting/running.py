@@ -49,8 +49,9 @@ _LEFT_OUT = -20.0
 _CUT_OFF = 15.0
 
 _FACTORS = _RATIO ** np.arange(_BLOCK)
-# What the rounding of sums of cumulants may hide in a log.
+# What rounding may hide in the log of a small difference of δ's, and as a share of any exponent.
 _HAIR = 1e-6
+_UP = 1 + 2.0**-46
 
 _Objective = Callable[[float, float], float]
 
@@ -281,8 +282,11 @@ class RunningMoments:
         position, values = self._blocks.get((first, size), (0, [0.0] * size))
         if position < len(self._log):
             total = np.array(values)
-            for pair, count in _gathered(self._log[position:]).items():
+            fresh = _gathered(self._log[position:])
+            for pair, count in fresh.items():
                 total += count * _cumulants(pair, first, size)
+            # Each product and each sum was rounded once.
+            total += (len(fresh) * 2.0**-51) * np.abs(total)
             values = total.tolist()
             self._blocks[first, size] = len(self._log), values
         return values
@@ -329,22 +333,25 @@ class _Line:
     decay: float = 0.0
     error: float = 0.0
     values: ComplexArray = field(default_factory=lambda: np.zeros(1, dtype=complex))
+    additions: int = 0
 
     def caught_up(self, log: list[tuple[Pair, int]], decay: float) -> _Line | None:
         """The line with the rest of the log, which must be analytic, and with what is proved of its decay."""
-        error, values = self.error, self.values
+        error, values, fresh = self.error, self.values, _gathered(log[self.position :])
         try:
-            for pair, count in _gathered(log[self.position :]).items():
+            for pair, count in fresh.items():
                 more, its_error = _moment_line(cast("Analytic", pair), self.tilt, self.step, self.count)
                 error += count * float(its_error)
                 values = values + count * more
         except TooManyNodes:
             return None
-        return _Line(self.tilt, self.step, self.count, len(log), decay, error, values)
+        additions = self.additions + len(fresh)
+        return _Line(self.tilt, self.step, self.count, len(log), decay, error, values, additions)
 
     def inversion(self, others: list[tuple[float, float]], at_infinity: float) -> Inversion:
         """The line ready to be asked for δ."""
-        rounding = 2.0**-50 * (1 + float(np.abs(self.values).max()))
+        # Each addition rounded a product and a sum.
+        rounding = 2.0**-51 * (1 + self.additions) * (1 + float(np.abs(self.values).max()))
         return Inversion(self.tilt, self.step, self.values, self.error + rounding, self.decay, others, at_infinity)
 
 
@@ -367,12 +374,12 @@ def _level(tilt: float) -> int:
 
 def _log_delta(epsilon: float) -> _Objective:
     """log δ at ε from the cumulant at one tilt (Canonne, Kamath and Steinke 2020, Proposition 12)."""
-    return lambda tilt, cumulant: cumulant - tilt * (epsilon + math.log1p(1 / tilt)) - math.log1p(tilt)
+    return lambda tilt, cumulant: cumulant * _UP - tilt * (epsilon + math.log1p(1 / tilt)) - math.log1p(tilt)
 
 
 def _conversion(target: float) -> _Objective:
     """ε at δ = e^−target from the cumulant at one tilt (the same proposition)."""
-    return lambda tilt, cumulant: (cumulant + target - math.log1p(tilt)) / tilt - math.log1p(1 / tilt)
+    return lambda tilt, cumulant: ((cumulant + target) * _UP - math.log1p(tilt)) / tilt - math.log1p(1 / tilt)
 
 
 def _tilts(first: int, size: int) -> Array:
