@@ -314,3 +314,11 @@ def test_two_processes_do_not_run_the_same_run(study, again):
 
 def test_a_failure_is_told_apart_from_an_update():
     assert Failure("west", "exhausted") == Failure("west", "exhausted", ValueError("private"))
+
+
+def test_rounds_whose_noise_can_be_predicted_are_stamped(study, again):
+    next(study.federation(study.runner(source=SeededSource(1))))
+    next(again().federation())
+    predicted, private = study.directory().rounds()
+    assert predicted["noise"] == "NOT PRIVATE"
+    assert "noise" not in private

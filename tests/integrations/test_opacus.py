@@ -152,3 +152,23 @@ def test_calibrating_by_epsilon_goes_through_the_same_door(ledger):
             max_grad_norm=1.0,
             poisson_sampling=False,
         )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"clipping": "adaptive"}, {"rand_on_empty": True}, {"noise_generator": torch.Generator()}],
+    ids=lambda other: next(iter(other)),
+)
+def test_what_the_reserved_event_does_not_cover_is_refused(ledger, other):
+    """Un-noised sample sizes, an invented record in place of none (which moves the sum by 2C), and known noise."""
+    engine = an_engine()
+    attach(engine, ledger.reserve({"icu": {EVENT: 3}}, run="study"), account="icu", expected_batch_size=BATCH)
+    with pytest.raises(InvalidArgument, match=next(iter(other))):
+        made_private(engine, **other)
+
+
+def test_an_account_for_another_unit_is_refused(ledger):
+    ledger.open("people", epsilon=50.0, delta=1e-5, unit="person")
+    reservation = ledger.reserve({"people": {EVENT: 3}}, run="study")
+    with pytest.raises(InvalidArgument, match="one record"):
+        attach(an_engine(), reservation, account="people", expected_batch_size=BATCH)

@@ -69,7 +69,8 @@ class Federation:
             self.finish()
             raise StopIteration
         result = self._round(self._checkpoint.round + 1)
-        self.run.append(result.facts())
+        stamp = {} if self.runner.is_private else {"noise": "NOT PRIVATE"}
+        self.run.append({**result.facts(), **stamp})
         self._checkpoint = Checkpoint(result.round, result.weights, result.head)
         self.run.write_checkpoint(self._checkpoint)
         return result

@@ -35,6 +35,10 @@ class Failure:
 class Runner(Protocol):
     """Where clients live: in this process, or behind a network."""
 
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody can predict the noise: false for a seeded source, whose rounds are stamped so."""
+
     def enroll(self, plan: Plan, weights: Floats, heads: Iterable[str] = ()) -> str:
         """The ledger's head once the plan is reserved; a ledger that lacks one of the heads is refused."""
 

@@ -17,7 +17,7 @@ dpfed.errors.InvalidArgument: privacy_engine must be an opacus.PrivacyEngine, go
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dpfed import checks
@@ -55,7 +55,13 @@ def attach(
 
 
 def _planned(reservation: Reservation, account: str) -> list[Event]:
-    events = list(reservation.events(account))
+    events, unit = list(reservation.events(account)), reservation.terms(account).unit
+    if unit != "record":
+        raise InvalidArgument(
+            "account",
+            f"Opacus clips and protects one record, and {account} is for one {unit}: charge an account whose unit is "
+            "record",
+        )
     for event in events:
         if not isinstance(event, Gaussian | PoissonSampled):
             raise InvalidArgument(
@@ -81,6 +87,7 @@ def _checking(make_private: Callable[..., Any], planned: list[Event], batch_size
                 "poisson_sampling=False makes batches that are no Poisson samples, and the reserved events are: "
                 "leave it True",
             )
+        _require_covered(others)
         made = make_private(*positional, poisson_sampling=True, **others)
         optimizer = next(part for part in made if hasattr(part, "expected_batch_size"))
         if getattr(optimizer, "world_size", 1) != 1:
@@ -90,6 +97,26 @@ def _checking(make_private: Callable[..., Any], planned: list[Event], batch_size
         return made
 
     return checked
+
+
+def _require_covered(others: Mapping[str, Any]) -> None:
+    """Nothing, unless an option makes the step release more than the reserved event says."""
+    if others.get("clipping", "flat") not in ("flat", "per_layer"):
+        raise InvalidArgument(
+            "clipping",
+            f"clipping={others['clipping']!r} divides by the number of records in each sample, which has no noise: "
+            "use flat or per_layer",
+        )
+    if others.get("rand_on_empty"):
+        raise InvalidArgument(
+            "rand_on_empty",
+            "rand_on_empty=True puts an invented record where there is none, so that one record more or less moves "
+            "the sum by twice the clip norm: leave it False",
+        )
+    if others.get("noise_generator") is not None:
+        raise InvalidArgument(
+            "noise_generator", "noise_generator makes noise that whoever knows its seed can subtract: leave it None"
+        )
 
 
 def _require_planned(event: Event, planned: list[Event]) -> None:

@@ -149,3 +149,11 @@ def test_finishing_returns_what_was_never_committed_and_twice_is_once(study):
     assert study.ledger.reservations() == ()
     assert study.committed()["north"] == 1
     study.ledger.verify()
+
+
+def test_an_account_for_another_unit_is_refused_before_anything_is_reserved(study):
+    study.ledger.open("people", epsilon=4.0, delta=1e-5, unit="person")
+    study.clients[0] = Client(study.clients[0].name, study.clients[0].data, "people")
+    with pytest.raises(InvalidArgument, match="one person"):
+        study.runner().enroll(study.plan, np.zeros(3))
+    assert study.ledger.reservations(open_only=False) == ()

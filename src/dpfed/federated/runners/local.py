@@ -43,6 +43,11 @@ class LocalRunner:
         self.ledger = ledger
         self.source = or_system(source)
 
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody can predict the noise."""
+        return self.source.is_private
+
     def enroll(self, plan: Plan, weights: Floats, heads: Iterable[str] = ()) -> str:
         """The ledger's head once every client's part of the plan is reserved, or found reserved after a crash.
 
@@ -50,6 +55,7 @@ class LocalRunner:
         """
         charges, known = plan.charges(self.clients.values()), list(heads)
         for client in self.clients.values():
+            self._require_records(client)
             client.rehearse(self.model, weights)
         for head in known:
             self.ledger.require(head)
@@ -79,6 +85,15 @@ class LocalRunner:
         """Returns to the accounts what was never committed."""
         if any(reservation.run == run for reservation in self.ledger.reservations()):
             self.ledger.release(run, reason="the run has ended")
+
+    def _require_records(self, client: Client) -> None:
+        unit = self.ledger.account(client.account).unit
+        if unit != "record":
+            raise InvalidArgument(
+                "clients",
+                f"clipping each record protects one record, and account {client.account} is for one {unit}: give "
+                f"{client.name} an account whose unit is record",
+            )
 
     def _require_ours(self, charges: Mapping[str, Mapping[Event, int]], *, is_new: bool) -> None:
         same = all(self._reservation.events(account) == events for account, events in charges.items())
