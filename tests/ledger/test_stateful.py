@@ -410,7 +410,7 @@ def test_any_interleaving_of_verbs_keeps_the_balances_of_a_naive_filter(tmp_path
         sqlite_path(url).write_bytes(empty)
         return url
 
-    explore(copy, 20 * campaign_scale)
+    explore(copy, 15 * campaign_scale)
 
 
 def test_any_interleaving_of_verbs_does_so_on_postgresql_too(new_database, postgres, campaign_scale):
