@@ -221,7 +221,14 @@ def test_a_charge_that_did_not_reach_another_account_is_found(family, kind):
         missing = ("reserved", "committed", "released") if kind == "reserved" else (kind,)
         forger.again(drop=lambda row: row.account == whose and row.kind in missing)
     states.clear()
-    forger.again(change=moved).is_bad("never reached")
+    forger.again(change=moved).is_bad("never reached|may still commit")
+
+
+def test_what_a_parent_gets_back_before_it_is_committed_is_found(family):
+    held = family.reserve({"ward": {STEP: 4}}, run="s")
+    held.release()
+    forger = Forger(family)
+    forger.again(drop=lambda row: row[2:5] == ("released", "ward", "s")).is_bad("may still commit")
 
 
 def test_an_entry_without_an_account_cannot_fill_an_item_again(ledger):
@@ -280,3 +287,9 @@ def test_a_commit_on_a_frozen_account_is_found(ledger):
         return row._replace(state=State.loads(str(row.state)).after("frozen").dumps())
 
     forger.again(drop=lambda row: row.kind == "unfrozen", change=still_frozen).is_bad("frozen")
+
+
+def test_the_step_that_is_recorded_is_the_step_that_is_paid_for(ledger):
+    accountant = PrivacyAccountant(8.0, delta=1e-5, account=ledger.account("icu"), run="r", block=10)
+    with pytest.raises(AttributeError):
+        accountant.step_event = ev.Gaussian(0.1)

@@ -76,10 +76,15 @@ class PrivacyAccountant:
         self.delta = checks.probability(delta=delta)
         self.max_epsilon = None if max_epsilon is None else checks.positive(max_epsilon=max_epsilon)
         self.adjacency = checks.adjacency(adjacency)
-        self.step_event = _step_event(noise_multiplier, sample_rate)
+        self._step_event = _step_event(noise_multiplier, sample_rate)
         self.steps = 0
         self._tally = Tally(self.adjacency)
-        self._prepaid = attach(account, run, self.step_event, block, self.adjacency)
+        self._prepaid = attach(account, run, self._step_event, block, self.adjacency)
+
+    @property
+    def step_event(self) -> Event | None:
+        """What one `.step` records, and what is paid for ahead; it does not change."""
+        return self._step_event
 
     @property
     def event(self) -> Event | None:
@@ -148,7 +153,7 @@ class PrivacyAccountant:
         accountant = cls(delta=state["delta"], max_epsilon=state["max_epsilon"], adjacency=state["adjacency"])
         accountant.steps = int(state["steps"])
         if state["step_event"] is not None:
-            accountant.step_event = events.from_dict(state["step_event"])
+            accountant._step_event = events.from_dict(state["step_event"])
         accountant._tally = Tally.from_rows(state["events"], accountant.adjacency)
         accountant._prepaid = attach(account, run, accountant.step_event, block, accountant.adjacency)
         return accountant

@@ -31,7 +31,7 @@ class Dues:
         self._at = ""
         self._owed: dict[tuple[str, str, Key], int] = {}  # by kind, account and key
         self._since: Row | None = None
-        self._returned: dict[Key, Row] = {}
+        self._returned: dict[Key, Counter[str]] = {}
         self._left: dict[Key, Counter[str]] = {}
         self._bags: dict[str, Counter[str]] = {}
         self._reached: dict[str, tuple[str, ...]] = {}
@@ -49,8 +49,8 @@ class Dues:
                 self._spread(row, account, key, terms)
             case "committed":
                 self._commit(row, account, key)
-            case "released" if account != row.origin:
-                self._returned[key] = row
+            case "released":
+                self._release(row, account, key)
         self._count(row, account, key)
 
     def settle(self) -> None:
@@ -58,9 +58,6 @@ class Dues:
         if self._owed and self._since is not None:
             (kind, account, _), *_ = self._owed
             raise _bad(self._since, f"it never reached {account!r}, which should have a {kind} entry of its own")
-        for key, row in self._returned.items():
-            if self._left[key][str(row.origin)] > 0:
-                raise _bad(row, f"it returns to {row.account!r} what {row.origin!r} may still commit")
         self._returned.clear()
 
     def _open(self, row: Row, terms: Mapping[str, Terms]) -> None:
@@ -93,6 +90,13 @@ class Dues:
                 # An account that was opened later has carried a part, and holds only the rest.
                 rest = left - self._owed.get(("committed", other, key), 0)
                 self._owe(row, "committed", other, key, min(row.times or 0, rest))
+
+    def _release(self, row: Row, account: str, key: Key) -> None:
+        """An account gets back no more than the one by whose name it was reserved, which comes first."""
+        returned = self._returned.setdefault(key, Counter())
+        returned[account] += row.times or 0
+        if returned[account] > returned[str(row.origin)]:
+            raise _bad(row, f"it returns to {account!r} what {row.origin!r} may still commit")
 
     def _owe(self, row: Row, kind: str, account: str, key: Key, count: int) -> None:
         if count > 0:
