@@ -25,8 +25,14 @@ SETTINGS = {
     "shared_buffers": "32MB",
     "log_min_messages": "fatal",
 }
-# QUIT is an immediate stop: no goodbye to anyone, as if the machine had crashed.
-GUARDED = '"$@" & server=$!; read -r word; kill -QUIT $server; wait $server'
+# QUIT is an immediate stop: no goodbye to anyone, as if the machine had crashed. At the end of the input the tests are
+# dead and nobody else will clear up.
+GUARDED = """
+"$@" & server=$!
+read -r word; is_over=$?
+kill -QUIT $server; wait $server
+[ $is_over -eq 0 ] || rm -rf -- "$0"
+"""
 
 
 class NoPostgres(Exception):
@@ -76,7 +82,7 @@ class Cluster:
     def start(self) -> None:
         settings = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
         command = [str(self._binaries / "postgres"), "-D", str(self.directory / "data"), "-k", str(self.directory)]
-        self._server = self._popen("/bin/sh", "-c", GUARDED, "sh", *command, *settings)
+        self._server = self._popen("/bin/sh", "-c", GUARDED, str(self.directory), *command, *settings)
         deadline = time.monotonic() + STARTS_WITHIN
         while not self._answers():
             if time.monotonic() > deadline:

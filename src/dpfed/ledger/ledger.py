@@ -246,7 +246,7 @@ class Ledger:
 
     def close(self) -> None:
         """Close the database."""
-        self._store.database.close()
+        self._store.close()
 
     def __contains__(self, account: object) -> bool:
         with self._store.reading() as link:
