@@ -34,7 +34,9 @@ def attach(
     Privacy: each step is the event ``PoissonSampled(Gaussian(noise_multiplier), sample_rate)`` for one record
     under add-or-remove, provided that batches are Poisson samples and that the sum of clipped gradients is
     divided by a constant. Opacus draws the noise before it calls us, but the commit comes before the noised
-    step reaches the model: if it is refused, the step is not taken. The engine's own ε is not used.
+    step reaches the model: if it is refused, the step is not taken. The engine's own ε is not used. Not covered:
+    Opacus draws samples and noise from torch's generator, which is no cipher and which ``torch.manual_seed`` makes
+    predictable (its ``secure_mode`` does not), and steps joined by hand with ``signal_skip_step``.
     """
     for verb in ("make_private", "make_private_with_epsilon", "accountant"):
         if not hasattr(privacy_engine, verb):
