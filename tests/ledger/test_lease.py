@@ -49,8 +49,9 @@ def test_a_process_from_before_the_machine_was_started_again_is_dead():
     assert not lease.is_alive({**lease.me(), "boot": "another"}, age=0.0)
 
 
-def test_on_another_machine_only_time_can_tell():
-    away = {**lease.me(), "host": "elsewhere"}
+@pytest.mark.parametrize("where", ["host", "space"])
+def test_on_another_machine_or_in_another_container_only_time_can_tell(where):
+    away = {**lease.me(), where: "elsewhere", "started": "1"}
     assert lease.is_alive(away, age=lease.PATIENCE - 1)
     assert not lease.is_alive(away, age=lease.PATIENCE + 1)
 

@@ -21,7 +21,13 @@ PATIENCE = 900.0
 
 def me() -> dict[str, Any]:
     """This process."""
-    return {"host": socket.gethostname(), "boot": _boot(), "pid": os.getpid(), "started": _started(os.getpid())}
+    return {
+        "host": socket.gethostname(),
+        "space": _space(),
+        "boot": _boot(),
+        "pid": os.getpid(),
+        "started": _started(os.getpid()),
+    }
 
 
 def is_me(holder: dict[str, Any]) -> bool:
@@ -31,10 +37,13 @@ def is_me(holder: dict[str, Any]) -> bool:
 
 def is_alive(holder: dict[str, Any], age: float) -> bool:
     """Whether the holder may still work; `age` is how many seconds ago its run made the last entry."""
-    if holder["host"] != socket.gethostname():
+    here = me()
+    if holder["host"] != here["host"]:
         return age < PATIENCE
-    if holder["boot"] != _boot():
+    if holder["boot"] != here["boot"]:
         return False
+    if holder["space"] != here["space"]:  # another container: its process numbers mean nothing here
+        return age < PATIENCE
     started = _started(holder["pid"])
     return started is not None and started == holder["started"]
 
@@ -47,6 +56,12 @@ def age(times: list[str]) -> float:
 def describe(holder: dict[str, Any]) -> str:
     """The holder in words."""
     return f"process {holder['pid']} on {holder['host']}"
+
+
+def _space() -> str:
+    """The space of process numbers: each container has its own."""
+    path = Path("/proc/self/ns/pid")
+    return str(path.readlink()) if path.is_symlink() else ""
 
 
 def _boot() -> str:
