@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from dpfed import events
 from dpfed.errors import LedgerCorrupted
@@ -31,8 +32,9 @@ class Dues:
         self._at = ""
         self._owed: dict[tuple[str, str, Key], int] = {}  # by kind, account and key
         self._since: Row | None = None
+        self._drawn: dict[Key, Row] = {}
         self._returned: dict[Key, Counter[str]] = {}
-        self._left: dict[Key, Counter[str]] = {}
+        self._plans: dict[Key, _Plan] = {}
         self._bags: dict[str, Counter[str]] = {}
         self._reached: dict[str, tuple[str, ...]] = {}
 
@@ -48,7 +50,7 @@ class Dues:
             case "carried" | "recorded" | "reserved":
                 self._spread(row, account, key, terms)
             case "committed":
-                self._commit(row, account, key)
+                self._drawn.setdefault(key, row)
             case "released":
                 self._release(row, account, key)
         self._count(row, account, key)
@@ -58,6 +60,10 @@ class Dues:
         if self._owed and self._since is not None:
             (kind, account, _), *_ = self._owed
             raise _bad(self._since, f"it never reached {account!r}, which should have a {kind} entry of its own")
+        for key, row in self._drawn.items():
+            for account in self._plans[key].short(str(row.origin)):
+                raise _bad(row, f"it never reached {account!r}, which should have a committed entry of its own")
+        self._drawn.clear()
         self._returned.clear()
 
     def _open(self, row: Row, terms: Mapping[str, Terms]) -> None:
@@ -80,16 +86,6 @@ class Dues:
             self._reached[account] = relations.reached(account, terms)
         for other in self._reached[account][1:]:
             self._owe(row, row.kind, other, key, row.times or 0)
-
-    def _commit(self, row: Row, account: str, key: Key) -> None:
-        if account != row.origin:
-            self._pay(row, account, key)
-            return
-        for other, left in self._left[key].items():
-            if other != account:
-                # An account that was opened later has carried a part, and holds only the rest.
-                rest = left - self._owed.get(("committed", other, key), 0)
-                self._owe(row, "committed", other, key, min(row.times or 0, rest))
 
     def _release(self, row: Row, account: str, key: Key) -> None:
         """An account gets back no more than the one by whose name it was reserved, which comes first."""
@@ -114,9 +110,39 @@ class Dues:
         if row.kind in _BAG:
             self._bags.setdefault(account, Counter())[str(row.event)] += _BAG[row.kind] * (row.times or 0)
         if row.kind == "reserved":
-            self._left.setdefault(key, Counter())[account] += row.times or 0
-        elif row.kind in ("committed", "released"):
-            self._left[key][account] -= row.times or 0
+            self._plans.setdefault(key, _Plan()).reserve(str(row.origin), account, row.times or 0)
+        elif row.kind == "committed":
+            self._plans[key].commit(account, row.times or 0)
+        elif row.kind == "released":
+            self._plans[key].held[account] -= row.times or 0
+
+
+@dataclass
+class _Plan:
+    """One event that a run reserved by the name of one account: what each account holds and has committed of it.
+
+    ``carried`` is what an account that was opened later has carried instead.
+    """
+
+    held: Counter[str] = field(default_factory=Counter)
+    committed: Counter[str] = field(default_factory=Counter)
+    carried: dict[str, int] = field(default_factory=dict)
+
+    def reserve(self, origin: str, account: str, count: int) -> None:
+        if account not in self.carried:
+            # Its origin comes first, with the same count.
+            before = 0 if account == origin else self.held[origin] + self.committed[origin] - count
+            self.carried[account] = before
+        self.held[account] += count
+
+    def commit(self, account: str, count: int) -> None:
+        self.held[account] -= count
+        self.committed[account] += count
+
+    def short(self, origin: str) -> list[str]:
+        """The accounts that saw less than was committed by the origin's name."""
+        drawn = self.committed[origin]
+        return [account for account, carried in self.carried.items() if self.committed[account] + carried < drawn]
 
 
 def _canonical(bag: Counter[str]) -> Counter[str]:
