@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -70,12 +72,12 @@ def test_a_run_held_by_a_living_process_can_be_taken_by_nobody_and_by_the_next_w
             held = mine.reserve({"icu": {STEP: 5}}, run="r")
             held.commit({"icu": STEP})
             say("holding")
-            os.read(waiting, 1)
+            time.sleep(600)
 
-    waiting, go = os.pipe()
     child = fork(hold)
     child.hear()
-    with dpfed.Ledger(url) as ledger:
+    with ExitStack() as ends, dpfed.Ledger(url) as ledger:
+        ends.callback(child.kill)  # also when the test fails
         head = ledger.head()
         for verb in (lambda: ledger.resume("r"), lambda: ledger.release("r", reason="impatient")):
             with pytest.raises(LeaseHeld, match=f"process {child.pid}"):
@@ -85,12 +87,11 @@ def test_a_run_held_by_a_living_process_can_be_taken_by_nobody_and_by_the_next_w
         assert (shown.run, shown.committed, shown.left, shown.is_alive) == ("r", 1, 4, True)
         child.kill()
         child.end()
+        ends.pop_all()
         assert not ledger.reservations()[0].is_alive
         held = ledger.resume("r")
         assert held.left("icu", STEP) == 4
         held.commit({"icu": STEP})
-    os.close(waiting)
-    os.close(go)
 
 
 def test_a_process_that_lost_its_run_may_not_charge(url):
