@@ -41,7 +41,7 @@ def committing(url: str) -> Task:
     """A task of twenty commits, one after another."""
     reservation, event = reserved(url, f"bench-{os.getpid()}")
 
-    def commit(nudge: float) -> float:
+    def commit(_: float) -> float:
         for _ in range(COMMITS):
             reservation.commit({reservation.accounts[0]: event})
         return 0.0
@@ -150,7 +150,7 @@ def bare_postgresql(url: str, row: tuple[Any, ...]) -> Task:
 
 
 def inserting(insert: Callable[[], Any]) -> Task:
-    def task(nudge: float) -> float:
+    def task(_: float) -> float:
         for _ in range(COMMITS):
             insert()
         return 0.0

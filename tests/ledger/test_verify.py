@@ -92,7 +92,7 @@ def test_a_balance_that_was_not_moved_is_found(book):
 def test_a_balance_off_by_one_unit_is_found(book, spent):
     item = book.reserve(10)
     honest = book.state.after("committed", 1, COST)
-    wrong = State(**{**vars(honest), "spent": (honest.spent[0] + spent,)})
+    wrong = honest._replace(spent=(honest.spent[0] + spent,))
     book.commit(item, 1, 9, shown=wrong)
     if spent:
         book.is_bad_at(3, "balance")

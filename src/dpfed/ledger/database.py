@@ -45,6 +45,7 @@ class Database:
 
     def __init__(self, url: str | Path | URL, wait: float) -> None:
         self._url = _supported(url)
+        self.is_sqlite = self._url.get_backend_name() == "sqlite"
         self._wait = min(checks.positive(wait=wait), _LONGEST_WAIT)
         self._engine: Engine | None = None
         self._writer: Connection | None = None
@@ -58,11 +59,6 @@ class Database:
         return self._url.render_as_string(hide_password=True)
 
     @property
-    def is_sqlite(self) -> bool:
-        """Whether this is a SQLite file."""
-        return self._url.get_backend_name() == "sqlite"
-
-    @property
     def file(self) -> Path:
         """The file of a SQLite ledger."""
         return Path(str(self._url.database))
@@ -74,7 +70,7 @@ class Database:
         Its connection stays open from one transaction to the next, and BEGIN and COMMIT are said to it directly:
         taking one from the pool and back each time costs as much as all the rest of a commit.
         """
-        with forks.transaction(), self._translated():
+        with self._translated():
             link = self._begun()
             try:
                 yield link
@@ -93,7 +89,7 @@ class Database:
     @contextmanager
     def appending(self) -> Iterator[Connection]:
         """The writer's connection outside a transaction: each statement is durable when it returns."""
-        with forks.transaction(), self._translated():
+        with self._translated():
             try:
                 yield self._writer or self._connected()
                 self._used = time.monotonic()
@@ -106,7 +102,7 @@ class Database:
         """A transaction that sees one state of the ledger from beginning to end."""
         level = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
         with (
-            forks.transaction(),
+            forks.transaction,
             self._translated(),
             self.engine.connect().execution_options(**level) as link,
             link.begin(),
@@ -140,7 +136,7 @@ class Database:
             raise LedgerUnavailable(
                 f"the ledger at {self.shown} has schema {revision} and this dpfed knows {REVISION}: use a newer dpfed"
             )
-        with forks.transaction(), self._translated(), self.engine.connect() as plain:
+        with forks.transaction, self._translated(), self.engine.connect() as plain:
             link = plain.execution_options(dpfed_writes=True)
             link.begin()
             if not self.is_sqlite:

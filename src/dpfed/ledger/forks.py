@@ -4,7 +4,7 @@ A child inherits SQLite's belief that the file is locked, but not the lock. Were
 parent, when it closes, would think itself alone and delete the log to which the child has just committed. A lock that
 another thread held would never be released in the child.
 
->>> with transaction():
+>>> with transaction:
 ...     pass
 """
 
@@ -13,9 +13,6 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Protocol
 
 
@@ -27,41 +24,46 @@ class Closable(Protocol):
 
 
 class _Gate:
-    """Threads pass for a transaction each; a fork shuts it until those inside have left."""
+    """Threads are inside for the time of a transaction; a fork shuts it until the others have left."""
 
     def __init__(self) -> None:
-        self._turn = threading.Condition()
-        self._inside: Counter[int] = Counter()
+        self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
+        self._inside: dict[int, int] = {}
         self._is_shut = False
 
-    def enter(self) -> None:
+    def __enter__(self) -> None:
         thread = threading.get_ident()
-        with self._turn:
+        with self._lock:
             while self._is_shut and thread not in self._inside:
                 self._turn.wait()
-            self._inside[thread] += 1
+            self._inside[thread] = self._inside.get(thread, 0) + 1
 
-    def leave(self) -> None:
+    def __exit__(self, *_: object) -> None:
         thread = threading.get_ident()
-        with self._turn:
+        with self._lock:
             self._inside[thread] -= 1
             if not self._inside[thread]:
                 del self._inside[thread]
-            self._turn.notify_all()
+            if self._is_shut:
+                self._turn.notify_all()
 
     def shut(self) -> None:
-        self._turn.acquire()
+        """Wait until no other thread is inside, and let none in; the lock stays taken until `open`."""
+        self._lock.acquire()
         self._is_shut = True
         while set(self._inside) - {threading.get_ident()}:
             self._turn.wait()
 
     def open(self) -> None:
+        """Let threads in again."""
         self._is_shut = False
         self._turn.notify_all()
-        self._turn.release()
+        self._lock.release()
 
 
-_gate = _Gate()
+# A time in which no other thread of this process can fork: ``with transaction: …``
+transaction = _Gate()
 _files: weakref.WeakSet[Closable] = weakref.WeakSet()
 
 
@@ -70,20 +72,10 @@ def close_before_fork(file: Closable) -> None:
     _files.add(file)
 
 
-@contextmanager
-def transaction() -> Iterator[None]:
-    """A time in which no other thread of this process can fork."""
-    _gate.enter()
-    try:
-        yield
-    finally:
-        _gate.leave()
-
-
 def _before() -> None:
-    _gate.shut()
+    transaction.shut()
     for file in list(_files):
         file.close()
 
 
-os.register_at_fork(before=_before, after_in_parent=_gate.open, after_in_child=_gate.open)
+os.register_at_fork(before=_before, after_in_parent=transaction.open, after_in_child=transaction.open)

@@ -39,7 +39,7 @@ from dpfed.ledger.schema import ENTRIES, HEAD, HELD, OPENED
 # The table of the head has one row.
 _SEE_HEAD = sa.select(HEAD.c.seq, HEAD.c.hash)
 _LOCK_HEAD = Prepared(sa.select(HEAD.c.seq, HEAD.c.hash).with_for_update())
-_MOVE_HEAD = Prepared(sa.update(HEAD).values(seq=sa.bindparam("to"), hash=sa.bindparam("digest")))
+_MOVE_HEAD = Prepared(sa.update(HEAD).values(seq=sa.bindparam("sequence"), hash=sa.bindparam("digest")))
 _APPEND = Prepared(sa.insert(ENTRIES))
 
 
@@ -77,6 +77,7 @@ class Journal:
     def __init__(self, link: Connection, view: View, terms: dict[str, Terms]) -> None:
         self.link = link
         self.now = datetime.now(UTC)
+        self._at = f"{self.now:%Y-%m-%dT%H:%M:%S.%fZ}"
         self.terms = terms
         self._view = view
         self._head = view.head
@@ -96,7 +97,9 @@ class Journal:
     def left(self, items: Iterable[int]) -> dict[int, int]:
         """What each reserved item still holds."""
         wanted = list(items)
-        self._view.left.update(left_of(self.link, [item for item in wanted if item not in self._view.left]))
+        missing = [item for item in wanted if item not in self._view.left]
+        if missing:
+            self._view.left.update(left_of(self.link, missing))
         return {item: self._view.left[item] for item in wanted}
 
     def lease(self, run: str) -> int:
@@ -110,7 +113,7 @@ class Journal:
 
     def append(self, draft: Draft) -> Row:
         """The entry that the draft becomes; it is written when the transaction ends."""
-        row = draft.row(self._head.sequence + 1, f"{self.now:%Y-%m-%dT%H:%M:%S.%fZ}", self._head.digest)
+        row = draft.row(self._head.sequence + 1, self._at, self._head.digest)
         self._head = Head(row.seq, row.hash)
         self._drafted.append(row)
         if row.item is not None:
@@ -131,7 +134,7 @@ class Journal:
 
     def write_unmoved(self) -> bool:
         """Whether the one entry that was appended is written, because the head has not moved; several never are."""
-        return len(self._drafted) == 1 and _APPEND_UNMOVED.run(self.link, self._drafted[0]._asdict()) == 1
+        return len(self._drafted) == 1 and _APPEND_UNMOVED.run(self.link, self._drafted[0]) == 1
 
     @property
     def head(self) -> Head:
@@ -141,8 +144,8 @@ class Journal:
     def write(self) -> Head:
         """The new head, after writing what was appended."""
         if self._drafted:
-            _APPEND.run(self.link, *(row._asdict() for row in self._drafted))
-            _MOVE_HEAD.run(self.link, {"to": self._head.sequence, "digest": self._head.digest})
+            _APPEND.run(self.link, *self._drafted)
+            _MOVE_HEAD.run(self.link, self._head)
         return self._head
 
 
@@ -160,7 +163,7 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[Journal]:
         """A transaction that is durable when the block ends, and leaves no trace when it raises."""
-        with forks.transaction(), self._lock:
+        with forks.transaction, self._lock:
             view, self._view = self._view, None  # whatever goes wrong, it is read anew
             with self.database.writing() as link:
                 head = _read_head(_LOCK_HEAD.run(link))
@@ -180,7 +183,9 @@ class Store:
         It saves four of five round trips to a server; a file has none to save. False means that nothing was
         written and that the work is to be done under the lock, which also has the last word on any refusal.
         """
-        with forks.transaction(), self._lock:
+        if self.database.is_sqlite:
+            return False
+        with forks.transaction, self._lock:
             view, self._view = self._view, None
             if view is None or not self.database.can_append_at_once:
                 self._view = view
@@ -201,7 +206,7 @@ class Store:
 
     def close(self) -> None:
         """Close the database when no thread is in the middle of writing to it."""
-        with forks.transaction(), self._lock:
+        with forks.transaction, self._lock:
             self.database.close()
 
     @contextmanager

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
 from dpfed.checks import ADD_REMOVE
 from dpfed.events import Event
@@ -86,8 +86,7 @@ class Terms:
         return cls(**{**plain, **tuples}, opened=opened)
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """Where an account stands after an entry.
 
     ``held`` is reserved and not yet committed. ``charged`` and ``pending`` count events; ``plan`` is the exact
@@ -126,25 +125,29 @@ class State:
             case "carried" | "recorded":
                 spent = amounts.plus(self.spent, count, cost)
                 mixed = self.closed or self.plan is not None
-                return replace(self, spent=spent, charged=self.charged + count, plan=None, closed=mixed)
+                return self._replace(spent=spent, charged=self.charged + count, plan=None, closed=mixed)
             case "reserved":
                 held = amounts.plus(self.held, count, cost)
-                return replace(self, held=held, pending=self.pending + count, plan=body.get("plan", self.plan))
+                return self._replace(held=held, pending=self.pending + count, plan=body.get("plan", self.plan))
             case "committed":
                 spent, charged = amounts.plus(self.spent, count, cost), self.charged + count
                 return self._without(count, cost, spent=spent, charged=charged)
             case "released":
                 return self._without(count, cost)._reopened()
             case "frozen" | "unfrozen":
-                return replace(self, frozen=kind == "frozen")
+                return self._replace(frozen=kind == "frozen")
             case "topped_up":
-                return replace(self, cap=self.cap + body["epsilon"])
+                return self._replace(cap=self.cap + body["epsilon"])
             case _:
                 return self
 
     def dumps(self) -> str:
         """The canonical JSON text of the state."""
-        plain = {name: value for name, value in self.__dict__.items() if value is not None and value is not False}
+        plain: dict[str, Any] = {
+            name: value
+            for name, value in zip(self._fields, self, strict=True)
+            if value is not None and value is not False
+        }
         plain["spent"], plain["held"] = amounts.texts(self.spent), amounts.texts(self.held)
         return _as_text(plain)
 
@@ -157,8 +160,8 @@ class State:
     def _without(self, count: int, cost: Amounts, **changes: Any) -> State:
         pending = self.pending - count
         held = amounts.minus(self.held, count, cost) if pending else (0,) * len(self.held)
-        return replace(self, held=held, pending=pending, **changes)
+        return self._replace(held=held, pending=pending, **changes)
 
     def _reopened(self) -> State:
         """The state with its exact plan forgotten if nothing of that was ever committed: nothing was released."""
-        return replace(self, plan=None) if self.is_fresh else self
+        return self._replace(plan=None) if self.is_fresh else self

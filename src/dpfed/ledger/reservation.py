@@ -185,7 +185,8 @@ class Reservation:
             self._items.setdefault(item.origin, []).append(item)
 
     def _of(self, origin: str) -> list[Item]:
-        if words.name(account=origin) not in self._items:
+        if not isinstance(origin, str) or origin not in self._items:
+            words.name(account=origin)
             raise NotReserved(
                 f"run {self._run!r} has nothing reserved on {origin!r}, only on {', '.join(self.accounts)}"
             )

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dpfed import __version__
@@ -78,8 +77,7 @@ class Row(NamedTuple):
         return dict(json.loads(self.body))
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(NamedTuple):
     """An entry before it has its place in the chain."""
 
     kind: str

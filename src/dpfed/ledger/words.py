@@ -117,13 +117,18 @@ def claim(**value: Any) -> bool:
 
 def _event(value: Any) -> Event:
     event = require_event(value)
-    if _depth(event) > DEEPEST_EVENT or _length(event) > LONGEST_EVENT:
+    if not _is_small(event):
         raise InvalidArgument(
             "charges",
             f"an event must be nested at most {DEEPEST_EVENT} deep and have at most {LONGEST_EVENT} characters: "
             "say Repeated(event, count) for equal parts, or charge the parts one by one",
         )
     return event
+
+
+def _is_small(event: Event) -> bool:
+    # Asked first, because a value that is nested too deep cannot even be hashed.
+    return _depth(event) <= DEEPEST_EVENT and _length(event) <= LONGEST_EVENT
 
 
 @lru_cache(maxsize=4096)
