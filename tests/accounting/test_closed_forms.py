@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 from dpfed.accounting.closed_forms import gaussian_delta, gaussian_delta_lower, gaussian_epsilon, gaussian_mu
@@ -64,3 +66,10 @@ def test_the_ends() -> None:
 def test_the_largest_mu_is_found_where_epsilon_is_nothing_beside_delta(epsilon: float, delta: float) -> None:
     mu = gaussian_mu(epsilon, delta)
     assert gaussian_delta(mu, epsilon) <= delta < gaussian_delta(1.00001 * mu, epsilon)
+
+
+@given(st.floats(-4, 2.5), st.floats(-15, -0.01))
+def test_what_is_returned_has_itself_been_found_private_enough(log_mu: float, log_delta: float) -> None:
+    """The logs of two different δ may round to the same number; the comparison may not."""
+    mu, delta = 10**log_mu, 10**log_delta
+    assert gaussian_delta(mu, gaussian_epsilon(mu, delta)) <= delta

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtri
 
 from dpfed.accounting.roots import crossing
 from dpfed.errors import InfeasibleTarget
@@ -50,9 +50,30 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     if delta <= 0:
         return math.inf
     target = math.log(delta)
-    # Chernoff's bound on the loss N(μ²/2, μ²) is past the root.
-    high = mu * mu / 2 + mu * math.sqrt(-2 * target)
-    return crossing(lambda epsilon: _log(gaussian_delta(mu, epsilon)) - target, 0.0, high * (1 + 1e-12))
+    guess = _likely_epsilon(mu, delta)
+    if gaussian_delta(mu, 0.99 * guess) > delta >= gaussian_delta(mu, 1.01 * guess):
+        low, high = 0.99 * guess, 1.01 * guess
+    else:
+        # Chernoff's bound on the loss N(μ²/2, μ²) is past the root.
+        low, high = 0.0, (mu * mu / 2 + mu * math.sqrt(-2 * target)) * (1 + 1e-12)
+    return crossing(lambda epsilon: _excess(gaussian_delta(mu, epsilon), delta, target), low, high)
+
+
+def _excess(value: float, delta: float, target: float) -> float:
+    """log(value/δ), with the sign that the numbers themselves have: their logs may be rounded to the same."""
+    gap = _log(value) - target
+    return max(gap, 5e-324) if value > delta else min(gap, 0.0)
+
+
+def _likely_epsilon(mu: float, delta: float) -> float:
+    """About the ε at δ: a place to start, never a result.
+
+    δ = Φ(−t) − e^ε Φ(−t − μ) with t = ε/μ − μ/2, and for large t that is about Φ(−t)·μ/(t + μ).
+    """
+    tail = -float(ndtri(delta))
+    for _ in range(2):
+        tail = -float(ndtri(min(0.5, delta * (max(tail, 0.0) + mu) / mu)))
+    return max(mu * (mu / 2 + tail), 0.0)
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
