@@ -34,6 +34,8 @@ from dpfed.ledger.schema import REVISION
 _LONGEST_WAIT = 2_000_000.0
 _VERSION = sa.table("alembic_version", sa.column("version_num"))
 _DAMAGED = ("malformed", "not a database", "unsupported file format", "database corruption")
+# What the triggers say to an entry that does not continue the chain.
+MOVED = "the head of the ledger has moved"
 # After so many seconds without use a connection may have died unnoticed.
 _IDLE = 30.0
 # Any number will do as long as nobody else's advisory lock has it: "dpfed" in ASCII.
@@ -63,6 +65,12 @@ class Database:
         """The file of a SQLite ledger."""
         return Path(str(self._url.database))
 
+    @property
+    def driver_error(self) -> type[Exception]:
+        """What the database's driver raises."""
+        error: type[Exception] = self.engine.dialect.loaded_dbapi.Error
+        return error
+
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction that holds the database's write lock where it has one; one thread at a time may have it.
@@ -82,9 +90,8 @@ class Database:
 
     @property
     def can_append_at_once(self) -> bool:
-        """Whether one statement can append and is worth it: on a server, over a connection used a moment ago."""
-        is_fresh = self._writer is not None and time.monotonic() - self._used < _IDLE
-        return not self.is_sqlite and is_fresh and self._process == os.getpid()
+        """Whether there is a connection to append over that was used a moment ago, so that it has not died."""
+        return time.monotonic() - self._used < _IDLE and self._writer is not None and self._process == os.getpid()
 
     @contextmanager
     def appending(self) -> Iterator[Connection]:
@@ -154,11 +161,11 @@ class Database:
 
     def _begun(self) -> Connection:
         """The writer's connection in a new transaction; a new connection where the old one has died meanwhile."""
-        engine, was_open = self.engine, self._writer is not None
+        was_open = self._writer is not None
         link = self._writer or self._connected()
         try:
             _say(link, "BEGIN IMMEDIATE" if self.is_sqlite else "BEGIN")
-        except engine.dialect.loaded_dbapi.Error:
+        except self.driver_error:
             self._drop_writer()
             if self.is_sqlite or not was_open:
                 raise
@@ -206,7 +213,7 @@ class Database:
         except UnicodeDecodeError as error:  # of the driver itself, when it quotes a damaged schema
             self._forget_idle()
             raise LedgerCorrupted(f"the file of the ledger at {self.shown} is damaged: {error}") from error
-        except self.engine.dialect.loaded_dbapi.Error as error:  # of a prepared statement
+        except self.driver_error as error:  # of a prepared statement
             self._forget_idle()
             raise self._meaning(str(error)) from error
 
@@ -219,7 +226,7 @@ class Database:
         text = " ".join(complaint.split())
         if any(word in text for word in _DAMAGED):
             return LedgerCorrupted(f"the file of the ledger at {self.shown} is damaged: {text}")
-        if "append-only" in text or "only grows" in text:
+        if "append-only" in text or "only grows" in text or MOVED in text:
             return LedgerError(f"the ledger at {self.shown} refused to be rewritten: {text}")
         return LedgerUnavailable(f"the ledger at {self.shown} {self._trouble(text)} ({text})")
 

@@ -30,7 +30,7 @@ from sqlalchemy.engine import Connection
 
 from dpfed.errors import LedgerCorrupted, LedgerRolledBack, PrivacyError, UnknownAccount, UnknownRun
 from dpfed.ledger import forks
-from dpfed.ledger.database import Database
+from dpfed.ledger.database import MOVED, Database
 from dpfed.ledger.model import State, Terms
 from dpfed.ledger.prepared import Prepared
 from dpfed.ledger.rows import GENESIS, Draft, Head, Row
@@ -39,24 +39,8 @@ from dpfed.ledger.schema import ENTRIES, HEAD, HELD, OPENED
 # The table of the head has one row.
 _SEE_HEAD = sa.select(HEAD.c.seq, HEAD.c.hash)
 _LOCK_HEAD = Prepared(sa.select(HEAD.c.seq, HEAD.c.hash).with_for_update())
-_MOVE_HEAD = Prepared(sa.update(HEAD).values(seq=sa.bindparam("sequence"), hash=sa.bindparam("digest")))
+# A trigger lets an entry in only where it continues the chain, and moves the head to it.
 _APPEND = Prepared(sa.insert(ENTRIES))
-
-
-def _append_unmoved() -> Prepared:
-    """One entry appended and the head moved to it, if the head is still where it was; all in one statement."""
-    moved = (
-        sa.update(HEAD)
-        .where(HEAD.c.hash == sa.bindparam("previous"))
-        .values(seq=sa.bindparam("seq"), hash=sa.bindparam("hash"))
-        .returning(HEAD.c.id)
-        .cte("moved")
-    )
-    values = [sa.bindparam(column.name, type_=column.type) for column in ENTRIES.c]
-    return Prepared(sa.insert(ENTRIES).from_select(list(ENTRIES.c), sa.select(*values).select_from(moved)))
-
-
-_APPEND_UNMOVED = _append_unmoved()
 # Both databases take a statement with some ten thousand values at most.
 _CHUNK = 5_000
 
@@ -77,7 +61,7 @@ class Journal:
     def __init__(self, link: Connection, view: View, terms: dict[str, Terms]) -> None:
         self.link = link
         self.now = datetime.now(UTC)
-        self._at = f"{self.now:%Y-%m-%dT%H:%M:%S.%fZ}"
+        self._at = self.now.isoformat(timespec="microseconds").replace("+00:00", "Z")
         self.terms = terms
         self._view = view
         self._head = view.head
@@ -132,20 +116,15 @@ class Journal:
         """Whether an account was opened in this transaction."""
         return any(row.kind == "opened" for row in self._drafted)
 
-    def write_unmoved(self) -> bool:
-        """Whether the one entry that was appended is written, because the head has not moved; several never are."""
-        return len(self._drafted) == 1 and _APPEND_UNMOVED.run(self.link, self._drafted[0]) == 1
-
     @property
-    def head(self) -> Head:
-        """The head after what was appended."""
-        return self._head
+    def is_one_entry(self) -> bool:
+        """Whether exactly one entry was appended."""
+        return len(self._drafted) == 1
 
     def write(self) -> Head:
         """The new head, after writing what was appended."""
         if self._drafted:
             _APPEND.run(self.link, *self._drafted)
-            _MOVE_HEAD.run(self.link, self._head)
         return self._head
 
 
@@ -180,11 +159,9 @@ class Store:
     def append_unmoved(self, work: Callable[[Journal], None]) -> bool:
         """Whether the one entry of the work was appended by a single statement, the head being where it was last.
 
-        It saves four of five round trips to a server; a file has none to save. False means that nothing was
-        written and that the work is to be done under the lock, which also has the last word on any refusal.
+        False means that nothing was written and that the work is to be done under the lock, which also has the
+        last word on any refusal.
         """
-        if self.database.is_sqlite:
-            return False
         with forks.transaction, self._lock:
             view, self._view = self._view, None
             if view is None or not self.database.can_append_at_once:
@@ -194,13 +171,18 @@ class Store:
                 journal = Journal(link, view, self._terms)
                 try:
                     work(journal)
+                    if not journal.is_one_entry:
+                        return False
+                    head = journal.write()
                 except PrivacyError:
                     return False
-                if not journal.write_unmoved():
+                except self.database.driver_error as error:
+                    if MOVED not in str(error):
+                        raise
                     return False
             if self._terms_until >= view.head.sequence:  # else accounts were opened that are not read yet
-                self._terms_until = journal.head.sequence
-            view.head = self._seen = journal.head
+                self._terms_until = head.sequence
+            view.head = self._seen = head
             self._view = view
             return True
 

@@ -29,10 +29,13 @@ SQLITE = (
        BEGIN SELECT RAISE(ABORT, 'the secret of a ledger is append-only'); END""",
     """CREATE TRIGGER secret_no_delete BEFORE DELETE ON secret
        BEGIN SELECT RAISE(ABORT, 'the secret of a ledger is append-only'); END""",
+    # An entry continues the chain or is refused: so one INSERT is a whole commit, and needs no other lock.
+    """CREATE TRIGGER entries_continue BEFORE INSERT ON entries
+       WHEN NOT EXISTS (SELECT 1 FROM head WHERE seq = NEW.seq - 1 AND hash = NEW.previous)
+       BEGIN SELECT RAISE(ABORT, 'the head of the ledger has moved'); END""",
+    """CREATE TRIGGER entries_move_head AFTER INSERT ON entries
+       BEGIN UPDATE head SET seq = NEW.seq, hash = NEW.hash; END""",
     # INSERT OR REPLACE deletes the old row without asking a trigger for DELETE.
-    """CREATE TRIGGER entries_no_replace BEFORE INSERT ON entries
-       WHEN EXISTS (SELECT 1 FROM entries WHERE seq = NEW.seq)
-       BEGIN SELECT RAISE(ABORT, 'entries of a ledger are append-only'); END""",
     """CREATE TRIGGER head_no_replace BEFORE INSERT ON head
        BEGIN SELECT RAISE(ABORT, 'the head of a ledger only grows'); END""",
     """CREATE TRIGGER sources_no_replace BEFORE INSERT ON sources
@@ -60,6 +63,15 @@ POSTGRESQL = (
           END $$""",
     """CREATE TRIGGER head_only_grows BEFORE UPDATE ON head
        FOR EACH ROW EXECUTE FUNCTION ledger_head_only_grows()""",
+    # An entry continues the chain or is refused: so one INSERT is a whole commit, and needs no other lock.
+    """CREATE FUNCTION ledger_continues() RETURNS trigger LANGUAGE plpgsql AS
+       $$ BEGIN
+            UPDATE head SET seq = NEW.seq, hash = NEW.hash WHERE seq = NEW.seq - 1 AND hash = NEW.previous;
+            IF NOT FOUND THEN RAISE EXCEPTION 'the head of the ledger has moved'; END IF;
+            RETURN NEW;
+          END $$""",
+    """CREATE TRIGGER entries_continue BEFORE INSERT ON entries
+       FOR EACH ROW EXECUTE FUNCTION ledger_continues()""",
 )
 
 
