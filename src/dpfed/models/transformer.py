@@ -1,0 +1,90 @@
+"""A small transformer encoder that classifies sequences of tokens.
+
+Its attention is made of Linear layers that are called as modules, and every example brings its own position ids:
+with ``nn.MultiheadAttention``, or with one row of positions for the whole batch, no hook sees which example a
+gradient belongs to.
+
+>>> import torch
+>>> Transformer(vocabulary=50, length=8)(torch.zeros(3, 8, dtype=torch.long)).shape
+torch.Size([3, 2])
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dpfed import checks
+from dpfed.errors import InvalidArgument
+from dpfed.models.seeds import seeded
+
+
+class Transformer(nn.Module):
+    """Embeddings of tokens and positions, ``layers`` pre-norm blocks, and a linear head on the mean over tokens."""
+
+    def __init__(
+        self,
+        vocabulary: int = 1000,
+        length: int = 128,
+        classes: int = 2,
+        width: int = 128,
+        heads: int = 4,
+        layers: int = 2,
+        *,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if checks.count(width=width) % checks.count(heads=heads):
+            raise InvalidArgument("heads", f"heads must divide the width of {width}, got {heads}")
+        self.length = checks.count(length=length)
+        with seeded(seed):
+            self.tokens = nn.Embedding(checks.count(vocabulary=vocabulary), width)
+            self.positions = nn.Embedding(length, width)
+            self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(checks.count(layers=layers))))
+            self.norm = nn.LayerNorm(width)
+            self.head = nn.Linear(width, checks.count(classes=classes))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Scores of shape (B, classes) of token ids of shape (B, at most ``length``)."""
+        if tokens.shape[-1] > self.length:
+            message = f"tokens must be at most {self.length} long, got {tokens.shape[-1]}: cut them or raise length"
+            raise InvalidArgument("tokens", message)
+        places = torch.arange(tokens.shape[-1], device=tokens.device).expand(tokens.shape)
+        states = self.blocks(self.tokens(tokens) + self.positions(places))
+        scores: Tensor = self.head(self.norm(states).mean(1))
+        return scores
+
+
+class Block(nn.Module):
+    """Self-attention and a two-layer perceptron of twice the width, each behind a LayerNorm and beside a shortcut."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.attention_norm, self.attention = nn.LayerNorm(width), Attention(width, heads)
+        self.inner_norm = nn.LayerNorm(width)
+        self.inner = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+    def forward(self, states: Tensor) -> Tensor:
+        """States of the shape of those before."""
+        attended = states + self.attention(self.attention_norm(states))
+        after: Tensor = attended + self.inner(self.inner_norm(attended))
+        return after
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention from two Linear layers."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.project = nn.Linear(width, 3 * width)
+        self.join = nn.Linear(width, width)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """What every token takes from the others of its example."""
+        split = self.project(states).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        query, key, value = split.unbind(0)
+        taken = functional.scaled_dot_product_attention(query, key, value)
+        joined: Tensor = self.join(taken.transpose(1, 2).flatten(2))
+        return joined
