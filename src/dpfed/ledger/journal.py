@@ -28,8 +28,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from dpfed.errors import LedgerCorrupted, LedgerRolledBack, PrivacyError, UnknownAccount, UnknownRun
-from dpfed.ledger import forks
+from dpfed.errors import LedgerCorrupted, LedgerRolledBack, PrivacyError, UnknownRun
+from dpfed.ledger import forks, relations
 from dpfed.ledger.database import MOVED, Database
 from dpfed.ledger.model import State, Terms
 from dpfed.ledger.prepared import Prepared
@@ -71,10 +71,8 @@ class Journal:
         """Where each of the accounts stands."""
         wanted = list(names)
         missing = [name for name in wanted if name not in self._view.states]
-        for name in missing:
-            if name not in self.terms:
-                raise UnknownAccount(f"the ledger has no account {name!r}: open it first, or check the name")
-        for row in last_of(self.link, ENTRIES.c.account, [self.terms[name].opened for name in missing]):
+        opened = [relations.require_known(name, self.terms).opened for name in missing]
+        for row in last_of(self.link, ENTRIES.c.account, opened):
             self._view.states[str(row.account)] = state_of(row)
         return {name: self._view.states[name] for name in wanted}
 

@@ -29,24 +29,17 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from dpfed import checks, events
 from dpfed.checks import ADD_REMOVE
-from dpfed.errors import InvalidArgument, LeaseHeld, UnknownAccount, UnknownRun
+from dpfed.errors import InvalidArgument, LeaseHeld, UnknownRun
 from dpfed.events import Event
 from dpfed.ledger import admission, amounts, lease, relations, verify, views, words
 from dpfed.ledger.account import LedgerAccount
 from dpfed.ledger.database import Database
+from dpfed.ledger.items import Item, release_items, reserve_items
 from dpfed.ledger.journal import Journal, Store, last_lease, last_of, rows, state_of
-from dpfed.ledger.model import State
+from dpfed.ledger.model import State, Terms
 from dpfed.ledger.opening import agreed, open_account, settle_source
-from dpfed.ledger.reservation import (
-    Item,
-    Reservation,
-    judge_all,
-    raise_refusals,
-    release_items,
-    require_known,
-    reserve_items,
-    write_refusals,
-)
+from dpfed.ledger.refusals import judge_all, raise_refusals, write_refusals
+from dpfed.ledger.reservation import Reservation
 from dpfed.ledger.rows import Draft, Head, Row, compact
 from dpfed.ledger.schema import ENTRIES, HELD
 from dpfed.ledger.verify import Verified
@@ -261,16 +254,12 @@ class Ledger:
     def __repr__(self) -> str:
         return f"<Ledger at {self.address}>"
 
-    def _terms(self, link: Connection, account: str) -> Any:
-        known = self._store.terms(link)
-        if words.name(account=account) not in known:
-            raise UnknownAccount(f"the ledger has no account {account!r}: open it first, or check the name")
-        return known[account]
+    def _terms(self, link: Connection, account: str) -> Terms:
+        return relations.require_known(words.name(account=account), self._store.terms(link))
 
     def _change(self, kind: str, account: str, body: dict[str, Any]) -> None:
         account = words.name(account=account)
         with self._store.writing() as journal:
-            require_known(journal, account)
             before = journal.states([account])[account]
             after = before.after(kind, body=body)
             if kind == "topped_up":

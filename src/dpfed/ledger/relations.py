@@ -17,12 +17,18 @@ from dpfed.errors import InvalidArgument, UnknownAccount
 from dpfed.ledger.model import Terms
 
 
+def require_known(name: str, terms: Mapping[str, Terms]) -> Terms:
+    """The terms of the account, if there is one of that name."""
+    if name not in terms:
+        raise UnknownAccount(f"the ledger has no account {name!r}: open it first, or check the name")
+    return terms[name]
+
+
 def reached(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
     """The account and every other one that is charged with it, each once."""
     found = [name]
     for account in found:
-        if account not in terms:
-            raise UnknownAccount(f"the ledger has no account {account!r}: open it first, or check the name")
+        require_known(account, terms)
         above = [*([terms[account].parent] if terms[account].parent else []), *_carriers(account, terms)]
         found.extend(other for other in above if other and other not in found)
     return tuple(found)

@@ -21,47 +21,19 @@ left reserved: commit only what the plan holds, or reserve more first
 from __future__ import annotations
 
 import html
-import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
-from dpfed import events
 from dpfed.accounting.normal_form import as_event
-from dpfed.errors import AccountUnavailable, BudgetExceeded, LeaseLost, NotReserved, UnknownAccount
+from dpfed.errors import LeaseLost, NotReserved
 from dpfed.events import Event
-from dpfed.ledger import admission, amounts, relations, words
-from dpfed.ledger.admission import Verdict
+from dpfed.ledger import admission, amounts, words
 from dpfed.ledger.amounts import Amounts
+from dpfed.ledger.items import Item, move_item, release_items, reserve_items
 from dpfed.ledger.journal import Journal, Store, left_of
-from dpfed.ledger.model import State, Terms
-from dpfed.ledger.rows import Draft, Row, compact
+from dpfed.ledger.model import Terms
+from dpfed.ledger.refusals import judge_all, raise_refusals, require_usable, require_within, write_refusals
 from dpfed.ledger.words import Charges
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-
-@dataclass(frozen=True)
-class Item:
-    """One event reserved on one account; ``origin`` is the account by whose name it is committed."""
-
-    number: int
-    account: str
-    origin: str
-    event: Event
-    count: int
-    cost: Amounts
-    at: str
-
-    @classmethod
-    def of(cls, row: Row) -> Item:
-        """The item that a reserved entry made."""
-        cost = amounts.from_texts(json.loads(str(row.cost)))
-        event = events.loads(str(row.event))
-        return cls(row.seq, str(row.account), str(row.origin), event, int(row.times or 0), cost, row.at)
 
 
 def _added_up(items: Iterable[Item]) -> dict[Event, int]:
@@ -69,11 +41,6 @@ def _added_up(items: Iterable[Item]) -> dict[Event, int]:
     for item in items:
         plan[item.event] = plan.get(item.event, 0) + item.count
     return plan
-
-
-@lru_cache(maxsize=4096)
-def _text(event: Event) -> str:
-    return events.dumps(event)
 
 
 class Reservation:
@@ -113,7 +80,7 @@ class Reservation:
         self._of(account)
         items = [item for origin in self._items.values() for item in origin if item.account == account]
         terms = self.terms(account)
-        if len({item.at for item in items}) > 1:
+        if any(item.is_extension for item in items):
             total: Amounts = (0,) * len(terms.orders)
             for item in items:
                 total = amounts.plus(total, item.count, item.cost)
@@ -145,7 +112,7 @@ class Reservation:
             self._require_lease(journal)
             verdicts = judge_all(journal, wanted, fixed_plan=False)
             refused = write_refusals(journal, self._run, verdicts)
-            made = [] if refused else reserve_items(journal, self._run, wanted, verdicts)
+            made = [] if refused else reserve_items(journal, self._run, wanted, verdicts, is_extension=True)
         raise_refusals(refused)
         self._keep(made)
 
@@ -231,150 +198,3 @@ def _take(items: list[Item], left: dict[int, int], count: int) -> Iterator[tuple
             left[item.number] -= part
             count -= part
             yield item, part, left[item.number]
-
-
-def move_item(
-    journal: Journal, state: State, kind: str, item: Item, count: int, left: int, run: str, body: str = "{}"
-) -> State:
-    """The account's state after committing or releasing `count` of the item, with the entry appended."""
-    after = state.after(kind, count, item.cost)
-    draft = Draft(
-        kind,
-        item.account,
-        run,
-        item.number,
-        item.origin,
-        event=_text(item.event),
-        times=count,
-        left=left,
-        state=after.dumps(),
-        body=body,
-    )
-    journal.move(after, draft)
-    return after
-
-
-def release_items(journal: Journal, items: list[Item], reason: str, run: str) -> None:
-    """Append the release of everything that is left of the items."""
-    left = {number: rest for number, rest in journal.left(item.number for item in items).items() if rest}
-    body = compact({"reason": reason}) if reason else "{}"
-    for item in items:
-        if item.number in left:
-            state = journal.states([item.account])[item.account]
-            move_item(journal, state, "released", item, left[item.number], 0, run, body)
-
-
-def judge_all(journal: Journal, charges: Charges, *, fixed_plan: bool) -> dict[str, Verdict]:
-    """What every account that the charges reach says to its part of them."""
-    parts: dict[str, dict[Event, int]] = {}
-    for origin, counts in charges.items():
-        for account in relations.reached(origin, journal.terms):
-            part = parts.setdefault(account, {})
-            for event, count in counts.items():
-                part[event] = part.get(event, 0) + count
-    states = journal.states(parts)
-    return {
-        account: admission.judge(journal.terms[account], states[account], part, fixed_plan=fixed_plan)
-        if trouble(journal, account, states[account]) is None
-        else Verdict(journal.terms[account], states[account], part, is_admitted=False)
-        for account, part in parts.items()
-    }
-
-
-def reserve_items(journal: Journal, run: str, charges: Charges, verdicts: Mapping[str, Verdict]) -> list[Item]:
-    """The items of admitted charges, with their entries appended."""
-    states = {account: verdict.state for account, verdict in verdicts.items()}
-    made = []
-    for origin, counts in charges.items():
-        for account in relations.reached(origin, journal.terms):
-            for event, count in counts.items():
-                row, states[account] = _reserved(journal, run, origin, states[account], verdicts[account], event, count)
-                made.append(Item.of(row))
-    return made
-
-
-def _reserved(
-    journal: Journal, run: str, origin: str, state: State, verdict: Verdict, event: Event, count: int
-) -> tuple[Row, State]:
-    cost = verdict.terms.cost(event)
-    body = {} if verdict.plan is None else {"plan": verdict.plan}
-    after = state.after("reserved", count, cost, body)
-    draft = Draft(
-        "reserved",
-        verdict.terms.name,
-        run,
-        origin=origin,
-        event=_text(event),
-        times=count,
-        left=count,
-        cost=compact(amounts.texts(cost)),
-        state=after.dumps(),
-        body=compact(body),
-    )
-    return journal.move(after, draft), after
-
-
-def write_refusals(journal: Journal, run: str, verdicts: Mapping[str, Verdict]) -> list[tuple[Verdict, str | None]]:
-    """The verdicts that refuse, with the account's trouble if that is why; each is written down."""
-    refused = []
-    for account, verdict in verdicts.items():
-        if not verdict.is_admitted:
-            why = trouble(journal, account, verdict.state)
-            refused.append((verdict, why))
-            body = compact({"reason": (why or verdict.shortfall())[: words.LONGEST_TEXT]})
-            for event, count in verdict.events.items():
-                state = verdict.state.dumps()
-                journal.append(Draft("refused", account, run, event=_text(event), times=count, state=state, body=body))
-    return refused
-
-
-def raise_refusals(refused: list[tuple[Verdict, str | None]]) -> None:
-    """Nothing, or the error for the first account that refused."""
-    for verdict, why in refused:
-        if why is not None:
-            raise AccountUnavailable(why)
-        raise BudgetExceeded(verdict.refusal())
-
-
-def require_usable(journal: Journal, account: str, state: State) -> None:
-    """Nothing, if the account may be charged with what is reserved on it."""
-    terms = journal.terms[account]
-    if state.frozen:
-        raise AccountUnavailable(f"{account} is frozen: its owner must unfreeze it before anything is charged")
-    if is_expired(terms, journal.now):
-        raise AccountUnavailable(f"{account} expired at {terms.expires}: open an account for the new period")
-
-
-def require_within(terms: Terms, state: State) -> None:
-    """Nothing, if what is committed stays within the cap: room that was reserved may be gone, see `Ledger.record`."""
-    if state.plan is None and not amounts.fits(state.spent, terms.caps(state.cap)):
-        raise BudgetExceeded(
-            f"committing this would take {terms.name} past its cap of ε = {state.cap:g}, because charges after the "
-            "fact have taken the room that was reserved: stop here, or ask the owner for a top-up"
-        )
-
-
-def trouble(journal: Journal, account: str, state: State) -> str | None:
-    """Why the account takes no new reservation, if it does not."""
-    try:
-        require_usable(journal, account, state)
-    except AccountUnavailable as error:
-        return str(error)
-    if state.closed or state.plan is not None:
-        return (
-            f"{account} is closed for further charges: its one plan was admitted by its exact ε alone, and what is "
-            "chosen after that is covered by no theorem; open an account with overlaps for the next study"
-        )
-    return None
-
-
-def is_expired(terms: Terms, now: datetime) -> bool:
-    """Whether the account's time is over."""
-    return terms.expires is not None and now > datetime.fromisoformat(terms.expires)
-
-
-def require_known(journal: Journal, account: str) -> Terms:
-    """The terms of the account."""
-    if account not in journal.terms:
-        raise UnknownAccount(f"the ledger has no account {account!r}: open it first, or check the name")
-    return journal.terms[account]

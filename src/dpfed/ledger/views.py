@@ -39,7 +39,7 @@ from dpfed.ledger.admission import plan_or_infinity
 from dpfed.ledger.journal import last_lease, last_of, rows, state_of
 from dpfed.ledger.model import CHARGES, State, Terms
 from dpfed.ledger.opening import charged
-from dpfed.ledger.reservation import is_expired
+from dpfed.ledger.refusals import is_expired
 from dpfed.ledger.rows import Head, Row
 from dpfed.ledger.schema import ENTRIES, HELD
 

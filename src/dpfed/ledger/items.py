@@ -1,0 +1,130 @@
+"""What a reservation is made of: one event on one account each, and the entries that move it.
+
+>>> from dpfed.events import Gaussian
+>>> from dpfed.ledger.rows import GENESIS
+>>> row = Draft("reserved", "icu", "study-12", origin="icu", event=text(Gaussian(4.0)), times=10, left=10, cost='["5"]')
+>>> Item.of(row.row(7, "2026-01-01T00:00:00.000000Z", GENESIS)).cost
+(5,)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from dpfed import events
+from dpfed.events import Event
+from dpfed.ledger import amounts, relations
+from dpfed.ledger.admission import Verdict
+from dpfed.ledger.amounts import Amounts
+from dpfed.ledger.journal import Journal
+from dpfed.ledger.model import State
+from dpfed.ledger.rows import Draft, Row, compact
+from dpfed.ledger.words import Charges
+
+
+@dataclass(frozen=True)
+class Item:
+    """One event reserved on one account; ``origin`` is the account by whose name it is committed."""
+
+    number: int
+    account: str
+    origin: str
+    event: Event
+    count: int
+    cost: Amounts
+    is_extension: bool
+
+    @classmethod
+    def of(cls, row: Row) -> Item:
+        """The item that a reserved entry made."""
+        cost = amounts.from_texts(json.loads(str(row.cost)))
+        event = events.loads(str(row.event))
+        return cls(
+            row.seq, str(row.account), str(row.origin), event, int(row.times or 0), cost, "extended" in row.details()
+        )
+
+
+@lru_cache(maxsize=4096)
+def text(event: Event) -> str:
+    """The canonical JSON text of the event."""
+    return events.dumps(event)
+
+
+def reserve_items(
+    journal: Journal, run: str, charges: Charges, verdicts: Mapping[str, Verdict], *, is_extension: bool = False
+) -> list[Item]:
+    """The items of admitted charges, with their entries appended; an extension was chosen later than the plan."""
+    marks = {"extended": True} if is_extension else {}
+    states = {account: verdict.state for account, verdict in verdicts.items()}
+    made = []
+    for origin, counts in charges.items():
+        for account in relations.reached(origin, journal.terms):
+            for event, count in counts.items():
+                row, states[account] = _reserved(
+                    journal, run, origin, states[account], verdicts[account], event, count, marks
+                )
+                made.append(Item.of(row))
+    return made
+
+
+def _reserved(
+    journal: Journal,
+    run: str,
+    origin: str,
+    state: State,
+    verdict: Verdict,
+    event: Event,
+    count: int,
+    marks: dict[str, Any],
+) -> tuple[Row, State]:
+    cost = verdict.terms.cost(event)
+    body = marks if verdict.plan is None else {**marks, "plan": verdict.plan}
+    after = state.after("reserved", count, cost, body)
+    draft = Draft(
+        "reserved",
+        verdict.terms.name,
+        run,
+        origin=origin,
+        event=text(event),
+        times=count,
+        left=count,
+        cost=compact(amounts.texts(cost)),
+        state=after.dumps(),
+        body=compact(body),
+    )
+    return journal.move(after, draft), after
+
+
+def move_item(
+    journal: Journal, state: State, kind: str, item: Item, count: int, left: int, run: str, body: str = "{}"
+) -> State:
+    """The account's state after committing or releasing `count` of the item, with the entry appended."""
+    after = state.after(kind, count, item.cost)
+    draft = Draft(
+        kind,
+        item.account,
+        run,
+        item.number,
+        item.origin,
+        event=text(item.event),
+        times=count,
+        left=left,
+        state=after.dumps(),
+        body=body,
+    )
+    journal.move(after, draft)
+    return after
+
+
+def release_items(journal: Journal, items: list[Item], reason: str, run: str) -> None:
+    """Append the release of everything that is left of the items."""
+    left = {number: rest for number, rest in journal.left(item.number for item in items).items() if rest}
+    body = compact({"reason": reason}) if reason else "{}"
+    for item in items:
+        if item.number in left:
+            state = journal.states([item.account])[item.account]
+            move_item(journal, state, "released", item, left[item.number], 0, run, body)

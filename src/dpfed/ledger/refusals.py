@@ -1,0 +1,97 @@
+"""What accounts say to a charge, and how a refusal is written down and told.
+
+>>> from datetime import UTC, datetime
+>>> is_expired(Terms("icu", 8.0, 1e-5, expires="2026-01-01T00:00:00+00:00"), datetime(2027, 1, 1, tzinfo=UTC))
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from dpfed.errors import AccountUnavailable, BudgetExceeded
+from dpfed.events import Event
+from dpfed.ledger import admission, amounts, relations, words
+from dpfed.ledger.admission import Verdict
+from dpfed.ledger.items import text
+from dpfed.ledger.journal import Journal
+from dpfed.ledger.model import State, Terms
+from dpfed.ledger.rows import Draft, compact
+from dpfed.ledger.words import Charges
+
+
+def judge_all(journal: Journal, charges: Charges, *, fixed_plan: bool) -> dict[str, Verdict]:
+    """What every account that the charges reach says to its part of them."""
+    parts: dict[str, dict[Event, int]] = {}
+    for origin, counts in charges.items():
+        for account in relations.reached(origin, journal.terms):
+            part = parts.setdefault(account, {})
+            for event, count in counts.items():
+                part[event] = part.get(event, 0) + count
+    states = journal.states(parts)
+    return {
+        account: admission.judge(journal.terms[account], states[account], part, fixed_plan=fixed_plan)
+        if trouble(journal, account, states[account]) is None
+        else Verdict(journal.terms[account], states[account], part, is_admitted=False)
+        for account, part in parts.items()
+    }
+
+
+def write_refusals(journal: Journal, run: str, verdicts: Mapping[str, Verdict]) -> list[tuple[Verdict, str | None]]:
+    """The verdicts that refuse, with the account's trouble if that is why; each is written down."""
+    refused = []
+    for account, verdict in verdicts.items():
+        if not verdict.is_admitted:
+            why = trouble(journal, account, verdict.state)
+            refused.append((verdict, why))
+            body = compact({"reason": (why or verdict.shortfall())[: words.LONGEST_TEXT]})
+            for event, count in verdict.events.items():
+                state = verdict.state.dumps()
+                journal.append(Draft("refused", account, run, event=text(event), times=count, state=state, body=body))
+    return refused
+
+
+def raise_refusals(refused: list[tuple[Verdict, str | None]]) -> None:
+    """Nothing, or the error for the first account that refused."""
+    for verdict, why in refused:
+        if why is not None:
+            raise AccountUnavailable(why)
+        raise BudgetExceeded(verdict.refusal())
+
+
+def require_usable(journal: Journal, account: str, state: State) -> None:
+    """Nothing, if the account may be charged with what is reserved on it."""
+    terms = journal.terms[account]
+    if state.frozen:
+        raise AccountUnavailable(f"{account} is frozen: its owner must unfreeze it before anything is charged")
+    if is_expired(terms, journal.now):
+        raise AccountUnavailable(f"{account} expired at {terms.expires}: open an account for the new period")
+
+
+def require_within(terms: Terms, state: State) -> None:
+    """Nothing, if what is committed stays within the cap: room that was reserved may be gone, see `Ledger.record`."""
+    if state.plan is None and not amounts.fits(state.spent, terms.caps(state.cap)):
+        raise BudgetExceeded(
+            f"committing this would take {terms.name} past its cap of ε = {state.cap:g}, because charges after the "
+            "fact have taken the room that was reserved: stop here, or ask the owner for a top-up"
+        )
+
+
+def trouble(journal: Journal, account: str, state: State) -> str | None:
+    """Why the account takes no new reservation, if it does not."""
+    try:
+        require_usable(journal, account, state)
+    except AccountUnavailable as error:
+        return str(error)
+    if state.closed or state.plan is not None:
+        return (
+            f"{account} is closed for further charges: its one plan was admitted by its exact ε alone, and what is "
+            "chosen after that is covered by no theorem; open an account with overlaps for the next study"
+        )
+    return None
+
+
+def is_expired(terms: Terms, now: datetime) -> bool:
+    """Whether the account's time is over."""
+    return terms.expires is not None and now > datetime.fromisoformat(terms.expires)
