@@ -1,0 +1,212 @@
+"""Checkpoints of numbers and of nothing that could run: one safetensors file with a JSON text in its header.
+
+A pickle executes what its author likes when it is read, so none ever is. A file appears whole or not at all, and one
+that does not fit the model is refused before a single weight has changed. Parameters are all that is kept of a
+model: a buffer may be a statistic of the data, so none leaves, and a model that is loaded keeps those it was built
+with. Facts are the caller's, such as the step or the head of the ledger (never a balance).
+
+>>> import tempfile
+>>> from dpfed.models.logistic import Logistic
+>>> path = f"{tempfile.mkdtemp()}/model.safetensors"
+>>> save(path, Logistic(seed=1), facts={"step": 40})
+>>> load(path, Logistic(seed=2))
+{'step': 40}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from dpfed.errors import InvalidArgument
+
+FORMAT = 1
+NOTE = "dpfed"
+MODEL, OPTIMIZER = "model.", "optimizer."
+Tensors = dict[str, Tensor]
+
+
+def save(
+    path: str | Path, model: nn.Module, *, optimizer: Optimizer | None = None, facts: Mapping[str, Any] | None = None
+) -> None:
+    """Writes the model's parameters, the optimizer's state and the facts, durably and all at once."""
+    tensors = _parameters(model)
+    state, groups = _optimizer_state(optimizer, tensors)
+    tensors |= state
+    _check_finite(path, tensors)
+    note = {"format": FORMAT, "facts": dict(facts or {}), "optimizer": groups}
+    _write(Path(path), to_bytes({name: _plain(tensor) for name, tensor in tensors.items()}, {NOTE: _json(note)}))
+
+
+def load(path: str | Path, model: nn.Module, *, optimizer: Optimizer | None = None) -> dict[str, Any]:
+    """The facts of a checkpoint whose parameters and optimizer's state are now those of the arguments."""
+    note, tensors = _read(Path(path))
+    _check_finite(path, tensors)
+    own = _parameters(model)
+    _check_fit(path, own, {name: tensor for name, tensor in tensors.items() if not name.startswith(OPTIMIZER)})
+    restored = _checked_optimizer(path, optimizer, note["optimizer"], tensors)
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(tensors[name])
+    if optimizer is not None:
+        optimizer.load_state_dict(restored)
+    facts: dict[str, Any] = note["facts"]
+    return facts
+
+
+# --- the optimizer: its tensors beside the model's, everything else in the note ---
+
+
+def _optimizer_state(optimizer: Optimizer | None, own: Tensors) -> tuple[Tensors, dict[str, Any] | None]:
+    if optimizer is None:
+        return {}, None
+    _check_same_parameters(optimizer, own)
+    saved = optimizer.state_dict()
+    tensors, plain = {}, {}
+    for index, entries in saved["state"].items():
+        for name, value in entries.items():
+            if isinstance(value, Tensor):
+                tensors[f"{OPTIMIZER}{index}.{name}"] = value
+            else:
+                plain[f"{OPTIMIZER}{index}.{name}"] = value
+    for name, tensor in tensors.items():
+        _check_state_shape(name, tensor, optimizer)
+    return tensors, {"groups": saved["param_groups"], "state": plain}
+
+
+def _checked_optimizer(path: str | Path, optimizer: Optimizer | None, note: Any, tensors: Tensors) -> dict[str, Any]:
+    """What ``load_state_dict`` of the optimizer takes, if it fits; empty without an optimizer."""
+    found = {name: tensor for name, tensor in tensors.items() if name.startswith(OPTIMIZER)}
+    if optimizer is None:
+        if found or note is not None:
+            _refuse(path, "holds an optimizer's state: give the optimizer too")
+        return {}
+    if not isinstance(note, dict) or set(note) != {"groups", "state"} or not isinstance(note["state"], dict):
+        _refuse(path, "holds no optimizer's state: load it without an optimizer")
+    _check_groups(path, optimizer, note["groups"])
+    state: dict[int, dict[str, Any]] = {}
+    for name, value in {**note["state"], **found}.items():
+        if isinstance(value, Tensor):
+            _check_state_shape(name, value, optimizer)
+        index, _, entry = name.removeprefix(OPTIMIZER).partition(".")
+        if not index.isdecimal() or int(index) >= len(_trained(optimizer)) or not entry:
+            _refuse(path, f"has the state {name!r}, which belongs to no parameter of the optimizer")
+        state.setdefault(int(index), {})[entry] = value
+    return {"state": state, "param_groups": note["groups"]}
+
+
+def _check_groups(path: str | Path, optimizer: Optimizer, groups: Any) -> None:
+    own = optimizer.state_dict()["param_groups"]
+    shape = [(set(group), group["params"]) for group in own]
+    is_list = isinstance(groups, list) and all(isinstance(group, dict) for group in groups)
+    if not is_list or [(set(group), group.get("params")) for group in groups] != shape:
+        _refuse(path, f"was written with another optimizer than this {type(optimizer).__name__}: build the same one")
+
+
+def _check_same_parameters(optimizer: Optimizer, own: Tensors) -> None:
+    known = {id(parameter) for parameter in own.values()}
+    if any(id(parameter) not in known for parameter in _trained(optimizer)):
+        raise InvalidArgument(
+            "optimizer", "optimizer must train parameters of this model only: build it from the model"
+        )
+
+
+def _check_state_shape(name: str, tensor: Tensor, optimizer: Optimizer) -> None:
+    index = name.removeprefix(OPTIMIZER).partition(".")[0]
+    trained = _trained(optimizer)
+    if not index.isdecimal() or int(index) >= len(trained):
+        raise InvalidArgument("optimizer", f"the state {name!r} belongs to no parameter of the optimizer")
+    if tensor.shape not in ((), trained[int(index)].shape):
+        message = f"the optimizer's state {name!r} of shape {tuple(tensor.shape)} has not the shape of its parameter"
+        raise InvalidArgument("optimizer", f"{message}: use an optimizer with elementwise state, such as SGD or Adam")
+
+
+def _trained(optimizer: Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+# --- the model ---
+
+
+def _parameters(model: nn.Module) -> Tensors:
+    return {MODEL + name: parameter for name, parameter in model.named_parameters()}
+
+
+def _check_fit(path: str | Path, own: Tensors, found: Tensors) -> None:
+    """Nothing, if both have the same names, shapes and types."""
+    missing, unknown = sorted(set(own) - set(found)), sorted(set(found) - set(own))
+    if missing or unknown:
+        what = f"lacks {missing[0]!r}" if missing else f"has {unknown[0]!r}, which the model has not"
+        _refuse(path, f"{what}: build the model it was written for")
+    for name, tensor in found.items():
+        if (tensor.shape, tensor.dtype) != (own[name].shape, own[name].dtype):
+            has, wants = (f"{tuple(t.shape)} of {t.dtype}" for t in (tensor, own[name]))
+            _refuse(path, f"has {name!r} as {has}, the model as {wants}: build the model it was written for")
+
+
+def _check_finite(path: str | Path, tensors: Tensors) -> None:
+    for name, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            _refuse(path, f"would carry numbers in {name!r} that are not finite: go back to an earlier model")
+
+
+# --- the file ---
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Tensors]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            # Copies: what is read may be a view of the file, which somebody may cut.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - it is not a dict
+        note = json.loads(metadata[NOTE])
+    except (OSError, SafetensorError, KeyError, ValueError, RecursionError) as error:
+        _refuse(
+            path, f"is no checkpoint of dpfed ({type(error).__name__}); pickles are never read: use checkpoint.save"
+        )
+    if not isinstance(note, dict) or set(note) != {"format", "facts", "optimizer"} or note["format"] != FORMAT:
+        _refuse(path, f"is not of format {FORMAT}: read it with the version of dpfed that wrote it")
+    if not isinstance(note["facts"], dict):
+        _refuse(path, "has facts that are no JSON object: write it again with checkpoint.save")
+    return note, tensors
+
+
+def _json(note: dict[str, Any]) -> str:
+    try:
+        return json.dumps(note, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument("facts", f"facts and the optimizer's options must be JSON values: {error}") from None
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    # A copy: parameters may share memory (a view of another), which the format cannot hold.
+    return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Puts the content there whole and durably, or not at all."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with beside.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY)
+    os.fsync(directory)
+    os.close(directory)
+
+
+def _refuse(path: str | Path, reason: str) -> NoReturn:
+    raise InvalidArgument("path", f"{path} {reason}") from None
