@@ -112,6 +112,14 @@ def test_another_plan_under_the_same_run_is_refused(ledger):
         a_manager(ledger, rounds=6)
 
 
+def test_a_mistaken_run_does_not_cost_its_holder_the_lease(ledger):
+    manager = a_manager(ledger)
+    with pytest.raises(InvalidArgument, match="another plan"):
+        a_manager(ledger, rounds=6)
+    manager.apply_privacy(GRADIENT)
+    assert committed(ledger, "clients") == 1
+
+
 def test_rounds_that_were_never_used_are_returned(ledger):
     manager = a_manager(ledger)
     manager.apply_privacy(GRADIENT)

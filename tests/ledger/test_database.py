@@ -152,3 +152,13 @@ def test_hostile_words_reach_the_database_as_values_only(url):
         assert ledger.balance("icu").account.purpose == hostile
         assert ledger.statement("icu").lines[-1].note == hostile
         assert ledger.verify().rows == 2
+
+
+def test_nobody_else_can_read_a_new_ledger(tmp_path):
+    file = tmp_path / "ledger.db"
+    with dpfed.Ledger(f"sqlite:///{file}") as ledger:
+        ledger.open("icu", epsilon=1.0, delta=1e-5)
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+    file.chmod(0o640)
+    dpfed.Ledger(f"sqlite:///{file}").close()
+    assert file.stat().st_mode & 0o777 == 0o640

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from dpfed.errors import InvalidArgument, UnknownRun
+from dpfed.errors import UnknownRun
 from dpfed.events import Event
 from dpfed.ledger.model import Terms
 from dpfed.ledger.reservation import Reservation
@@ -51,17 +51,11 @@ class LedgerAccount:
 
     def reserve(self, events: Mapping[Event, int], *, run: str, fixed_plan: bool = True) -> Held:
         """What the run holds: reserved now, or as it was when the run stopped if it is in the ledger already."""
+        plan = {self.name: events}
         try:
-            found = self._ledger.resume(run)
+            found = self._ledger.resume(run, plan=plan if fixed_plan else None)
         except UnknownRun:
-            found = self._ledger.reserve({self.name: events}, run=run, fixed_plan=fixed_plan)
-            return Held(found, self.name)
-        if fixed_plan and found.events(self.name) != dict(events):
-            raise InvalidArgument(
-                "run",
-                f"run {run!r} reserved another plan on {self.name} than is asked for now: "
-                "go on with the same plan, or choose another name for the run",
-            )
+            found = self._ledger.reserve(plan, run=run, fixed_plan=fixed_plan)
         return Held(found, self.name)
 
     def record(self, event: Event, count: int = 1, *, run: str, reason: str) -> None:

@@ -16,7 +16,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,10 @@ class Database:
         """
         if not create and self.is_sqlite and not self.file.is_file():
             raise self._none_here()
+        if self.is_sqlite and not self.file.exists():
+            # It holds the key of the fingerprints: nobody else reads it unless its owner says so.
+            with suppress(OSError):  # which SQLite will tell better
+                self.file.touch(mode=0o600)
         with self.reading() as link:
             revision = _revision(link)
         if revision == REVISION:

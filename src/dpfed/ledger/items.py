@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -46,6 +46,14 @@ class Item:
         return cls(
             row.seq, str(row.account), str(row.origin), event, int(row.times or 0), cost, "extended" in row.details()
         )
+
+
+def added_up(items: Iterable[Item]) -> dict[Event, int]:
+    """How often each event was reserved in all."""
+    plan: dict[Event, int] = {}
+    for item in items:
+        plan[item.event] = plan.get(item.event, 0) + item.count
+    return plan
 
 
 @lru_cache(maxsize=4096)

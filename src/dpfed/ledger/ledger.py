@@ -34,7 +34,7 @@ from dpfed.events import Event
 from dpfed.ledger import admission, amounts, lease, relations, verify, views, words
 from dpfed.ledger.account import LedgerAccount
 from dpfed.ledger.database import Database
-from dpfed.ledger.items import Item, release_items, reserve_items
+from dpfed.ledger.items import Item, added_up, release_items, reserve_items
 from dpfed.ledger.journal import Journal, Store, last_lease, last_of, rows, state_of
 from dpfed.ledger.model import State, Terms
 from dpfed.ledger.opening import agreed, open_account, settle_source
@@ -128,12 +128,16 @@ class Ledger:
         raise_refusals(refused)
         return Reservation(self._store, run, token.seq, made)
 
-    def resume(self, run: str) -> Reservation:
-        """The reservation of a run whose process ended; refused while another one lives."""
-        run = words.name(run=run)
+    def resume(self, run: str, *, plan: Mapping[str, Any] | None = None) -> Reservation:
+        """The reservation of a run whose process ended; refused while another one lives.
+
+        With a `plan` (as for `reserve`) a run that reserved another one is refused too, and left to its holder.
+        """
+        run, wanted = words.name(run=run), None if plan is None else words.charges(plan)
         with self._store.writing() as journal:
             items = _items(journal.link, run)
             _require_free(journal, run, items)
+            _require_plan(run, items, wanted)
             token = _take_lease(journal, run)
         return Reservation(self._store, run, token.seq, items)
 
@@ -291,6 +295,16 @@ def _require_free(journal: Journal, run: str, items: list[Item]) -> None:
         raise LeaseHeld(
             f"run {run!r} is held by {lease.describe(holder)}, which is alive: end it first, or wait for it"
         )
+
+
+def _require_plan(run: str, items: list[Item], wanted: words.Charges | None) -> None:
+    for account, plan in (wanted or {}).items():
+        if added_up(item for item in items if item.origin == account == item.account) != plan:
+            raise InvalidArgument(
+                "run",
+                f"run {run!r} reserved another plan on {account} than is asked for now: "
+                "go on with the same plan, or choose another name for the run",
+            )
 
 
 def _items(link: Connection, run: str) -> list[Item]:

@@ -29,18 +29,11 @@ from dpfed.errors import LeaseLost, NotReserved
 from dpfed.events import Event
 from dpfed.ledger import admission, amounts, words
 from dpfed.ledger.amounts import Amounts
-from dpfed.ledger.items import Item, move_item, release_items, reserve_items
+from dpfed.ledger.items import Item, added_up, move_item, release_items, reserve_items
 from dpfed.ledger.journal import Journal, Store, left_of
 from dpfed.ledger.model import Terms
 from dpfed.ledger.refusals import judge_all, raise_refusals, require_usable, require_within, write_refusals
 from dpfed.ledger.words import Charges
-
-
-def _added_up(items: Iterable[Item]) -> dict[Event, int]:
-    plan: dict[Event, int] = {}
-    for item in items:
-        plan[item.event] = plan.get(item.event, 0) + item.count
-    return plan
 
 
 class Reservation:
@@ -69,7 +62,7 @@ class Reservation:
 
     def events(self, account: str) -> dict[Event, int]:
         """The plan: how often each event was reserved on the account."""
-        return _added_up(self._own(account))
+        return added_up(self._own(account))
 
     def epsilon(self, account: str) -> float:
         """The ε of all that the run reserved on the account, at its δ: the guarantee of this run alone.
@@ -85,7 +78,7 @@ class Reservation:
             for item in items:
                 total = amounts.plus(total, item.count, item.cost)
             return amounts.epsilon_of(total, terms.delta, terms.orders)
-        return admission.plan_epsilon(as_event(_added_up(items)), terms.delta, terms.adjacency)
+        return admission.plan_epsilon(as_event(added_up(items)), terms.delta, terms.adjacency)
 
     def terms(self, account: str) -> Terms:
         """What was agreed when the account was opened."""
