@@ -51,7 +51,7 @@ class Transformer(nn.Module):
         if tokens.shape[-1] > self.length:
             message = f"tokens must be at most {self.length} long, got {tokens.shape[-1]}: cut them or raise length"
             raise InvalidArgument("tokens", message)
-        places = torch.arange(tokens.shape[-1], device=tokens.device).expand(tokens.shape)
+        places = torch.arange(tokens.shape[-1], device=tokens.device).expand_as(tokens).contiguous()
         states = self.blocks(self.tokens(tokens) + self.positions(places))
         scores: Tensor = self.head(self.norm(states).mean(1))
         return scores
