@@ -30,6 +30,8 @@ VENVS = HERE.parent / ".bench"
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
 NOT_MEASURED = "not measured"
 Task = Callable[[float], float]
+Clock = Callable[[], float]
+CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Contestant:
     load: Callable[[], dict[str, Task]]
     venv: str | None = None
     slow: frozenset[str] = frozenset()  # tasks that --quick leaves out
+    clock: str = "wall"  # or "cpu": the time of all the process's threads, which other processes do not disturb
 
     @property
     def python(self) -> Path:
@@ -56,13 +59,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison; ``holds`` is None, not a pass, if the peer was not measured, False if we were not."""
+    """One comparison; ``holds`` is None, not a pass, if the peer was not measured or there is no goal, False if we were
+    not measured."""
 
     name: str
     peer: float | str
     ours: float | str
     ratio: float | None
-    goal: float
+    goal: float | None
     holds: bool | None
 
 
@@ -73,7 +77,17 @@ def faster(name: str, ours: Result | None, peer: Result | None, goal: float) -> 
 
 def tighter(name: str, ours: Result | None, peer: Result | None) -> Row:
     """A row that holds if our upper bound is at most the peer's."""
-    return _row(name, ours and ours.value, peer and peer.value, 1.0)
+    return smaller(name, ours, peer, 1.0)
+
+
+def smaller(name: str, ours: Result | None, peer: Result | None, goal: float) -> Row:
+    """A row that holds if the peer's value is at least ``goal`` times ours."""
+    return _row(name, ours and ours.value, peer and peer.value, goal)
+
+
+def compared(name: str, ours: Result | None, peer: Result | None) -> Row:
+    """A row of seconds without a goal."""
+    return _row(name, ours and ours.seconds, peer and peer.seconds, None)
 
 
 def within(name: str, ours: Result | None, seconds: float) -> Row:
@@ -81,12 +95,12 @@ def within(name: str, ours: Result | None, seconds: float) -> Row:
     return _row(name, ours and ours.seconds, seconds, 1.0)
 
 
-def _row(name: str, ours: float | None, peer: float | None, goal: float) -> Row:
+def _row(name: str, ours: float | None, peer: float | None, goal: float | None) -> Row:
     if ours is None:
         return Row(name, NOT_MEASURED if peer is None else peer, NOT_MEASURED, None, goal, False)
     if peer is None:
         return Row(name, NOT_MEASURED, ours, None, goal, None)
-    return Row(name, peer, ours, peer / ours, goal, peer / ours >= goal)
+    return Row(name, peer, ours, peer / ours, goal, None if goal is None else peer / ours >= goal)
 
 
 # --- the driver ---
@@ -192,23 +206,23 @@ def serve(contestant: Contestant) -> None:
     for line in sys.stdin:
         question = json.loads(line)
         task = tasks.get(question["task"])
-        print(json.dumps(task and _answer(task, question["nudge"])), file=answers, flush=True)
+        print(json.dumps(task and _answer(task, question["nudge"], CLOCKS[contestant.clock])), file=answers, flush=True)
 
 
-def _answer(task: Task, nudge: float) -> dict[str, Any]:
+def _answer(task: Task, nudge: float, clock: Clock) -> dict[str, Any]:
     try:
-        return asdict(_time(task, nudge))
+        return asdict(_time(task, nudge, clock))
     except Exception as error:  # a peer may fail in any way; the row is then "not measured"
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _time(task: Task, nudge: float) -> Result:
+def _time(task: Task, nudge: float, clock: Clock = time.perf_counter) -> Result:
     """The value at the first nudge, and the fastest of as many calls as fit into a tenth of a second."""
     value, fastest, calls, spent = 0.0, float("inf"), 0, 0.0
     while calls < 2 or (spent < 0.1 and calls < 50):
-        started = time.perf_counter()
+        started = clock()
         answer = task(nudge + calls * 1e-10)
-        elapsed = time.perf_counter() - started
+        elapsed = clock() - started
         value = answer if calls == 0 else value
         fastest, calls, spent = min(fastest, elapsed), calls + 1, spent + elapsed
         if spent > 0.5:  # a warm-up would not show
@@ -259,7 +273,8 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
     figures = [text if isinstance(text := row[key], str) else f"{text:.7g}" for key in ("ours", "peer")]
     ratio = "–" if row["ratio"] is None else f"{row['ratio']:.7g}" if row["ratio"] < 10 else f"{row['ratio']:.0f}"
     holds = {True: "yes", False: "NO", None: "–"}[row["holds"]]
-    return (row["name"], *figures, ratio, f"{row['goal']:g}", holds)
+    goal = "–" if row["goal"] is None else f"{row['goal']:g}"
+    return (row["name"], *figures, ratio, goal, holds)
 
 
 def machine() -> dict[str, str]:

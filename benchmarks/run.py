@@ -17,7 +17,7 @@ import bench
 import page
 import venvs
 
-BENCHMARKS = ("accounting", "ledger")
+BENCHMARKS = ("accounting", "ledger", "training")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

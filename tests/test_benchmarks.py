@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 
 import accounting as accounting_benchmark
 import bench
 import page
+import run
+import training as training_benchmark
 import venvs
 
 SCRIPT = """\
@@ -111,6 +116,33 @@ def test_every_call_of_a_task_gets_other_parameters() -> None:
     assert len(set(seen)) == len(seen) > 1
 
 
+def test_cpu_time_does_not_count_waiting() -> None:
+    def wait(_: float) -> float:
+        time.sleep(0.02)
+        return 1.0
+
+    assert bench._time(wait, 0.0, bench.CLOCKS["wall"]).seconds >= 0.02
+    assert bench._time(wait, 0.0, bench.CLOCKS["cpu"]).seconds < 0.02
+
+
+def test_a_row_without_a_goal_neither_holds_nor_fails_unless_we_were_not_measured() -> None:
+    row = bench.compared("x", bench.Result(0.0, 2.0), bench.Result(0.0, 3.0))
+    assert (row.ratio, row.goal, row.holds) == (1.5, None, None)
+    assert bench.cells(vars(row))[-2:] == ("–", "–")
+    assert bench.compared("x", None, bench.Result(0.0, 3.0)).holds is False
+
+
+def test_a_smaller_row_holds_up_to_its_goal() -> None:
+    sgd, ours = bench.Result(10.0, 0.0), bench.Result(22.0, 0.0)
+    assert bench.smaller("bytes", ours, sgd, 1 / 2.2).holds is True
+    assert bench.smaller("bytes", bench.Result(22.1, 0.0), sgd, 1 / 2.2).holds is False
+
+
+def test_every_benchmark_of_make_bench_is_a_script_with_rows() -> None:
+    assert {"accounting", "ledger", "training"} == set(run.BENCHMARKS)
+    assert all((bench.HERE / f"{name}.py").exists() for name in run.BENCHMARKS)
+
+
 def test_a_peer_file_may_add_pip_options_and_is_rebuilt_when_it_changes(tmp_path: Path) -> None:
     peer = tmp_path / "toy.txt"
     peer.write_text("# pip: --no-deps --no-index\n")
@@ -132,6 +164,53 @@ def test_every_peer_enters_only_workloads_that_exist() -> None:
     assert {task for tasks in accounting_benchmark.ENTRIES.values() for task in tasks} <= set(
         accounting_benchmark.WORKLOADS
     )
+
+
+@pytest.fixture(params=[case.kind for case in training_benchmark.CASES])
+def case(request: pytest.FixtureRequest) -> training_benchmark.Case:
+    torch.set_num_threads(1)
+    return next(case for case in training_benchmark.CASES if case.kind == request.param)
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        training_benchmark.by_vmap,
+        partial(training_benchmark.by_opacus, force_functorch=False),
+        partial(training_benchmark.by_opacus, force_functorch=True),
+        training_benchmark.by_opacus_ghost,
+    ],
+    ids=["vmap", "hooks", "functorch", "ghost"],
+)
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning", "ignore:In CPU autocast:UserWarning")
+def test_every_contestant_of_the_training_benchmark_clips_as_a_loop_over_examples_does(prepare, case) -> None:
+    training_benchmark.Step(prepare, case, batch=4, noisy=False)()
+
+
+def test_a_contestant_that_does_not_clip_is_not_measured() -> None:
+    def unclipped(model, *, noisy):
+        return training_benchmark.plain(model, noisy=noisy)
+
+    with pytest.raises(ValueError, match="clipped sum is off by"):
+        training_benchmark.Step(unclipped, training_benchmark.CASES[1], batch=4, noisy=False)
+
+
+def test_the_best_mode_of_opacus_is_the_peer_and_goals_of_training_stay_visible() -> None:
+    found = {("Opacus ghost", "step/mlp/32"): 3.0, ("Opacus hooks", "step/mlp/32"): 2.0, ("dpfed", "step/mlp/32"): 1.5}
+    found[training_benchmark.SGD, "step/mlp/32"] = 1.0
+    rows = training_benchmark.step_rows({key: bench.Result(0.0, s) for key, s in found.items()}, "mlp/32")
+    assert [row.holds for row in rows] == [False, True, None]
+    assert rows[1].name.endswith("Opacus hooks (its best)")
+    assert [row.holds for row in training_benchmark.step_rows({}, "mlp/32")] == [False, False, False]
+
+
+def test_peak_memory_is_what_the_steps_held_at_once() -> None:
+    def step() -> None:
+        del bytearray(64 << 20)[:1]
+
+    held = training_benchmark.peak(step)
+    assert 60 << 20 < held < 80 << 20
+    assert training_benchmark.peak(lambda: None) == training_benchmark.MEGABYTE
 
 
 def test_the_page_of_figures_is_the_one_made_from_the_results() -> None:
