@@ -135,6 +135,15 @@ def test_long_draws_do_not_repeat_between_chunks() -> None:
     assert np.unique(draws).size == draws.size
 
 
+@pytest.mark.parametrize("size", [0, 1, 15, 2**16, 2**16 + 15, 3 * 2**16 + 7])
+def test_filling_an_array_gives_the_bytes_that_reading_gives(size: int) -> None:
+    filling, reading = SeededSource(6), SeededSource(6)
+    array = np.zeros(size, dtype=np.uint8)
+    filling.fill(array)
+    assert array.tobytes() == reading.bytes(size)
+    assert filling.bytes(8) == reading.bytes(8)
+
+
 def test_two_system_sources_share_nothing() -> None:
     assert SystemSource().bytes(32) != SystemSource().bytes(32)
 

@@ -31,6 +31,7 @@ Floats = NDArray[np.float64]
 Words = NDArray[np.uint64]
 _Bytes = bytes  # inside RandomSource the name `bytes` is the method
 
+_ZEROS = bytes(1 << 16)
 _CHUNK = 1 << 15  # pairs of words a pass: the intermediate arrays stay in the second-level cache
 
 _forks = 0
@@ -61,6 +62,14 @@ class _Keystream:
         """The next `count` bytes; no two callers ever get the same ones."""
         with self._lock:
             return self._encryptor.update(bytes(count))
+
+    def fill(self, buffer: memoryview) -> None:
+        """Nothing; writes the next bytes over the whole buffer, as `read` would give them."""
+        with self._lock:
+            start = 0
+            while len(buffer) - start >= len(_ZEROS) + 15:  # the cipher asks for so much room behind what it writes
+                start += self._encryptor.update_into(_ZEROS, buffer[start:])
+            buffer[start:] = self._encryptor.update(bytes(len(buffer) - start))
 
 
 class RandomSource(ABC):
@@ -94,6 +103,11 @@ class RandomSource(ABC):
     def bytes(self, count: int) -> _Bytes:
         """The next `count` random bytes."""
         return self._current().read(count)
+
+    def fill(self, array: NDArray[Any]) -> None:
+        """Nothing; writes random bytes over a contiguous array: the next ones, without allocating them first."""
+        if array.size:
+            self._current().fill(array.data.cast("B"))
 
     def words(self, count: int) -> Words:
         """The next `count` random 64-bit words."""

@@ -277,6 +277,7 @@ def _durable(connection: Any, record: Any) -> None:  # noqa: ARG001 - SQLAlchemy
     try:
         cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute("PRAGMA temp_store=MEMORY")  # what a refused entry would need to be undone
     finally:
         cursor.close()
 

@@ -94,9 +94,10 @@ class Reservation:
     def commit(self, charges: Mapping[str, Any]) -> None:
         """Charge what was reserved; durable when it returns, and only then may noise be drawn."""
         wanted = words.charges(charges)
-        if not self._store.append_unmoved(lambda journal: self._commit(journal, wanted)):
-            with self._store.writing() as journal:
-                self._commit(journal, wanted)
+        if self._is_one_entry(wanted) and self._store.append_unmoved(lambda journal: self._commit(journal, wanted)):
+            return
+        with self._store.writing() as journal:
+            self._commit(journal, wanted)
 
     def extend(self, charges: Mapping[str, Any]) -> None:
         """Reserve more for the same run, or raise BudgetExceeded; never on a plan admitted by its exact ε."""
@@ -127,6 +128,11 @@ class Reservation:
             for account in self.accounts
         )
         return f"<p><b>Reservation of run {html.escape(self._run)}</b></p><table>{rows}</table>"
+
+    def _is_one_entry(self, wanted: Charges) -> bool:
+        """Whether the commit is likely to be one entry; several are written under the lock."""
+        (origin, counts), *others = wanted.items()
+        return not others and len(counts) == 1 and len(self._of(origin)) == 1
 
     def _commit(self, journal: Journal, wanted: Charges) -> None:
         """Append the entries of a commit."""
