@@ -1,0 +1,159 @@
+"""What the forward pass leaves for book-keeping: each layer's input, and the edge of its output in autograd's graph.
+
+Hooks record every call of a module that has parameters of its own. A walk through autograd's graph then counts where
+each parameter is really used, so that a use no hook saw (a tied weight, a functional call) is noticed at every
+step and not taken for zero.
+
+>>> import torch
+>>> from torch import nn
+>>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+>>> capture = Capture(model)
+>>> losses = model(torch.ones(4, 2)).squeeze(1)
+>>> [call.path for call in capture.taken()]
+['0', '2']
+>>> counts, _ = uses(losses.grad_fn, dict(model.named_parameters()))
+>>> list(counts.values())
+[1, 1, 1, 1]
+>>> capture.close()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
+
+from dpfed.errors import InvalidArgument
+from dpfed.training.rules import norms
+from dpfed.training.rules.pieces import Call
+
+
+class Capture:
+    """Records the calls of every module with parameters of its own, until it is closed."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._calls: list[Call] = []
+        self._is_recording = True
+        self._handles = [
+            # First of all hooks: one that changes the output comes after what this one records.
+            module.register_forward_hook(partial(self._record, path), with_kwargs=True, prepend=True)
+            for path, module in model.named_modules()
+            if any(True for _ in module.parameters(recurse=False))
+        ]
+
+    def close(self) -> None:
+        """Takes the hooks off the model."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        self._calls.clear()
+
+    def taken(self) -> list[Call]:
+        """The calls since the last time, which are forgotten here."""
+        calls, self._calls = self._calls, []
+        return calls
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing is recorded inside: rules run modules again."""
+        before, self._is_recording = self._is_recording, False
+        try:
+            yield
+        finally:
+            self._is_recording = before
+
+    def _record(
+        self, path: str, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any
+    ) -> None:
+        if not self._is_recording or not torch.is_grad_enabled():
+            return
+        trainable = tuple(n for n, p in module._parameters.items() if p is not None and p.requires_grad)
+        if trainable:
+            self._calls.append(_call(path, module, arguments, keywords, output, trainable))
+
+
+def _call(
+    path: str,
+    module: nn.Module,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    output: Any,
+    trainable: tuple[str, ...],
+) -> Call:
+    first = arguments[0] if arguments else next(iter(keywords.values()), None)
+    x = first.detach() if isinstance(first, Tensor) else None
+    has_edge = isinstance(output, Tensor) and output.requires_grad and output.grad_fn is not None
+    edge = _edge(output) if has_edge else None
+    return Call(
+        path=path,
+        module=module,
+        arguments=arguments,
+        keywords=keywords,
+        x=x,
+        version=0 if x is None else x._version,
+        trainable=trainable,
+        edge=edge,
+        shape=output.shape if isinstance(output, Tensor) else torch.Size(),
+        statistics=norms.statistics(edge.node) if edge is not None and isinstance(module, norms.KINDS) else None,
+    )
+
+
+def _edge(output: Tensor) -> GradientEdge:
+    """The output's edge in the graph; for a mere reshape, that of what it reshapes.
+
+    An operation in place on a view (ReLU(inplace=True) after a Linear on sequences) takes the view's own edge out
+    of the graph, but not that of its base.
+    """
+    base = output._base if output._is_view() else None
+    if base is None or base.grad_fn is None or base.numel() != output.numel():
+        return get_gradient_edge(output)
+    is_reshape = base.is_contiguous() and output.is_contiguous()
+    return get_gradient_edge(base if is_reshape else output)
+
+
+def require_unchanged(call: Call) -> None:
+    """Nothing, unless a saved input was changed in place after its layer used it."""
+    if call.x is not None and call.x._version != call.version:
+        message = (
+            f"the input of {call.path or 'the model'} was changed in place after the layer used it: "
+            "use the operation that makes a new tensor (inplace=False, x = x + y)"
+        )
+        raise InvalidArgument("model", message)
+
+
+def uses(root: Node | None, parameters: Mapping[str, Tensor]) -> tuple[dict[str, int], set[Node]]:
+    """How many times each parameter is used in the graph below the root, and all nodes there."""
+    return _counted(root, parameters, ())
+
+
+def uses_within(call: Call, parameters: Mapping[str, Tensor]) -> dict[str, int]:
+    """How many times each parameter is used between the call's output and its inputs."""
+    values = (*call.arguments, *call.keywords.values())
+    stops = {value.grad_fn for value in values if isinstance(value, Tensor) and value.grad_fn is not None}
+    return _counted(call.edge.node if call.edge else None, parameters, stops)[0]
+
+
+def _counted(
+    root: Node | None, parameters: Mapping[str, Tensor], stops: Collection[Node]
+) -> tuple[dict[str, int], set[Node]]:
+    leaves = {get_gradient_edge(parameter).node: name for name, parameter in parameters.items()}
+    counts = dict.fromkeys(parameters, 0)
+    seen = set(stops)
+    waiting = [] if root is None or root in seen else [root]
+    seen.update(waiting)
+    while waiting:
+        for node, _ in waiting.pop().next_functions:
+            if node is None:
+                continue
+            name = leaves.get(node)
+            if name is not None:
+                counts[name] += 1
+            elif node not in seen:
+                seen.add(node)
+                waiting.append(node)
+    return counts, seen

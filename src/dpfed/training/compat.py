@@ -1,0 +1,150 @@
+"""Which models DP-SGD can train: those in which no example's output depends on another example.
+
+Clipping bounds what one example adds to the sum; a layer that mixes examples, or keeps statistics of them, lets it act
+through the others as well. Such layers are refused by name, with what to use instead.
+
+>>> from torch import nn
+>>> model = nn.Sequential(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8))
+>>> check(model)
+Traceback (most recent call last):
+    ...
+dpfed.errors.InvalidArgument: 1 is a BatchNorm2d, which mixes the examples of a batch: use GroupNorm, or fix(model)
+>>> fix(model)[1].num_groups
+2
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from dpfed.errors import InvalidArgument
+from dpfed.training.rules import embedding
+
+GROUPS = 32
+# A group of one channel without positions has no spread to divide by.
+CHANNELS_PER_GROUP = 4
+# How far, relative to the largest output, rounding alone may move an output when a neighbour changes.
+DRIFT = 1e-4
+
+
+def check(model: nn.Module) -> None:
+    """Nothing, unless a layer mixes examples or keeps statistics of them."""
+    for path, module in model.named_modules():
+        if message := _refusal(module):
+            raise InvalidArgument("model", f"{path or 'the model'} is {message}")
+        embedding.check(path, module)
+
+
+def fix(model: nn.Module) -> nn.Module:
+    """A copy in which GroupNorm stands for BatchNorm, and InstanceNorm keeps no statistics.
+
+    Build the optimizer after it: the copy has parameters of its own.
+    """
+    fixed = copy.deepcopy(model)
+    replacement = _replacement(fixed)
+    if replacement is not None:
+        return replacement
+    for path, module in list(fixed.named_modules()):
+        if path and (replacement := _replacement(module)) is not None:
+            fixed.set_submodule(path, replacement)
+    check(fixed)
+    return fixed
+
+
+def probe(model: nn.Module, inputs: Tensor) -> None:
+    """Nothing, unless changing one example moves the output of another.
+
+    It runs the model in its present mode with the same random numbers each time and restores its buffers.
+    """
+    if len(inputs) < 2:
+        raise InvalidArgument("inputs", f"inputs must hold at least two examples, got {len(inputs)}")
+    for place in (0, len(inputs) // 2, len(inputs) - 1):
+        changed = inputs.clone()
+        changed[place] = inputs[place - 1] if not inputs.is_floating_point() else inputs[place] * -2 + 1
+        before, after = (_output(model, values) for values in (inputs, changed))
+        kept = [row for row in range(len(inputs)) if row != place]
+        for one, two in zip(before, after, strict=True):
+            _require_still(one, two, kept, len(inputs))
+
+
+def _require_still(before: Tensor, after: Tensor, kept: list[int], size: int) -> None:
+    if before.shape[:1] != (size,):
+        message = f"the model's output of shape {tuple(before.shape)} has no axis of {size} examples in front"
+        raise InvalidArgument("model", message)
+    moved = (before[kept].double() - after[kept].double()).abs()
+    if bool((moved > DRIFT * (1e-6 + before[kept].double().abs().amax())).any()):
+        message = "changing one example moved the output of another: find the layer that mixes the batch and remove it"
+        raise InvalidArgument("model", message)
+
+
+def _output(model: nn.Module, inputs: Tensor) -> list[Tensor]:
+    """The model's output tensors, with buffers and random state left as they were."""
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        found = list(_tensors(model(inputs)))
+        for name, buffer in model.named_buffers():
+            buffer.copy_(buffers[name])
+    return found
+
+
+def _tensors(output: object) -> Iterator[Tensor]:
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, dict):
+        for value in output.values():
+            yield from _tensors(value)
+    elif isinstance(output, list | tuple):
+        for value in output:
+            yield from _tensors(value)
+
+
+def _refusal(module: nn.Module) -> str | None:
+    kind = type(module).__name__
+    article = "an" if kind[0] in "AEIOU" else "a"
+    if isinstance(module, _InstanceNorm):
+        if not module.track_running_stats:
+            return None
+        return f"{article} {kind} that keeps running statistics of private data: use track_running_stats=False"
+    if isinstance(module, _BatchNorm):
+        return f"{article} {kind}, which mixes the examples of a batch: use GroupNorm, or fix(model)"
+    if getattr(module, "track_running_stats", False):
+        return f"{article} {kind} that keeps running statistics of private data: use a layer without them"
+    return None
+
+
+def _replacement(module: nn.Module) -> nn.Module | None:
+    """What to put in the layer's place, if anything; weights are kept."""
+    if isinstance(module, _InstanceNorm):
+        return _without_statistics(module) if module.track_running_stats else None
+    if not isinstance(module, _BatchNorm):
+        return None
+    channels = module.num_features
+    if not channels:
+        raise InvalidArgument("model", "a lazy BatchNorm has no size yet: run the model once, then fix(model)")
+    groups = math.gcd(channels, GROUPS)
+    while groups > 1 and channels // groups < CHANNELS_PER_GROUP:
+        groups //= 2
+    norm = nn.GroupNorm(groups, channels, eps=module.eps, affine=module.affine)
+    return _with_affine_of(module, norm)
+
+
+def _without_statistics(module: _InstanceNorm) -> nn.Module:
+    norm = type(module)(module.num_features, eps=module.eps, affine=module.affine)
+    return _with_affine_of(module, norm)
+
+
+def _with_affine_of(old: nn.Module, new: nn.Module) -> nn.Module:
+    own = dict(old.named_parameters(recurse=False))
+    with torch.no_grad():
+        for name, parameter in new.named_parameters():
+            parameter.data = own[name].detach().clone()
+            parameter.requires_grad_(own[name].requires_grad)
+    return new.train(old.training)

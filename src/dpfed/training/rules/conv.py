@@ -1,0 +1,254 @@
+"""Convolutions, plain and transposed, in one to three dimensions.
+
+Which way to write out per-example gradients is fastest depends on the shape: one grouped convolution for the whole
+batch (the examples become groups), a product with the unfolded input, one product per offset of the kernel, or one
+kernel call per example. All give the same numbers; the engine times them at the first step. A transposed
+convolution is the plain one with input and output gradient exchanged.
+
+>>> import torch
+>>> layer = torch.nn.Conv2d(1, 1, 3, padding="same", dilation=2)
+>>> view = Geometry.of(layer, torch.ones(2, 1, 5, 5), torch.ones(2, 1, 5, 5))
+>>> view.x.shape, view.padding
+(torch.Size([2, 1, 9, 9]), (0, 0))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dpfed.training.rules import leaf
+from dpfed.training.rules.linear import DIRECT_BYTES, Ghost
+from dpfed.training.rules.pieces import Call, Materialised, Method, Piece, Rows
+
+PLAIN: tuple[type[nn.Module], ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRANSPOSED: tuple[type[nn.Module], ...] = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+KINDS = PLAIN + TRANSPOSED
+DIMENSIONS = {kind: 3 + place % 3 for place, kind in enumerate(KINDS)}
+Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """A convolution of x whose output has gradient g: numbers only, padding made explicit, one dimension as two."""
+
+    x: Tensor
+    g: Tensor
+    weight: torch.Size
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+
+    @classmethod
+    def of(cls, module: nn.Module, x: Tensor, g: Tensor) -> Geometry:
+        """The geometry of one call of a plain or transposed convolution."""
+        if not isinstance(module, Convolution):
+            raise TypeError(type(module).__name__)
+        padding = module.padding
+        if isinstance(module, TRANSPOSED):
+            x, g = g, x
+        elif isinstance(padding, str) or module.padding_mode != "zeros":
+            x, padding = padded(module, x), (0,) * len(module.kernel_size)
+        sizes = (module.kernel_size, module.stride, padding, module.dilation)
+        kernel, stride, pads, dilation = (tuple(int(s) for s in size) for size in sizes)
+        if len(kernel) == 1:
+            x, g = x.unsqueeze(2), g.unsqueeze(2)
+            kernel, stride, pads, dilation = (1, *kernel), (1, *stride), (0, *pads), (1, *dilation)
+        shape = torch.Size((g.shape[1], x.shape[1] // module.groups, *kernel))
+        return cls(x, g, shape, kernel, stride, pads, dilation, module.groups)
+
+
+def padded(module: nn.Module, x: Tensor) -> Tensor:
+    """The input with its padding written out, for padding that is a word or not zeros."""
+    if not isinstance(module, Convolution):
+        raise TypeError(type(module).__name__)
+    pads: list[int] = []
+    for place in reversed(range(len(module.kernel_size))):
+        total = module.dilation[place] * (module.kernel_size[place] - 1) if module.padding == "same" else 0
+        left, right = total // 2, total - total // 2
+        if not isinstance(module.padding, str):
+            left = right = module.padding[place]
+        pads += [left, right]
+    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+    return functional.pad(x, pads, mode=mode)
+
+
+def has_plain_twin(module: nn.Module, x: Tensor, g: Tensor) -> bool:
+    """Whether exchanging input and output gradient makes this call a plain convolution.
+
+    It does, unless a transposed one was asked for as many outputs beyond its reach as a stride or more.
+    """
+    if not isinstance(module, Convolution):
+        raise TypeError(type(module).__name__)
+    if not isinstance(module, TRANSPOSED):
+        return True
+    for place, kernel in enumerate(module.kernel_size):
+        reach = (x.shape[2 + place] - 1) * module.stride[place] + module.dilation[place] * (kernel - 1) + 1
+        extra = g.shape[2 + place] - (reach - 2 * int(module.padding[place]))
+        if extra >= module.stride[place]:
+            return False
+    return True
+
+
+def methods(call: Call) -> dict[str, Method]:
+    """The ways that fit this call's kernel, stride and groups."""
+    if "weight" not in call.trainable:
+        return {"bias": bias_only}
+    if not has_plain_twin(call.module, *call.pair):
+        return {"leaf": leaf.direct}
+    view = Geometry.of(call.module, *call.pair)
+    ways: dict[str, Method] = {"grouped": direct}
+    if view.x[0].numel() * view.weight[0] > 100_000:
+        ways["loop"] = written(loop)
+    if view.groups > 1:
+        return ways
+    if set(view.kernel) == {1} and not any(view.padding):
+        return {**ways, "pointwise": written(pointwise)}
+    if len(view.kernel) == 2:
+        ways.update(unfold=written(unfold))
+        if set(view.dilation) == {1}:
+            ways.update(channels_last=written(channels_last))
+        if set(view.stride) == {1}:
+            ways.update(shift=written(shift))
+        is_large = view.weight.numel() * view.g.shape[0] * view.g.element_size() > DIRECT_BYTES
+        if is_large and isinstance(call.module, PLAIN):
+            return {"ghost": ghost}
+    return ways
+
+
+def written(kernel: Callable[[Geometry], Rows]) -> Method:
+    """A method that writes out weight gradients by the kernel, and bias gradients by a sum."""
+
+    def method(call: Call) -> Piece:
+        return joined(call, kernel(Geometry.of(call.module, *call.pair)))
+
+    return method
+
+
+def joined(call: Call, weights: Rows | None) -> Materialised:
+    """The weight's rows in the module's own shape, and the bias's."""
+    rows = {}
+    if weights is not None:
+        shape = call.module.get_parameter("weight").shape
+        rows["weight"] = Rows(weights.values, shape, weights.layout, weights.order)
+    if "bias" in call.trainable:
+        _, g = call.pair
+        rows["bias"] = Rows(g.flatten(2).sum(2), g.shape[1:2])
+    return Materialised(rows)
+
+
+def bias_only(call: Call) -> Materialised:
+    """Gradients of the bias beside a frozen weight."""
+    return joined(call, None)
+
+
+def direct(call: Call) -> Materialised:
+    """Gradients by one grouped convolution; by vmap where this torch has no such kernel."""
+    if "weight" not in call.trainable:
+        return bias_only(call)
+    if not has_plain_twin(call.module, *call.pair):
+        return leaf.direct(call)
+    try:
+        return joined(call, grouped(Geometry.of(call.module, *call.pair)))
+    except (AttributeError, NotImplementedError):
+        return leaf.direct(call)
+
+
+def backward(view: Geometry, x: Tensor, g: Tensor, weight: Tensor, groups: int) -> Tensor:
+    """The weight's gradient by torch's own kernel."""
+    sizes = (view.stride, view.padding, view.dilation)
+    found = torch.ops.aten.convolution_backward(
+        g, x, weight, None, *sizes, False, [0] * len(view.stride), groups, [False, True, False]
+    )
+    gradient: Tensor = found[1]
+    return gradient
+
+
+def grouped(view: Geometry) -> Rows:
+    """All examples at once, as the groups of one convolution."""
+    size, channels = view.x.shape[:2]
+    outputs = view.g.shape[1]
+    weight = view.x.new_empty(1).expand(size * outputs, *view.weight[1:])
+    x = view.x.reshape(1, size * channels, *view.x.shape[2:])
+    g = view.g.reshape(1, size * outputs, *view.g.shape[2:])
+    return Rows(backward(view, x, g, weight, size * view.groups).reshape(size, -1), view.weight)
+
+
+def loop(view: Geometry) -> Rows:
+    """One kernel call per example."""
+    weight = view.x.new_empty(1).expand(view.weight)
+    rows = view.x.new_empty(view.x.shape[0], view.weight.numel())
+    for place, row in enumerate(rows):
+        one = slice(place, place + 1)
+        row.copy_(backward(view, view.x[one], view.g[one], weight, view.groups).reshape(-1))
+    return Rows(rows, view.weight)
+
+
+def pointwise(view: Geometry) -> Rows:
+    """A kernel of one point: a plain product."""
+    x = view.x
+    for place, stride in enumerate(view.stride):
+        if stride > 1:
+            steps = [slice(None)] * (2 + place) + [slice(None, None, stride)]
+            x = x[tuple(steps)]
+    for place, length in enumerate(view.g.shape[2:]):
+        x = x.narrow(2 + place, 0, length)
+    return Rows(torch.bmm(view.g.flatten(2), x.flatten(2).transpose(1, 2)).flatten(1), view.weight)
+
+
+def columns(view: Geometry) -> Tensor:
+    """The input under the kernel at every output position: (B, C·k, T)."""
+    found = functional.unfold(view.x, view.kernel, view.dilation, view.padding, view.stride)
+    heights = (view.x.shape[2] + 2 * view.padding[0] - view.dilation[0] * (view.kernel[0] - 1) - 1) // view.stride[0]
+    if heights + 1 != view.g.shape[2] or found.shape[2] != view.g[0, 0].numel():
+        raise RuntimeError(f"{found.shape[2]} positions for an output of {tuple(view.g.shape[2:])}")
+    return found
+
+
+def unfold(view: Geometry) -> Rows:
+    """A product with the unfolded input."""
+    return Rows(torch.bmm(view.g.flatten(2), columns(view).transpose(1, 2)).flatten(1), view.weight)
+
+
+def channels_last(view: Geometry) -> Rows:
+    """A product with the input unfolded channels last: each kernel row is then one contiguous run."""
+    size, channels = view.x.shape[:2]
+    height, width = view.g.shape[2:]
+    (rows, cols), (down, right), (top, left) = view.kernel, view.stride, view.padding
+    x = functional.pad(view.x, (left, left, top, top)).permute(0, 2, 3, 1).contiguous()
+    step = x.stride()
+    windows = x.as_strided(
+        (size, height, width, rows, cols * channels), (step[0], step[1] * down, step[2] * right, step[1], 1)
+    )
+    found = torch.bmm(view.g.flatten(2), windows.reshape(size, height * width, rows * cols * channels))
+    layout = (view.weight[0], rows, cols, channels)
+    return Rows(found.flatten(1), view.weight, layout, (0, 3, 1, 2))
+
+
+def shift(view: Geometry) -> Rows:
+    """One product per offset of the kernel, on the padded input as it lies in memory (stride 1 only)."""
+    size, channels, _, width = view.x.shape
+    outputs, _, columns_out = view.g.shape[1:]
+    (rows, cols), (top, left) = view.kernel, view.padding
+    wide = width + 2 * left
+    # One row more at the end, so that the last shifted run does not end beyond the padded input.
+    x = functional.pad(view.x, (left, left, top, top + 1)).flatten(2)
+    g = functional.pad(view.g, (0, wide - columns_out)).flatten(2)
+    found = view.x.new_empty(rows * cols, size, outputs, channels)
+    for place in range(rows * cols):
+        start = (place // cols) * view.dilation[0] * wide + (place % cols) * view.dilation[1]
+        torch.bmm(g, x[:, :, start : start + g.shape[2]].transpose(1, 2), out=found[place])
+    return Rows(found.flatten(2), view.weight, (rows, cols, outputs, channels), (2, 3, 0, 1))
+
+
+def ghost(call: Call) -> Piece:
+    """Norms from Gram matrices where written-out gradients would not fit."""
+    view = Geometry.of(call.module, *call.pair)
+    x, g = columns(view).transpose(1, 2), view.g.flatten(2).transpose(1, 2)
+    return Ghost(x, g, call.trainable, call.module.get_parameter("weight").shape)

@@ -1,0 +1,82 @@
+"""Embeddings: the gradient of one example touches only the rows it looked up.
+
+Positions that looked up the same row are added first (norms of parts do not add), then norm and clipped sum come
+from the same short list of touched rows; a gradient of the whole table is never written out per example.
+
+>>> import torch
+>>> touched = Touched(torch.tensor([0, 5]), torch.tensor([[3.0], [4.0]]), 2, torch.Size([4, 1]))
+>>> touched.square_norms().tolist()      # row 0 of example 0; row 1 of example 1
+[9.0, 16.0]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dpfed.errors import InvalidArgument
+from dpfed.training.rules.pieces import Call, Materialised, Method, Piece, rows_of, square_norms
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Gradients of touched rows; a key is example · rows of the table + row."""
+
+    keys: Tensor
+    values: Tensor
+    size: int
+    shape: torch.Size
+
+    def square_norms(self) -> Tensor:
+        """‖gᵢ‖² from the touched rows."""
+        totals = self.values.new_zeros(self.size, dtype=torch.float64)
+        return totals.index_add_(0, self.keys // self.shape[0], square_norms(self.values))
+
+    def weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
+        """Σ cᵢgᵢ as a dense table."""
+        scaled = self.values * coefficients[self.keys // self.shape[0]].unsqueeze(1)
+        table = self.values.new_zeros(self.shape)
+        return {"weight": table.index_add_(0, self.keys % self.shape[0], scaled)}
+
+
+def check(path: str, module: nn.Module) -> None:
+    """Nothing, unless the layer's gradient depends on other examples or its forward pass changes the table."""
+    if isinstance(module, nn.Embedding) and (module.max_norm is not None or module.scale_grad_by_freq):
+        message = (
+            f"{path or 'the model'} is an Embedding with max_norm or scale_grad_by_freq, which mixes examples: "
+            "make it without them"
+        )
+        raise InvalidArgument("model", message)
+
+
+def methods(_: Call) -> dict[str, Method]:
+    """The one way."""
+    return {"touched": touched}
+
+
+def touched(call: Call) -> Piece:
+    """Gradients of the rows that were looked up."""
+    module, (x, g) = call.module, call.pair
+    size, shape = g.shape[0], module.get_parameter("weight").shape
+    values = g.reshape(-1, shape[1])
+    offsets = torch.arange(size, device=x.device).unsqueeze(1) * shape[0]
+    keys, places = torch.unique(x.reshape(size, -1) + offsets, return_inverse=True)
+    sums = values.new_zeros(keys.numel(), shape[1]).index_add_(0, places.reshape(-1), values)
+    if (padding := getattr(module, "padding_idx", None)) is not None:
+        sums.masked_fill_((keys % shape[0] == padding).unsqueeze(1), 0)
+    return Touched(keys, sums, size, shape)
+
+
+def direct(call: Call) -> Materialised:
+    """Gradients of the whole table, for one that is used in several places."""
+    piece = touched(call)
+    if not isinstance(piece, Touched):
+        raise TypeError(type(piece).__name__)
+    table = piece.values.new_zeros(piece.size * piece.shape[0], piece.shape[1])
+    table[piece.keys] = piece.values
+    return Materialised({"weight": rows_of(table.view(piece.size, *piece.shape))})
+
+
+KINDS: tuple[type[nn.Module], ...] = (nn.Embedding,)

@@ -1,0 +1,48 @@
+"""Any other module: vmap(grad) over the module alone, from its input and the gradient of its output.
+
+It needs no knowledge of the module but runs its forward pass again, one example at a time under ``vmap``. What vmap
+refuses (randomness, state, a result without example axis) is left to the whole-model way.
+
+>>> import torch
+>>> from torch import nn
+>>> found = gradients(nn.Linear(2, 1, bias=False), ("weight",), torch.eye(2), torch.ones(2, 1))
+>>> found["weight"].tolist()
+[[[1.0, 0.0]], [[0.0, 1.0]]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from dpfed.training.rules.pieces import Call, Materialised, Method, rows_of
+
+
+def methods(_: Call) -> dict[str, Method]:
+    """The one way."""
+    return {"leaf": direct}
+
+
+def direct(call: Call) -> Materialised:
+    """Gradients written out by vmap(grad) of the module."""
+    x, g = call.pair
+    found = gradients(call.module, call.trainable, x, g, call.arguments[1:])
+    return Materialised({name: rows_of(rows) for name, rows in found.items()})
+
+
+def gradients(
+    module: nn.Module, names: Sequence[str], x: Tensor, g: Tensor, others: tuple[object, ...] = ()
+) -> dict[str, Tensor]:
+    """∂⟨module(xᵢ), gᵢ⟩ for each example i and each named parameter of the module's own."""
+
+    def product(parameters: dict[str, Tensor], x: Tensor, g: Tensor) -> Tensor:
+        out = functional_call(module, parameters, (x.unsqueeze(0), *others))
+        if not isinstance(out, Tensor) or out.shape != (1, *g.shape):
+            raise RuntimeError(f"one example gives {getattr(out, 'shape', type(out))}, not {(1, *g.shape)}")
+        return (out.squeeze(0) * g).sum()
+
+    parameters = {name: module.get_parameter(name).detach() for name in names}
+    found: dict[str, Tensor] = vmap(grad(product), in_dims=(None, 0, 0))(parameters, x, g)
+    return found

@@ -1,0 +1,110 @@
+"""Normalisation layers: out = x̂·weight + bias, so one example's gradients are sums of x̂·g and of g.
+
+The normalised input x̂ comes from the mean and spread that the forward pass saved (private attributes of torch,
+the fast way: "saved") or is computed again by the public function (its twin, always there: "again").
+
+>>> import torch
+>>> spread = last_axes(torch.ones(2, 3, 4), torch.ones(2, 3, 4), torch.Size([4]))
+>>> spread.tolist()
+[[3.0, 3.0, 3.0, 3.0], [3.0, 3.0, 3.0, 3.0]]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dpfed.training.rules.pieces import Call, Materialised, Method, rows_of
+
+SAVES = {"NativeGroupNormBackward0": nn.GroupNorm, "NativeLayerNormBackward0": nn.LayerNorm}
+BY_CHANNEL = (nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+DIMENSIONS: dict[type[nn.Module], int] = {nn.InstanceNorm1d: 3, nn.InstanceNorm2d: 4, nn.InstanceNorm3d: 5}
+KINDS: tuple[type[nn.Module], ...] = (*BY_CHANNEL, nn.LayerNorm, nn.RMSNorm)
+
+
+def statistics(node: Any) -> tuple[Tensor, Tensor] | None:
+    """Mean and 1/spread as the forward pass saved them, if this torch shows them."""
+    if node.name() not in SAVES:
+        return None
+    mean, rstd = getattr(node, "_saved_result1", None), getattr(node, "_saved_result2", None)
+    return (mean, rstd) if isinstance(mean, Tensor) and isinstance(rstd, Tensor) else None
+
+
+def methods(call: Call) -> dict[str, Method]:
+    """The fast way where statistics were saved, and its public twin."""
+    if call.statistics is None:
+        return {"again": direct}
+    return {"saved": saved_group if isinstance(call.module, nn.GroupNorm) else saved_layer, "again": direct}
+
+
+def direct(call: Call) -> Materialised:
+    """Gradients from an x̂ that public functions compute again."""
+    x, g = call.pair
+    return gathered(call, normalised(call.module, x) * g if "weight" in call.trainable else g, g)
+
+
+def saved_layer(call: Call) -> Materialised:
+    """Gradients of a LayerNorm from its saved statistics."""
+    x, g = call.pair
+    if call.statistics is None:
+        return direct(call)
+    mean, rstd = call.statistics
+    return gathered(call, (x - mean).mul_(rstd).mul_(g), g)
+
+
+def saved_group(call: Call) -> Materialised:
+    """Gradients of a GroupNorm from torch's own backward kernel, with the batch folded into the channels."""
+    x, g = call.pair
+    module = call.module
+    if call.statistics is None or not isinstance(module, nn.GroupNorm):
+        return direct(call)
+    mean, rstd = call.statistics
+    size, channels = x.shape[:2]
+    flat = (1, size * channels, -1)
+    _, weights, biases = torch.ops.aten.native_group_norm_backward(
+        g.reshape(flat).contiguous(),
+        x.reshape(flat).contiguous(),
+        mean.reshape(1, -1),
+        rstd.reshape(1, -1),
+        module.weight.detach().repeat(size),
+        1,
+        size * channels,
+        x[0, 0].numel(),
+        size * module.num_groups,
+        [False, True, True],
+    )
+    found = {"weight": weights.view(size, channels), "bias": biases.view(size, channels)}
+    return Materialised({name: rows_of(found[name]) for name in call.trainable})
+
+
+def gathered(call: Call, products: Tensor, g: Tensor) -> Materialised:
+    """Sums over everything but the example and the parameter's own axes."""
+    gather = channel if isinstance(call.module, BY_CHANNEL) else last_axes
+    parts = {"weight": products, "bias": g}
+    return Materialised(
+        {name: rows_of(gather(parts[name], g, call.module.get_parameter(name).shape)) for name in call.trainable}
+    )
+
+
+def channel(values: Tensor, g: Tensor, _: torch.Size) -> Tensor:
+    """Sums over all positions of each channel: (B, C)."""
+    return values.reshape(*g.shape[:2], -1).sum(2)
+
+
+def last_axes(values: Tensor, g: Tensor, shape: torch.Size) -> Tensor:
+    """Sums over all positions before the normalised axes: (B, *shape)."""
+    return values.reshape(g.shape[0], -1, *shape).sum(1)
+
+
+def normalised(module: nn.Module, x: Tensor) -> Tensor:
+    """The layer's input after normalisation, before weight and bias."""
+    if isinstance(module, nn.GroupNorm):
+        return functional.group_norm(x, module.num_groups, eps=module.eps)
+    if isinstance(module, nn.LayerNorm):
+        return functional.layer_norm(x, module.normalized_shape, eps=module.eps)
+    if isinstance(module, nn.RMSNorm):
+        return functional.rms_norm(x, list(module.normalized_shape), eps=module.eps)
+    return functional.instance_norm(x, eps=float(module.eps))  # type: ignore[arg-type]

@@ -1,0 +1,118 @@
+"""Which rule serves which module, and which of its methods is fastest here.
+
+A rule is chosen by what the module's forward pass really is: a subclass that overrides ``forward`` (or an instance
+with one of its own) is not the layer it derives from, and goes to the general rule.
+
+>>> from torch import nn
+>>> rule_of(nn.Linear(2, 2)).name, rule_of(nn.Bilinear(2, 2, 2)).name
+('linear', 'leaf')
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dpfed.errors import InvalidArgument
+from dpfed.training.rules import conv, embedding, leaf, linear, norms, parameter
+from dpfed.training.rules.pieces import Call, Materialised, Method, Piece
+
+TRIALS = 3
+_CHOICES: dict[tuple[object, ...], str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How the gradients of one kind of module are made; ``direct`` writes them out in the parameter's own order."""
+
+    name: str
+    methods: Callable[[Call], dict[str, Method]]
+    direct: Callable[[Call], Materialised]
+    is_known: bool = True
+
+
+LINEAR = Rule("linear", linear.methods, linear.direct)
+CONV = Rule("conv", conv.methods, conv.direct)
+EMBEDDING = Rule("embedding", embedding.methods, embedding.direct)
+NORM = Rule("norm", norms.methods, norms.direct)
+LEAF = Rule("leaf", leaf.methods, leaf.direct, is_known=False)
+PARAMETER = Rule("parameter", parameter.methods, leaf.direct, is_known=False)
+
+_RULES: dict[type[nn.Module], Rule] = {
+    **dict.fromkeys(linear.KINDS, LINEAR),
+    **dict.fromkeys(conv.KINDS, CONV),
+    **dict.fromkeys(embedding.KINDS, EMBEDDING),
+    **dict.fromkeys(norms.KINDS, NORM),
+}
+# Layers of this many axes have the example as first axis; with one less, torch takes the input for one example.
+AXES: dict[type[nn.Module], int] = {**conv.DIMENSIONS, **norms.DIMENSIONS}
+
+
+def rule_of(module: nn.Module) -> Rule:
+    """The rule that serves the module."""
+    kind = known_kind(module)
+    if kind is not None:
+        return _RULES[kind]
+    return PARAMETER if parameter.owns_bare_parameters(module) else LEAF
+
+
+def known_kind(module: nn.Module) -> type[nn.Module] | None:
+    """The layer with a rule of its own that the module is, if its forward pass is that layer's."""
+    if "forward" in vars(module):
+        return None
+    kinds = (kind for kind in type(module).__mro__ if kind in _RULES)
+    kind = next(kinds, None)
+    return kind if kind is not None and type(module).forward is kind.forward else None
+
+
+def made(call: Call, rule: Rule, pinned: str | None, chosen: dict[Hashable, str]) -> Piece:
+    """The call's piece by the pinned method, or by the fastest one known for its shape."""
+    ways = rule.methods(call)
+    if pinned is not None:
+        if pinned not in ways:
+            message = f"{call.path} has the methods {', '.join(ways)} or whole, not {pinned!r}"
+            raise InvalidArgument("methods", message)
+        return ways[pinned](call)
+    if len(ways) == 1:
+        return next(iter(ways.values()))(call)
+    x, g = call.pair
+    key = (call.path, x.shape[1:], g.shape[1:], len(g).bit_length(), call.trainable)
+    name = chosen.get(key)
+    if name not in ways:
+        name = chosen[key] = _fastest(call, ways, key)
+    return ways[name](call)
+
+
+def _fastest(call: Call, ways: dict[str, Method], key: tuple[Hashable, ...]) -> str:
+    """The name of the method that took the least processor time; the same layer elsewhere is not timed again."""
+    _, g = call.pair
+    layer: tuple[object, ...] = (
+        type(call.module),
+        call.module.extra_repr(),
+        *key[1:],
+        g.dtype,
+        g.device,
+        torch.get_num_threads(),
+    )
+    name = _CHOICES.get(layer)
+    if name not in ways:
+        name = _CHOICES[layer] = min(ways, key=lambda way: _seconds(ways[way], call))
+    return name
+
+
+def _seconds(method: Method, call: Call) -> float:
+    _, g = call.pair
+    ones = g.new_ones(len(g))
+    return min(_once(method, call, ones) for _ in range(TRIALS))
+
+
+def _once(method: Method, call: Call, coefficients: Tensor) -> float:
+    start = time.process_time()
+    piece = method(call)
+    piece.square_norms()
+    piece.weighted(coefficients)
+    return time.process_time() - start
