@@ -108,12 +108,8 @@ class NoiseSource:
         _require_finite("tensors", vector, "NaN or infinity is released as it is: leave such examples out before")
         for piece in _pieces(vector):
             self._add_(piece, std)
-        _require_finite("std", vector, f"noise of {std:g} goes beyond the numbers of {dtype}")
         parts = torch.split(vector, [tensor.numel() for tensor in tensors.values()])
-        return {
-            name: part.view(tensor.shape).to(tensor.device, tensor.dtype)
-            for (name, tensor), part in zip(tensors.items(), parts, strict=True)
-        }
+        return {name: _like(tensors[name], part, std) for name, part in zip(tensors, parts, strict=True)}
 
     def _add_(self, piece: Tensor, std: float) -> None:
         pairs = (len(piece) + 1) // 2
@@ -215,6 +211,13 @@ def _turned(polar: _Polar, unit: float) -> _Polar:
     torch.cos(polar.sine.mul_(unit), out=polar.cosine)
     polar.sine.sin_()
     return polar
+
+
+def _like(tensor: Tensor, values: Tensor, std: float) -> Tensor:
+    """The values in the tensor's shape, precision and place."""
+    like = values.view(tensor.shape).to(tensor.dtype)
+    _require_finite("std", like, f"{std:g} takes the noise beyond the numbers of {tensor.dtype}")
+    return like.to(tensor.device)
 
 
 def _pieces(vector: Tensor) -> Iterator[Tensor]:
