@@ -211,6 +211,7 @@ def serve(contestant: Contestant) -> None:
 
 def _answer(task: Task, nudge: float, clock: Clock) -> dict[str, Any]:
     try:
+        getattr(task, "ready", int)()  # a task may have preparations, which are not timed
         return asdict(_time(task, nudge, clock))
     except Exception as error:  # a peer may fail in any way; the row is then "not measured"
         return {"error": f"{type(error).__name__}: {error}"}

@@ -125,6 +125,19 @@ def test_cpu_time_does_not_count_waiting() -> None:
     assert bench._time(wait, 0.0, bench.CLOCKS["cpu"]).seconds < 0.02
 
 
+def test_what_a_task_prepares_is_not_timed() -> None:
+    class Prepared:
+        def ready(self) -> None:
+            time.sleep(0.02)
+
+        def __call__(self, nudge: float) -> float:
+            return 3.0
+
+    answer = bench._answer(Prepared(), 0.0, time.perf_counter)
+    assert answer["value"] == 3.0
+    assert answer["seconds"] < 0.02
+
+
 def test_a_row_without_a_goal_neither_holds_nor_fails_unless_we_were_not_measured() -> None:
     row = bench.compared("x", bench.Result(0.0, 2.0), bench.Result(0.0, 3.0))
     assert (row.ratio, row.goal, row.holds) == (1.5, None, None)
