@@ -103,14 +103,13 @@ def test_a_statement_has_every_entry_and_equal_commits_on_one_line(ledger):
         ("opened", None, None),
         ("reserved", 10, STEP),
         ("reserved", 1, OTHER),
-        ("committed", 3, STEP),
         ("committed", 1, OTHER),
-        ("committed", 2, STEP),
+        ("committed", 5, STEP),
         ("topped_up", None, None),
         ("recorded", 1, STEP),
         ("released", 5, STEP),
     ]
-    assert (statement.lines[3].first, statement.lines[3].last) == (5, 7)
+    assert [(line.first, line.last) for line in statement.lines[3:5]] == [(8, 8), (5, 9)]
     assert [line.note for line in statement.lines if line.note] == [
         "study 12",
         "+ε 1: more",

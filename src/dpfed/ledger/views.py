@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -72,7 +72,10 @@ class Balance:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a statement: an entry, or a row of equal commits of one run, and the balance after it."""
+    """One line of a statement: an entry, or equal commits of one run, and the balance after it.
+
+    Commits that follow each other, of whatever events, show the balance after the last of them.
+    """
 
     first: int
     last: int
@@ -222,17 +225,37 @@ def _status(terms: Terms, state: State) -> str:
 
 def _lines(link: Connection, terms: Terms) -> Iterator[Line]:
     bag: Counter[Event] = Counter()
-    for line, state in _merged(_entries(link, terms)):
-        if line.kind in (*CHARGES, "committed") and line.event is not None:
-            bag[line.event] += line.count or 0
+    for stretch in _stretches(rows(link, ENTRIES.c.account == terms.name)):
+        lines = [_line(first, last, count) for first, last, count in stretch]
+        for line in lines:
+            if line.kind in (*CHARGES, "committed") and line.event is not None:
+                bag[line.event] += line.count or 0
+        state = state_of(stretch[-1][1])
         spent, reserved = _figures(terms, state, lambda: bag)
-        yield replace(line, spent=spent, reserved=reserved, remaining=_remaining(state, spent, reserved))
+        remaining = _remaining(state, spent, reserved)
+        yield from (replace(line, spent=spent, reserved=reserved, remaining=remaining) for line in lines)
 
 
-def _entries(link: Connection, terms: Terms) -> Iterator[tuple[Line, State]]:
-    for row in rows(link, ENTRIES.c.account == terms.name):
-        event = None if row.event is None else events.loads(row.event)
-        yield Line(row.seq, row.seq, row.at, row.kind, row.run, event, row.times, _note(row)), state_of(row)
+def _stretches(entries: Iterable[Row]) -> Iterator[list[tuple[Row, Row, int | None]]]:
+    """The entries as first, last and count; commits in a row are together, equal ones of a run made one."""
+    commits: dict[tuple[str | None, ...], tuple[Row, Row, int | None]] = {}
+    for row in entries:
+        if row.kind == "committed":
+            key = (row.run, row.origin, row.event)
+            first, _, count = commits.pop(key, (row, row, 0))
+            commits[key] = first, row, (count or 0) + (row.times or 0)  # the one with the latest entry is last
+            continue
+        if commits:
+            yield list(commits.values())
+            commits = {}
+        yield [(row, row, row.times)]
+    if commits:
+        yield list(commits.values())
+
+
+def _line(first: Row, last: Row, count: int | None) -> Line:
+    event = None if last.event is None else events.loads(last.event)
+    return Line(first.seq, last.seq, first.at, last.kind, last.run, event, count, _note(last))
 
 
 def _note(row: Row) -> str:
@@ -245,27 +268,6 @@ def _note(row: Row) -> str:
         return "admitted by the exact ε of its plan"
     origin = "" if row.origin in (None, row.account) else f"from {row.origin}"
     return ": ".join(part for part in (origin, str(details.get("reason", ""))) if part)
-
-
-def _merged(entries: Iterator[tuple[Line, State]]) -> Iterator[tuple[Line, State]]:
-    """The lines with equal commits of one run in a row made one, each with the state after its last entry."""
-    last: tuple[Line, State] | None = None
-    for line, state in entries:
-        if last is not None and _are_equal_commits(last[0], line):
-            before = last[0]
-            count = (before.count or 0) + (line.count or 0)
-            last = replace(line, first=before.first, at=before.at, count=count), state
-            continue
-        if last is not None:
-            yield last
-        last = line, state
-    if last is not None:
-        yield last
-
-
-def _are_equal_commits(one: Line, other: Line) -> bool:
-    same = (one.kind, one.run, one.event, one.note) == (other.kind, other.run, other.event, other.note)
-    return same and one.kind == "committed"
 
 
 def _plans(items: list[Row]) -> dict[str, dict[Event, int]]:
