@@ -1,0 +1,390 @@
+"""Poisson samples and the batches made of them. False-alarm probability 1e-6 per statistical test."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import pickle
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+
+from dpfed.errors import InvalidArgument
+from dpfed.randomness import RandomSource, SeededSource, SystemSource
+from dpfed.training.sampling import Batch, PoissonLoader, PoissonSampler, Token, _coins
+
+ALPHA = 1e-6
+
+
+def inclusions(records: int, rate: float, steps: int, source: RandomSource | None = None) -> NDArray[np.bool_]:
+    """One row per draw, one column per record."""
+    found = np.zeros((steps, records), dtype=bool)
+    for draw in PoissonSampler(records, rate, steps, source):
+        found[draw.number, draw.indices.numpy()] = True
+    return found
+
+
+# --- the law ---
+
+
+@pytest.mark.parametrize("source", [SeededSource(1), None], ids=["seeded", "system"])
+@pytest.mark.parametrize("rate", [0.5, 0.1, 1 / 3, 2.0**-8, 1e-3])
+def test_each_record_is_drawn_with_the_stated_probability(rate: float, source: RandomSource | None):
+    counts = inclusions(50, rate, 4000, source).sum(axis=0)
+    assert stats.binomtest(int(counts.sum()), 50 * 4000, rate).pvalue > ALPHA / 51
+    for count in counts:
+        assert stats.binomtest(int(count), 4000, rate).pvalue > ALPHA / 51
+
+
+def test_records_are_included_independently_of_each_other_in_pairs():
+    found = inclusions(40, 0.3, 20_000, SeededSource(2)).astype(float)
+    correlations = np.corrcoef(found.T)[np.triu_indices(40, 1)]
+    limit = stats.norm.isf(ALPHA / 2 / len(correlations)) / math.sqrt(20_000)
+    assert np.abs(correlations).max() < limit
+    assert np.abs(correlations).max() > limit / 10  # they vary as those of independent records do
+
+
+def test_draws_are_independent_of_each_other():
+    found = inclusions(20_000, 0.3, 20, SeededSource(3)).astype(float)
+    correlations = np.corrcoef(found)[np.triu_indices(20, 1)]
+    assert np.abs(correlations).max() < stats.norm.isf(ALPHA / 2 / len(correlations)) / math.sqrt(20_000)
+
+
+@pytest.mark.parametrize(("records", "rate"), [(1000, 0.01), (300, 0.5), (64, 2.0**-6)])
+def test_the_size_of_a_sample_is_binomial_by_chi_square(records: int, rate: float):
+    sizes = inclusions(records, rate, 5000, SeededSource(4)).sum(axis=1)
+    law = stats.binom(records, rate)
+    edges = np.unique(law.ppf(np.linspace(0.02, 0.98, 20)))
+    expected = np.diff(np.concatenate([[0.0], law.cdf(edges), [1.0]])) * 5000
+    seen = np.bincount(np.searchsorted(edges, sizes), minlength=len(expected))
+    assert stats.chisquare(seen, expected).pvalue > ALPHA
+
+
+@pytest.mark.parametrize("records", [20, 300, 5000])
+def test_the_rate_never_depends_on_the_number_of_records(records: int):
+    steps = 200_000 // records
+    total = int(inclusions(records, 0.05, steps, SeededSource(records)).sum())
+    assert stats.binomtest(total, records * steps, 0.05).pvalue > ALPHA
+
+
+class _Words(RandomSource):
+    """A source that gives the words it is told, and no more of them."""
+
+    is_private = False
+
+    def __init__(self, *words: list[int]) -> None:
+        super().__init__()
+        self.words_left = list(words)
+
+    def _key(self) -> bytes:
+        return bytes(32)
+
+    def _child(self, name: str) -> RandomSource:
+        return self
+
+    def bytes(self, count: int) -> bytes:
+        words = np.array(self.words_left.pop(0), dtype=np.uint16)
+        assert words.nbytes == count
+        return words.tobytes()
+
+
+def test_a_record_on_the_edge_of_the_rate_is_decided_by_more_bits():
+    rate = Fraction(3, 2**16) + Fraction(5, 2**32) + Fraction(1, 2**48)
+    source = _Words([2, 3, 4, 3, 3], [4, 5, 6], [0])
+    assert _coins(rate, 5, source).tolist() == [True, True, False, True, False]
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_the_last_bit_of_a_rate_counts(last: int):
+    rate = Fraction(math.nextafter(0.5, 1.0))  # 1/2 + 2⁻⁵³
+    source = _Words([2**15], [0], [0], [2**11 - 1 + last])
+    assert _coins(rate, 1, source).tolist() == [last == 0]
+
+
+def test_a_rate_of_one_takes_every_record_and_draws_may_be_empty():
+    assert inclusions(100, 1.0, 3).all()
+    sizes = inclusions(10, 0.01, 100, SeededSource(5)).sum(axis=1)
+    assert (sizes == 0).any()
+    assert not inclusions(0, 0.5, 3).any()
+
+
+def test_many_records_are_drawn_in_passes_without_a_seam():
+    records = (1 << 20) + 1000
+    (draw,) = PoissonSampler(records, 0.1, 1, SeededSource(6))
+    assert draw.indices.dtype == torch.int64
+    assert bool((draw.indices[1:] > draw.indices[:-1]).all())
+    late = int((draw.indices >= 1 << 20).sum())
+    assert stats.binomtest(late, 1000, 0.1).pvalue > ALPHA / 2
+    assert stats.binomtest(len(draw.indices), records, 0.1).pvalue > ALPHA / 2
+
+
+# --- draws and tokens ---
+
+
+def test_steps_are_the_draws_of_the_whole_run():
+    sampler = PoissonSampler(10, 0.5, 5)
+    first = [draw.number for draw, _ in zip(sampler, range(2), strict=False)]
+    assert first == [0, 1]
+    rest = [draw.number for draw in sampler]
+    assert rest[-1] == 4
+    assert len(set(first + rest)) == len(first + rest)
+    assert len(sampler) == 0
+    with pytest.raises(InvalidArgument, match="all 5 draws were taken"):
+        iter(sampler)
+
+
+def test_a_token_is_used_once():
+    draws = list(PoissonSampler(10, 0.5, 2))
+    draws[0].token.use()
+    with pytest.raises(InvalidArgument, match="draw 0 was charged already"):
+        draws[0].token.use()
+    draws[1].token.use()
+
+
+@pytest.mark.parametrize("twin", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_token_is_not_copied(twin: object):
+    with pytest.raises(TypeError, match="used twice"):
+        twin(Token(0))
+
+
+def test_what_is_shown_of_a_draw_tells_nothing_of_the_sample():
+    (draw,) = PoissonSampler(10, 0.5, 1)
+    assert repr(draw) == "Draw(number=0, token=Token(number=0))"
+
+
+def test_a_seed_repeats_the_samples_and_is_stamped():
+    one, other = (inclusions(100, 0.3, 5, SeededSource(7)) for _ in range(2))
+    assert np.array_equal(one, other)
+    assert "NOT PRIVATE" in repr(PoissonSampler(10, 0.5, 1, SeededSource(7)))
+    assert not PoissonSampler(10, 0.5, 1, SeededSource(7)).is_private
+    assert PoissonSampler(10, 0.5, 1).is_private
+
+
+def test_two_runs_draw_different_samples():
+    assert not np.array_equal(inclusions(100, 0.5, 5, SystemSource()), inclusions(100, 0.5, 5, SystemSource()))
+    assert not np.array_equal(inclusions(100, 0.5, 5), inclusions(100, 0.5, 5))
+
+
+def _in_child(work: object) -> bytes:
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, work())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        return pipe.read()
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_forked_processes_never_draw_the_same_samples():
+    sampler = PoissonSampler(200, 0.5, 10)
+    next(iter(sampler))
+
+    def sample() -> bytes:
+        return next(iter(sampler)).indices.numpy().tobytes()
+
+    assert len({_in_child(sample), _in_child(sample), sample()}) == 3
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_token_is_refused_in_a_forked_process():
+    (draw,) = PoissonSampler(10, 0.5, 1)
+
+    def use() -> bytes:
+        try:
+            draw.token.use()
+        except InvalidArgument as refusal:
+            return str(refusal).encode()
+        return b"used"
+
+    assert b"another process" in _in_child(use)
+    draw.token.use()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ((-1, 0.5, 1), "size_of_data"),
+        ((1.5, 0.5, 1), "size_of_data"),
+        ((10, 0.0, 1), "sample_rate"),
+        ((10, 1.1, 1), "sample_rate"),
+        ((10, math.nan, 1), "sample_rate"),
+        ((10, 0.5, 0), "steps"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(arguments: tuple[int, float, int], name: str):
+    with pytest.raises(InvalidArgument, match=name):
+        PoissonSampler(*arguments)
+
+
+# --- the loader ---
+
+
+class Squares(Dataset[tuple[int, int]]):
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        return index, index**2
+
+
+def stacked(records: list[tuple[int, int]]) -> Tensor:
+    return torch.tensor(records)
+
+
+def read(batch: Batch) -> list[int]:
+    return [int(record) for micro_batch in batch for record in micro_batch[0]]
+
+
+@pytest.mark.parametrize("rate", [0.005, 0.3])
+def test_batches_hold_the_records_of_their_draws_in_micro_batches(rate: float):
+    data = TensorDataset(torch.arange(100), torch.arange(100) ** 2)
+    loader = PoissonLoader(data, PoissonSampler(100, rate, 40, SeededSource(8)), max_physical_batch=7)
+    draws = list(PoissonSampler(100, rate, 40, SeededSource(8)))
+    assert len(loader) == 40
+    seen = 0
+    for batch, draw in zip(loader, draws, strict=True):
+        assert (batch.number, batch.is_empty) == (draw.number, len(draw.indices) == 0)
+        assert batch.token.number == draw.number
+        micro_batches = list(batch)
+        assert [len(x) for x, _ in micro_batches] == [len(part) for part in draw.indices.split(7) if len(part)]
+        assert [int(i) for x, _ in micro_batches for i in x] == draw.indices.tolist()
+        seen += 1
+    assert seen == 40
+
+
+def test_empty_batches_come_with_their_token_and_count_first_last_and_between():
+    sizes = [len(draw.indices) for draw in PoissonSampler(10, 0.05, 60, SeededSource(9))]
+    loader = PoissonLoader(Squares(10), PoissonSampler(10, 0.05, 60, SeededSource(9)), max_physical_batch=4)
+    batches = [(batch.number, len(read(batch))) for batch in loader]
+    assert batches == list(enumerate(sizes))
+    assert 0 in sizes
+
+
+def test_no_records_at_all_make_empty_batches():
+    loader = PoissonLoader(Squares(0), PoissonSampler(0, 0.5, 3), max_physical_batch=4)
+    assert [(batch.number, batch.is_empty, list(batch)) for batch in loader] == [(i, True, []) for i in range(3)]
+
+
+def test_what_was_not_read_of_a_batch_is_no_part_of_the_next():
+    draws = list(PoissonSampler(50, 0.5, 4, SeededSource(10)))
+    loader = PoissonLoader(Squares(50), PoissonSampler(50, 0.5, 4, SeededSource(10)), max_physical_batch=5)
+    batches = iter(loader)
+    next(batches)
+    next(iter(next(batches)))
+    assert read(next(batches)) == draws[2].indices.tolist()
+    assert read(next(batches)) == draws[3].indices.tolist()
+
+
+def test_coming_back_to_the_loop_goes_on_with_the_next_draw():
+    loader = PoissonLoader(Squares(50), PoissonSampler(50, 0.5, 4), max_physical_batch=5)
+    for batch in loader:
+        assert batch.number == 0
+        break
+    assert [batch.number for batch in loader] == [1, 2, 3]
+
+
+def test_what_is_shown_of_a_batch_tells_nothing_of_the_sample():
+    (batch,) = PoissonLoader(Squares(50), PoissonSampler(50, 0.5, 1), max_physical_batch=5)
+    assert repr(batch) == "Batch(number=0)"
+
+
+def test_a_batch_is_not_read_twice():
+    batch = next(iter(PoissonLoader(Squares(50), PoissonSampler(50, 0.5, 2), max_physical_batch=5)))
+    read(batch)
+    with pytest.raises(InvalidArgument, match="read already"):
+        read(batch)
+
+
+def test_collate_and_workers_of_a_data_loader_are_kept():
+    given = DataLoader(Squares(60), batch_size=8, collate_fn=stacked, num_workers=2, shuffle=True, prefetch_factor=3)
+    loader = PoissonLoader(given, PoissonSampler(60, 0.2, 12, SeededSource(11)), max_physical_batch=5)
+    draws = list(PoissonSampler(60, 0.2, 12, SeededSource(11)))
+    for batch, draw in zip(loader, draws, strict=True):
+        micro_batches = list(batch)
+        assert all(len(part) <= 5 for part in micro_batches)
+        rows = torch.cat([torch.empty((0, 2), dtype=torch.int64), *micro_batches])
+        assert torch.equal(rows, torch.stack([draw.indices, draw.indices**2], dim=1))
+
+
+def test_settings_of_a_data_loader_reach_ours():
+    generator = torch.Generator()
+    given = DataLoader(
+        Squares(6), 2, collate_fn=stacked, num_workers=1, timeout=9, generator=generator, pin_memory=False
+    )
+    ours = PoissonLoader(given, PoissonSampler(6, 0.5, 1), max_physical_batch=2)._stream._loader
+    for name in ("collate_fn", "num_workers", "timeout", "generator", "pin_memory", "prefetch_factor"):
+        assert getattr(ours, name) == getattr(given, name)
+
+
+class Broken(Squares):
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        if index == 3:
+            raise OSError("the disk is gone")
+        return super().__getitem__(index)
+
+
+def test_after_a_failure_no_record_counts_for_another_draw():
+    loader = PoissonLoader(Broken(6), PoissonSampler(6, 1.0, 3), max_physical_batch=2)
+    batches = iter(loader)
+    with pytest.raises(OSError, match="disk"):
+        read(next(batches))
+    for again in (lambda: next(batches), lambda: iter(loader)):
+        with pytest.raises(InvalidArgument, match="make a new loader"):
+            again()
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self):
+        return iter(range(10))
+
+
+BAD = {
+    "a sampler of its own": lambda d: DataLoader(d, 2, sampler=SubsetRandomSampler(range(5))),
+    "a sampler of its own ": lambda d: DataLoader(d, 2, sampler=WeightedRandomSampler([1.0] * 10, 10)),
+    "a sampler of its own  ": lambda d: DataLoader(d, 2, sampler=RandomSampler(d, replacement=True)),
+    "a sampler of its own   ": lambda d: DataLoader(d, 2, sampler=RandomSampler(d, num_samples=5)),
+    "drop_last": lambda d: DataLoader(d, 2, drop_last=True),
+    "its own batches": lambda d: DataLoader(d, batch_sampler=BatchSampler(SequentialSampler(d), 2, False)),
+    "its own batches ": lambda d: DataLoader(d, batch_size=None),
+    "a stream": lambda d: Stream(),
+    "a stream ": lambda d: DataLoader(Stream(), 2),
+    "drawn by number": lambda d: iter(range(10)),
+    "must agree": lambda d: Squares(11),
+}
+
+
+@pytest.mark.parametrize("reason", BAD)
+def test_data_that_cannot_be_sampled_as_poisson_is_refused(reason: str):
+    sampler = PoissonSampler(10, 0.5, 2)
+    with pytest.raises(InvalidArgument, match=reason.strip()):
+        PoissonLoader(BAD[reason](Squares(10)), sampler, max_physical_batch=4)
+    assert len(sampler) == 2
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5])
+def test_a_physical_batch_must_hold_a_record(size: object):
+    with pytest.raises(InvalidArgument, match="max_physical_batch"):
+        PoissonLoader(Squares(10), PoissonSampler(10, 0.5, 2), max_physical_batch=size)
