@@ -252,3 +252,20 @@ def test_a_bad_plan_is_refused_by_name(bad):
     with pytest.raises(InvalidArgument) as refusal:
         replace(bare_plan(north=182), **bad)
     assert refusal.value.argument in bad
+
+
+def test_epochs_are_passes_over_the_declared_size_in_whole_steps():
+    assert LocalPlan(size=60_000, batch_size=256, epochs=10, clip_norm=1.0).steps == 2344  # 2343.75
+    assert LocalPlan(size=100, batch_size=10, epochs=0.5, clip_norm=1.0).steps == 5
+    with pytest.raises(InvalidArgument, match="give one"):
+        LocalPlan(size=100, batch_size=10, epochs=1, steps=10, clip_norm=1.0)
+    with pytest.raises(InvalidArgument, match="steps"):
+        LocalPlan(size=100, batch_size=10, clip_norm=1.0)
+
+
+def test_a_local_plan_alone_can_be_calibrated():
+    plan = LocalPlan(size=60_000, batch_size=256, epochs=10, clip_norm=1.0).calibrated(Guarantee(3.0, 1e-5))
+    assert plan.steps == 2344
+    assert 2.999 < plan.epsilon(1e-5) <= 3.0
+    with pytest.raises(InvalidArgument, match="one record"):
+        plan.calibrated(Guarantee(3.0, 1e-5, unit="client"))

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import InitVar, asdict, dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -55,9 +55,11 @@ class Participant(Protocol):
         """The ledger's account of this participant's data."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LocalPlan:
     """What one client does in one round: `steps` steps of DP-SGD on Poisson samples of its records.
+
+    `epochs` may be given in place of steps: so many passes over the declared size, rounded up to whole steps.
 
     Privacy: each step releases the sum of per-record gradients, each clipped to L2 norm `clip_norm`, plus
     Gaussian noise of noise_multiplier × clip_norm, divided by the public `batch_size`. Adding or removing one
@@ -68,14 +70,16 @@ class LocalPlan:
 
     size: int
     batch_size: int
-    steps: int
-    learning_rate: float
     clip_norm: float
+    steps: int = 0
+    learning_rate: float = 1.0
     noise_multiplier: float | None = None
+    epochs: InitVar[float | None] = None
 
-    def __post_init__(self) -> None:
-        for name in ("size", "batch_size", "steps"):
+    def __post_init__(self, epochs: float | None) -> None:
+        for name in ("size", "batch_size"):
             object.__setattr__(self, name, checks.count(**{name: getattr(self, name)}))
+        object.__setattr__(self, "steps", _steps(self.steps, epochs, Fraction(self.size, self.batch_size)))
         for name in ("learning_rate", "clip_norm"):
             object.__setattr__(self, name, checks.positive(**{name: getattr(self, name)}))
         if self.noise_multiplier is not None:
@@ -98,6 +102,19 @@ class LocalPlan:
     def event(self) -> ev.Event:
         """What one round does to this client's records: the event that its account is charged for."""
         return dp_sgd_event(self._noise, self.sample_rate, self.steps)
+
+    def epsilon(self, delta: float, rounds: int = 1) -> float:
+        """The exact ε of so many rounds for one record, rounded up."""
+        return epsilon_of(ev.Repeated(self.event, checks.count(rounds=rounds)), delta)
+
+    def calibrated(self, guarantee: Guarantee, rounds: int = 1) -> LocalPlan:
+        """The plan with the least noise at which so many rounds together keep the guarantee."""
+        _require_record(guarantee)
+
+        def whole_run(noise_multiplier: float) -> ev.Event:
+            return ev.Repeated(replace(self, noise_multiplier=noise_multiplier).event, checks.count(rounds=rounds))
+
+        return replace(self, noise_multiplier=calibrate_noise(guarantee.epsilon, guarantee.delta, whole_run))
 
     def sample(self, records: int, source: RandomSource) -> NDArray[np.bool_]:
         """Which of the records are in this step: each with probability `sample_rate`, on its own."""
@@ -169,12 +186,12 @@ class Plan:
 
     def calibrated(self, guarantee: Guarantee) -> Plan:
         """The plan with the least noise for each client at which all its rounds together keep the guarantee."""
-        local = {name: self._calibrated(part, guarantee) for name, part in self.local.items()}
+        local = {name: part.calibrated(guarantee, self.rounds) for name, part in self.local.items()}
         return replace(self, local=local, guarantee=guarantee)
 
     def epsilon(self, client: str, delta: float) -> float:
         """The exact ε of all rounds for one record of that client, rounded up."""
-        return epsilon_of(ev.Repeated(self.local[client].event, self.rounds), delta)
+        return self.local[client].epsilon(delta, self.rounds)
 
     def explain(self) -> str:
         """The plan in words (a Markdown list), every number of it public."""
@@ -204,16 +221,8 @@ class Plan:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InvalidArgument("text", f"text must be the JSON form of a plan: {error}") from None
 
-    def _calibrated(self, local: LocalPlan, guarantee: Guarantee) -> LocalPlan:
-        def whole_run(noise_multiplier: float) -> ev.Event:
-            return ev.Repeated(replace(local, noise_multiplier=noise_multiplier).event, self.rounds)
-
-        return replace(local, noise_multiplier=calibrate_noise(guarantee.epsilon, guarantee.delta, whole_run))
-
     def _require_kept(self, guarantee: Guarantee) -> None:
-        if (guarantee.unit, guarantee.adjacency) != ("record", ADD_REMOVE):
-            message = f"clipping each record protects one record under add_remove, not what was asked: {guarantee}"
-            raise InvalidArgument("guarantee", message)
+        _require_record(guarantee)
         for name in self.local:
             epsilon = self.epsilon(name, guarantee.delta)
             if not epsilon <= guarantee.epsilon:
@@ -229,3 +238,19 @@ class Plan:
         if self.guarantee:
             noise += f", ε ≤ {decimal_up(self.epsilon(name, self.guarantee.delta))} at δ = {self.guarantee.delta:g}"
         return f"{step}, {noise}"
+
+
+def _steps(steps: int, epochs: float | None, steps_per_epoch: Fraction) -> int:
+    if epochs is None:
+        return checks.count(steps=steps)
+    if steps:
+        raise InvalidArgument(
+            "epochs", f"steps and epochs are two ways to say one thing: give one, not {steps} and {epochs}"
+        )
+    return math.ceil(Fraction(checks.positive(epochs=epochs)) * steps_per_epoch)
+
+
+def _require_record(guarantee: Guarantee) -> None:
+    if (guarantee.unit, guarantee.adjacency) != ("record", ADD_REMOVE):
+        message = f"clipping each record protects one record under add_remove, not what was asked: {guarantee}"
+        raise InvalidArgument("guarantee", message)
