@@ -85,6 +85,8 @@ class ClippedGradients:
     def _summed(
         self, plan: Attribution, losses: Tensor, mask: Tensor | None, parameters: Mapping[str, nn.Parameter]
     ) -> dict[str, Tensor]:
+        for call in plan.calls:
+            require_unchanged(call)
         self._require_independent(plan.calls, losses)
         _differentiate(plan, losses)
         strays = whole.gradients(losses, {name: parameters[name] for name in plan.strays}) if plan.strays else {}
@@ -95,7 +97,8 @@ class ClippedGradients:
                 # A value that is not finite would poison the sum even with coefficient 0, so its example is emptied.
                 bad = ~torch.isfinite(norms)
                 calls = [_emptied(call, bad) for call in plan.calls]
-                pieces = self._pieces(calls, plan, {n: _zeroed(rows, bad) for n, rows in strays.items()}, losses)
+                strays = {name: _zeroed(rows, bad) for name, rows in strays.items()}
+                pieces = self._pieces(calls, plan, strays, losses)
                 norms = _norms(pieces)
             coefficients = self._coefficients(norms, mask)
             return _weighted(pieces, coefficients, parameters)
@@ -164,7 +167,6 @@ def _differentiate(plan: Attribution, losses: Tensor) -> None:
         losses, edges, torch.ones_like(losses), retain_graph=keep, allow_unused=True
     )
     for call, gradient in zip(calls, found, strict=True):
-        require_unchanged(call)
         if gradient is None:
             gradient = losses.new_zeros(call.shape, dtype=call.module.get_parameter(call.trainable[0]).dtype)
         call.gradient = gradient.reshape(call.shape)

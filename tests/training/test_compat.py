@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from dpfed.errors import InvalidArgument
+from dpfed.training import compat
+
+
+class Centred(nn.Module):
+    """Mixes examples where no list of layers could tell, and without a gradient."""
+
+    def forward(self, x):
+        return x - x.detach().mean(0)
+
+
+def test_the_path_of_the_layer_and_the_fix_are_in_the_message():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU(), nn.BatchNorm1d(2)))
+    with pytest.raises(InvalidArgument, match=r"^1\.1 is a BatchNorm1d.*GroupNorm, or fix\(model\)$"):
+        compat.check(model)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [nn.BatchNorm1d(2), nn.BatchNorm2d(2), nn.BatchNorm3d(2), nn.SyncBatchNorm(2), nn.LazyBatchNorm2d()],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_every_batch_norm_is_refused_in_either_mode(layer):
+    for mode in (True, False):
+        with pytest.raises(InvalidArgument, match="mixes the examples"):
+            compat.check(layer.train(mode))
+
+
+def test_running_statistics_are_refused():
+    with pytest.raises(InvalidArgument, match="an InstanceNorm2d that keeps running statistics"):
+        compat.check(nn.InstanceNorm2d(2, track_running_stats=True))
+    compat.check(nn.InstanceNorm2d(2, affine=True))
+
+
+def test_a_fixed_model_is_a_copy_without_what_was_refused():
+    model = nn.Sequential(
+        nn.Conv2d(1, 12, 3),
+        nn.BatchNorm2d(12),
+        nn.Sequential(nn.InstanceNorm2d(12, affine=True, track_running_stats=True)),
+    )
+    nn.init.normal_(model[1].weight)
+    fixed = compat.fix(model)
+    compat.check(fixed)
+    assert isinstance(fixed[1], nn.GroupNorm)
+    assert isinstance(model[1], nn.BatchNorm2d)
+    assert torch.equal(fixed[1].weight, model[1].weight)
+    assert fixed[1].weight is not model[1].weight
+    assert not list(fixed.buffers())
+    compat.probe(fixed, torch.randn(4, 1, 8, 8))
+
+
+def test_a_model_that_is_a_batch_norm_can_be_fixed():
+    fixed = compat.fix(nn.BatchNorm1d(8))
+    assert isinstance(fixed, nn.GroupNorm)
+    assert float(fixed(torch.randn(4, 8)).detach().std()) > 0.5  # a group of one channel would give zeros
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 6, 8, 48, 64, 100])
+def test_groups_divide_any_number_of_channels(channels):
+    fixed = compat.fix(nn.BatchNorm2d(channels))
+    assert channels % fixed.num_groups == 0
+
+
+def test_the_probe_finds_what_mixes_examples():
+    torch.manual_seed(0)
+    inputs = torch.randn(5, 4)
+    for layer in (Centred(), nn.BatchNorm1d(4)):
+        with pytest.raises(InvalidArgument, match="moved the output of another"):
+            compat.probe(nn.Sequential(nn.Linear(4, 4), layer), inputs)
+
+
+def test_the_probe_passes_what_does_not():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5), nn.LayerNorm(64), nn.Linear(64, 2))
+    compat.probe(model, torch.randn(5, 4))
+    compat.probe(nn.Embedding(7, 3), torch.arange(5))
+
+
+def test_the_probe_leaves_buffers_and_random_state_alone():
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.get_rng_state()
+    inputs = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(InvalidArgument):
+        compat.probe(model, inputs)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_probe_needs_two_examples_and_an_axis_for_them():
+    with pytest.raises(InvalidArgument, match="at least two examples, got 1"):
+        compat.probe(nn.Linear(2, 2), torch.ones(1, 2))
+    with pytest.raises(InvalidArgument, match="no axis of 3 examples"):
+        compat.probe(nn.Flatten(0), torch.ones(3, 2))
