@@ -192,8 +192,9 @@ def case(request: pytest.FixtureRequest) -> training_benchmark.Case:
         partial(training_benchmark.by_opacus, force_functorch=False),
         partial(training_benchmark.by_opacus, force_functorch=True),
         training_benchmark.by_opacus_ghost,
+        training_benchmark.by_dpfed,
     ],
-    ids=["vmap", "hooks", "functorch", "ghost"],
+    ids=["vmap", "hooks", "functorch", "ghost", "dpfed"],
 )
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning", "ignore:In CPU autocast:UserWarning")
 def test_every_contestant_of_the_training_benchmark_clips_as_a_loop_over_examples_does(prepare, case) -> None:
