@@ -18,6 +18,7 @@ _HOME = {
     "compute_noise_multiplier": "dpfed.accounting.calibrate",
     "GaussianMechanism": "dpfed.mechanisms.gaussian",
     "Ledger": "dpfed.ledger.ledger",
+    "make_private": "dpfed.training.private",
     "LocalPlan": "dpfed.plan",
     "Plan": "dpfed.plan",
     "Federation": "dpfed.federated.engine",

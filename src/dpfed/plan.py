@@ -60,6 +60,7 @@ class LocalPlan:
     """What one client does in one round: `steps` steps of DP-SGD on Poisson samples of its records.
 
     `epochs` may be given in place of steps: so many passes over the declared size, rounded up to whole steps.
+    `delta` is that of the guarantee for which the noise was calibrated.
 
     Privacy: each step releases the sum of per-record gradients, each clipped to L2 norm `clip_norm`, plus
     Gaussian noise of noise_multiplier × clip_norm, divided by the public `batch_size`. Adding or removing one
@@ -74,6 +75,7 @@ class LocalPlan:
     steps: int = 0
     learning_rate: float = 1.0
     noise_multiplier: float | None = None
+    delta: float | None = None
     epochs: InitVar[float | None] = None
 
     def __post_init__(self, epochs: float | None) -> None:
@@ -84,6 +86,8 @@ class LocalPlan:
             object.__setattr__(self, name, checks.positive(**{name: getattr(self, name)}))
         if self.noise_multiplier is not None:
             object.__setattr__(self, "noise_multiplier", checks.positive(noise_multiplier=self.noise_multiplier))
+        if self.delta is not None:
+            object.__setattr__(self, "delta", checks.positive_probability(delta=self.delta))
         if self.batch_size > self.size:
             message = f"batch_size must be at most the declared size ({self.size}), got {self.batch_size}"
             raise InvalidArgument("batch_size", message)
@@ -99,9 +103,14 @@ class LocalPlan:
         return Sensitivity(self.clip_norm, "l2", ADD_REMOVE)
 
     @property
+    def step_event(self) -> ev.Event:
+        """What one step does to this client's records."""
+        return dp_sgd_event(self.noise, self.sample_rate)
+
+    @property
     def event(self) -> ev.Event:
         """What one round does to this client's records: the event that its account is charged for."""
-        return dp_sgd_event(self._noise, self.sample_rate, self.steps)
+        return dp_sgd_event(self.noise, self.sample_rate, self.steps)
 
     def epsilon(self, delta: float, rounds: int = 1) -> float:
         """The exact ε of so many rounds for one record, rounded up."""
@@ -114,7 +123,8 @@ class LocalPlan:
         def whole_run(noise_multiplier: float) -> ev.Event:
             return ev.Repeated(replace(self, noise_multiplier=noise_multiplier).event, checks.count(rounds=rounds))
 
-        return replace(self, noise_multiplier=calibrate_noise(guarantee.epsilon, guarantee.delta, whole_run))
+        noise_multiplier = calibrate_noise(guarantee.epsilon, guarantee.delta, whole_run)
+        return replace(self, noise_multiplier=noise_multiplier, delta=guarantee.delta)
 
     def sample(self, records: int, source: RandomSource) -> NDArray[np.bool_]:
         """Which of the records are in this step: each with probability `sample_rate`, on its own."""
@@ -132,12 +142,13 @@ class LocalPlan:
 
     def release(self, gradients: Floats, source: RandomSource) -> Floats:
         """The mean gradient of a step with noise; ``event`` must be charged before."""
-        mechanism = GaussianMechanism.from_noise_multiplier(self._noise, self.sensitivity, source=source)
+        mechanism = GaussianMechanism.from_noise_multiplier(self.noise, self.sensitivity, source=source)
         noisy: Floats = mechanism.add_noise(self.query(gradients))
         return noisy / self.batch_size
 
     @property
-    def _noise(self) -> float:
+    def noise(self) -> float:
+        """The noise multiplier, once there is one."""
         if self.noise_multiplier is None:
             message = "this plan has no noise yet: give noise_multiplier, or use Plan.calibrated(guarantee)"
             raise InvalidArgument("noise_multiplier", message)
