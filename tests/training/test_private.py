@@ -241,7 +241,7 @@ def test_an_example_that_is_not_a_number_counts_as_zero():
 
 
 def test_parameters_that_are_no_longer_finite_stop_the_run_and_the_charge_stays(ledger):
-    private = made(account=ledger.account("icu"), run="r", lr=1e39)
+    private = made(a_plan(noise_multiplier=100.0), account=ledger.account("icu"), run="r", lr=1e38)
     with pytest.raises(PrivacyError, match="no longer finite"):
         train(private)
     assert ledger.reservations()[0].committed == private.steps_taken > 0
