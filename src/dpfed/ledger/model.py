@@ -43,9 +43,6 @@ KINDS = (
 )
 
 
-_as_text = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-
-
 @dataclass(frozen=True)
 class Terms:
     """What was agreed when the account was opened; never changes."""
@@ -142,14 +139,18 @@ class State(NamedTuple):
                 return self
 
     def dumps(self) -> str:
-        """The canonical JSON text of the state."""
-        plain: dict[str, Any] = {
-            name: value
-            for name, value in zip(self._fields, self, strict=True)
-            if value is not None and value is not False
-        }
-        plain["spent"], plain["held"] = amounts.texts(self.spent), amounts.texts(self.held)
-        return _as_text(plain)
+        """The canonical JSON text of the state; every commit writes one, so it is put together by hand."""
+        texts = [
+            f'"cap":{float.__repr__(self.cap)},"spent":{_list(self.spent)},"held":{_list(self.held)}',
+            f'"charged":{self.charged},"pending":{self.pending}',
+        ]
+        if self.frozen:
+            texts.append('"frozen":true')
+        if self.plan is not None:
+            texts.append(f'"plan":{float.__repr__(self.plan)}')
+        if self.closed:
+            texts.append('"closed":true')
+        return f"{{{','.join(texts)}}}"
 
     @classmethod
     def loads(cls, text: str) -> State:
@@ -165,3 +166,7 @@ class State(NamedTuple):
     def _reopened(self) -> State:
         """The state with its exact plan forgotten if nothing of that was ever committed: nothing was released."""
         return self._replace(plan=None) if self.is_fresh else self
+
+
+def _list(values: Amounts) -> str:
+    return '["' + '","'.join(amounts.texts(values)) + '"]'

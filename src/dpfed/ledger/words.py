@@ -117,7 +117,11 @@ def claim(**value: Any) -> bool:
 
 def _event(value: Any) -> Event:
     event = require_event(value)
-    if not _is_small(event):
+    try:
+        is_small = _is_small(event)
+    except RecursionError:  # what is nested too deep cannot even be looked up
+        is_small = False
+    if not is_small:
         raise InvalidArgument(
             "charges",
             f"an event must be nested at most {DEEPEST_EVENT} deep and have at most {LONGEST_EVENT} characters: "
@@ -126,14 +130,9 @@ def _event(value: Any) -> Event:
     return event
 
 
-def _is_small(event: Event) -> bool:
-    # Asked first, because a value that is nested too deep cannot even be hashed.
-    return _depth(event) <= DEEPEST_EVENT and _length(event) <= LONGEST_EVENT
-
-
 @lru_cache(maxsize=4096)
-def _length(event: Event) -> int:
-    return len(dumps(event))
+def _is_small(event: Event) -> bool:
+    return _depth(event) <= DEEPEST_EVENT and len(dumps(event)) <= LONGEST_EVENT
 
 
 def _depth(event: Event) -> int:
