@@ -108,9 +108,10 @@ def test_the_shortest_radius_is_finite(dtype: torch.dtype):
     assert bool(noise_of(NoiseSource(_Fixed(255, 255)), 2, dtype).isfinite().all())
 
 
-def test_float32_noise_is_never_exactly_zero_together():
+def test_the_shortest_radius_in_float32_has_all_its_bits_and_is_not_zero():
     """31 bits rounded to float32 alone would make the pair of the last word exactly zero."""
-    assert float(noise_of(NoiseSource(_Fixed(255, 255)), 2).abs().max()) > 0
+    longest = float(noise_of(NoiseSource(_Fixed(255, 255)), 2).abs().max())
+    assert longest == pytest.approx(math.sqrt(2.0 * 2.0**-84), rel=1e-5)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -150,6 +151,12 @@ def test_a_seed_gives_the_same_noise_again_and_is_stamped(mode: str):
 def test_two_sources_of_one_seeded_object_go_on_instead_of_starting_over():
     seeded = SeededSource(21)
     assert not torch.equal(noise_of(NoiseSource(seeded)), noise_of(NoiseSource(seeded)))
+
+
+def test_other_draws_from_the_source_do_not_move_the_noise():
+    seeded = SeededSource(21)
+    seeded.bytes(100)
+    assert torch.equal(noise_of(NoiseSource(seeded)), noise_of(NoiseSource(SeededSource(21))))
 
 
 def test_two_runs_and_a_resume_never_share_noise():
@@ -317,13 +324,15 @@ def test_grid_noise_does_not_depend_on_the_data(dtype: torch.dtype):
     assert torch.equal(noisy, ((x.double() / grid).round() * grid + noise).to(dtype))
 
 
-def test_a_zero_of_the_grid_does_not_show_the_sign_of_what_was_rounded():
-    """Noise is rounded to zero here by a source whose angle has no sine, so only the rounded data are seen."""
-    noise = NoiseSource(_Fixed(0, 255), "grid")
-    below, above = (noise.add({"x": torch.tensor([0.0, x], dtype=torch.float64)}, 1.0)["x"] for x in (-1e-20, 1e-20))
-    assert float(below[1]) == 0
-    assert not torch.signbit(below).any()
-    assert not torch.signbit(above).any()
+@pytest.mark.parametrize("byte", [0, 255], ids=["a sine of +0", "a radius of -0"])
+def test_a_zero_of_the_grid_does_not_show_the_sign_of_what_was_rounded(byte: int):
+    """These sources make noise that is rounded to a zero of either sign, so the rounded data alone are left."""
+    noise = NoiseSource(_Fixed(byte, 255), "grid")
+    for x in (-1e-20, 1e-20):
+        noisy = noise.add({"x": torch.tensor([x, x], dtype=torch.float64)}, 1.0)["x"]
+        zeros = noisy[noisy == 0]
+        assert len(zeros)
+        assert not torch.signbit(zeros).any()
 
 
 @given(
