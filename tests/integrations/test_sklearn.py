@@ -1,0 +1,152 @@
+"""The estimators keep scikit-learn's rules and dpfed's: nothing is spent on bad input, and gaps are listed."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.utils.estimator_checks import check_estimator
+
+from dpfed.errors import InvalidArgument, PrivacyError
+from dpfed.guarantee import Guarantee
+from dpfed.integrations.sklearn import PrivateClassifier, PrivateRegressor
+from dpfed.ledger.ledger import Ledger
+
+torch.set_num_threads(1)
+PROMISE = Guarantee(1.0, 1e-5)
+X = np.linspace(-1, 1, 100).reshape(50, 2)
+Y = (X[:, 0] > 0).astype(int)
+
+
+# Checks that scikit-learn itself leaves out where pandas or SCIPY_ARRAY_API is missing.
+LEFT_OUT = {"check_array_api_input", "check_classifier_data_not_an_array", "check_regressor_data_not_an_array"}
+
+
+@pytest.mark.parametrize("estimator", [PrivateClassifier(PROMISE, epochs=2), PrivateRegressor(Guarantee(10.0, 1e-5))])
+def test_the_rules_of_scikit_learn_are_kept(estimator):
+    """The regressor has ε = 10: at ε = 1 the noise leaves less than the R² of 0.5 asked for on 200 records."""
+    results = check_estimator(estimator, on_fail=None, on_skip=None)
+    failed = {r["check_name"]: r["exception"] for r in results if r["status"] not in ("passed", "skipped")}
+    assert {r["check_name"] for r in results if r["status"] == "skipped"} <= LEFT_OUT
+    assert len(results) > 40
+    assert not failed
+
+
+def declared(**changes):
+    known = {"size": 50, "classes": (0, 1), "feature_bounds": (-1, 1), "epochs": 2, "batch_size": 10}
+    return PrivateClassifier(PROMISE, **(known | changes))
+
+
+def test_breast_cancer_is_told_at_epsilon_one():
+    """Guessing the majority is right for 63 %."""
+    data = load_breast_cancer()
+    bounds = (np.zeros(30), 2 * np.median(data.data, axis=0))  # stands in for public knowledge of the ranges
+    scores = []
+    for seed in range(3):
+        parts = train_test_split(data.data, data.target, random_state=seed)
+        model = PrivateClassifier(PROMISE, size=426, classes=(0, 1), feature_bounds=bounds, random_state=seed)
+        scores.append(model.fit(parts[0], parts[2]).score(parts[1], parts[3]))
+        assert 0.99 < model.epsilon_ <= 1.0
+    assert min(scores) > 0.8, scores
+
+
+def test_what_was_not_declared_is_listed():
+    assert declared().fit(X, Y).not_covered_ == ["other fits on these records: no account was charged"]
+    listed = " ".join(PrivateClassifier(PROMISE, epochs=1).fit(X, Y).not_covered_)
+    assert all(word in listed for word in ("number of records", "labels", "feature_bounds", "account"))
+
+
+def test_a_seeded_fit_says_that_it_is_not_private():
+    seeded = declared(random_state=0).fit(X, Y)
+    assert not seeded.is_private_
+    assert "NOT PRIVATE" in seeded.not_covered_[0]
+    assert declared().fit(X, Y).is_private_
+
+
+def test_one_record_more_changes_neither_steps_nor_noise():
+    assert declared().fit(X, Y).guarantee_ == declared().fit(X[:-1], Y[:-1]).guarantee_
+
+
+@pytest.fixture
+def account(tmp_path):
+    return Ledger(f"sqlite:///{tmp_path / 'ledger.db'}").open("ward", epsilon=1.2, delta=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "changes"),
+    [
+        (np.where(X > 0.9, np.nan, X), Y, {}),
+        (np.where(X > 0.9, np.inf, X), Y, {}),
+        (X * 1e300, Y, {"feature_bounds": None}),
+        (X[:-1], Y, {}),
+        (X[:, 0], Y, {}),
+        (X, Y + 1, {}),
+        (X, np.zeros(50, dtype=int), {"classes": None}),
+        (X, Y, {"batch_size": 51}),
+        (X, Y, {"feature_bounds": (1, 1)}),
+        (X, Y, {"feature_bounds": (np.zeros(3), np.ones(3))}),
+        (X, Y, {"guarantee": None}),
+        (X, Y, {"guarantee": 1.0}),
+        (X, Y, {"guarantee": Guarantee(1.0, 1e-5, unit="person")}),
+        (X, Y, {"run": None}),
+    ],
+)
+def test_what_is_wrong_is_refused_before_anything_is_reserved(features, labels, changes, account):
+    event = declared()._plan(50).step_event
+    before = account.affordable(event)
+    model = declared(account=account, run="fit").set_params(**changes)
+    with pytest.raises(ValueError, match=r"\w"):
+        model.fit(features, labels)
+    assert account.affordable(event) == before >= 10
+
+
+def test_one_record_and_constant_features_are_no_reason_to_refuse():
+    assert declared().fit(np.ones((1, 2)), [1]).predict(X).shape == (50,)
+    assert declared().fit(np.ones((50, 2)), Y).epsilon_ <= 1.0
+
+
+def test_a_clone_is_charged_to_the_same_account_and_a_name_pays_once(account):
+    first = declared(account=account, run="fit")
+    assert clone(first).account is account
+    event = first._plan(50).step_event
+    before = account.affordable(event)
+    assert clone(first).fit(X, Y).not_covered_ == []
+    assert account.affordable(event) == before - 10
+    with pytest.raises(PrivacyError):
+        first.fit(X, Y)
+
+
+def test_a_grid_search_stops_when_the_account_is_spent(account):
+    search = GridSearchCV(declared(account=account, run="fit"), {"learning_rate": [0.1, 1.0]}, error_score="raise")
+    with pytest.raises(PrivacyError):
+        search.fit(X, Y)
+
+
+def test_a_fitted_model_is_pickled_whole():
+    model = declared(hidden=(4,)).fit(X, Y)
+    again = pickle.loads(pickle.dumps(model))  # noqa: S301 (our own bytes)
+    assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert np.allclose(model.predict_proba(X).sum(axis=1), 1)
+
+
+def test_a_regression_finds_a_slope_within_public_bounds():
+    rng = np.random.default_rng(0)
+    features = rng.uniform(-1, 1, (2000, 1))
+    targets = 100 + 50 * features[:, 0]
+    model = PrivateRegressor(PROMISE, size=2000, feature_bounds=(-1, 1), target_bounds=(50, 150), random_state=0)
+    assert model.fit(features, targets).score(features, targets) > 0.9
+
+
+def test_progress_tells_what_is_spent(capsys):
+    declared(verbose=True).fit(X, Y)
+    assert "step 10 of 10: ε = " in capsys.readouterr().err
+
+
+def test_a_missing_guarantee_is_refused_in_one_sentence():
+    with pytest.raises(InvalidArgument, match="guarantee must be a Guarantee"):
+        PrivateClassifier().fit(X, Y)
