@@ -150,3 +150,14 @@ def test_progress_tells_what_is_spent(capsys):
 def test_a_missing_guarantee_is_refused_in_one_sentence():
     with pytest.raises(InvalidArgument, match="guarantee must be a Guarantee"):
         PrivateClassifier().fit(X, Y)
+
+
+def test_a_pickle_leaves_its_account_behind_and_is_not_fitted_uncharged(account):
+    model = declared(account=account, run="fit").fit(X, Y)
+    again = pickle.loads(pickle.dumps(model))  # noqa: S301 (our own bytes)
+    assert np.array_equal(again.predict(X), model.predict(X))
+    assert model.account is account
+    with pytest.raises(InvalidArgument, match="account and run go together"):
+        again.fit(X, Y)
+    with pytest.raises(InvalidArgument, match="name the run"):
+        pickle.dumps(model.set_params(run=None))

@@ -47,6 +47,14 @@ class _PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         values = self.get_params(deep=False)
         return type(self)(**{k: v if k == "account" else clone(v, safe=False) for k, v in values.items()})
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The state without the account, which is a connection; `run` stays, so that a copy is not fitted uncharged."""
+        if self.account is not None and self.run is None:
+            raise InvalidArgument(
+                "run", "a copy leaves its account behind: name the run, or take the account off first"
+            )
+        return {**super().__getstate__(), "account": None}
+
     def _plan(self, records: int) -> LocalPlan:
         if not isinstance(self.guarantee, Guarantee):
             raise InvalidArgument("guarantee", f"guarantee must be a Guarantee(epsilon, delta), got {self.guarantee!r}")
