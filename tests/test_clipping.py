@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -37,6 +37,8 @@ def exact_bound(clip_norm: float, norm: str) -> Fraction:
 
 @settings(max_examples=300, deadline=None)
 @given(FLOATS.flatmap(finite_arrays), BOUNDS, NORMS)
+@example(np.array([2.0**1023, 5e-324]), 2.0**1023, "l1")
+@example(np.array([2.0**1023, 1.0]), 2.0**1023, "l1")
 def test_the_exact_norm_of_the_result_is_at_most_the_bound(array: np.ndarray, clip_norm: float, norm: str) -> None:
     clipped = clip_gradients(array, clip_norm, norm)
     assert clipped.dtype == array.dtype

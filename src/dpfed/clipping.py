@@ -117,7 +117,8 @@ def _clip_rows(rows: Sequence[Floats], precisions: Sequence[Precision], clip_nor
     # Twice the measuring error stays free, so that clipping again measures the row as short enough at once.
     shrink = 1.0 - 4.0 * _error(rows)
     with np.errstate(over="ignore"):
-        factors = clip_norm / np.maximum(measured.norms, 0.5) * shrink
+        # Shrunk first: a clip norm of 2¹⁰²³ over a norm of ½ would be infinite, and nothing would ever be short enough.
+        factors = clip_norm * shrink / np.maximum(measured.norms, 0.5)
     clipped = list(rows)
     while np.any(too_long):
         clipped = [
