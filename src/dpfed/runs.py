@@ -66,7 +66,7 @@ class RunDirectory:
     def begin(self, plan: Plan) -> None:
         """Writes the plan; a directory that already holds another one is refused."""
         if not (self.path / "plan.json").exists():
-            _write(self.path / "plan.json", plan.to_json().encode())
+            write_durably(self.path / "plan.json", plan.to_json().encode())
         elif self.plan != plan:
             message = f"{self.path} holds another plan than this one: go on with that one or choose a new directory"
             raise InvalidArgument("directory", message)
@@ -79,7 +79,7 @@ class RunDirectory:
     def write_update(self, round_number: int, update: Update) -> None:
         """Stores what a client released; from here on the round may use it for nothing, also after a crash."""
         path = self._update_path(round_number, update.client)
-        _write(path, _packed(value=update.value, head=np.array(update.head)))
+        write_durably(path, _packed(value=update.value, head=np.array(update.head)))
 
     def updates(self, round_number: int) -> dict[str, Update]:
         """What was stored of that round, by client."""
@@ -89,7 +89,7 @@ class RunDirectory:
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Stores the model after a round."""
         path = self._checkpoints / f"round-{checkpoint.round:04d}.npz"
-        _write(path, _packed(weights=checkpoint.weights, head=np.array(checkpoint.head)))
+        write_durably(path, _packed(weights=checkpoint.weights, head=np.array(checkpoint.head)))
 
     def checkpoints(self) -> Iterator[Checkpoint]:
         """The models of all rounds so far, the first before any training."""
@@ -152,14 +152,17 @@ def _unpacked(path: Path, name: str) -> tuple[Floats, str]:
         raise InvalidArgument("directory", message) from None
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_durably(path: Path, content: bytes) -> None:
     """Puts the content there whole and durably, or not at all."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with beside.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    beside.replace(path)
+    try:
+        with beside.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
     directory = os.open(path.parent, os.O_RDONLY)
     os.fsync(directory)
     os.close(directory)

@@ -16,7 +16,6 @@ with. Facts are the caller's, such as the step or the head of the ledger (never 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,6 +27,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from dpfed.errors import InvalidArgument
+from dpfed.runs import write_durably
 
 FORMAT = 1
 NOTE = "dpfed"
@@ -44,7 +44,7 @@ def save(
     tensors |= state
     _check_finite(path, tensors)
     note = {"format": FORMAT, "facts": dict(facts or {}), "optimizer": groups}
-    _write(Path(path), to_bytes({name: _plain(tensor) for name, tensor in tensors.items()}, {NOTE: _json(note)}))
+    write_durably(Path(path), to_bytes({name: _plain(tensor) for name, tensor in tensors.items()}, {NOTE: _json(note)}))
 
 
 def load(path: str | Path, model: nn.Module, *, optimizer: Optimizer | None = None) -> dict[str, Any]:
@@ -190,22 +190,6 @@ def _json(note: dict[str, Any]) -> str:
 def _plain(tensor: Tensor) -> Tensor:
     # A copy: parameters may share memory (a view of another), which the format cannot hold.
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Puts the content there whole and durably, or not at all."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with beside.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
-    os.fsync(directory)
-    os.close(directory)
 
 
 def _refuse(path: str | Path, reason: str) -> NoReturn:
