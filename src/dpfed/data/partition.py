@@ -1,0 +1,162 @@
+"""Who holds which record, when one data set plays many clients.
+
+A partition is a simulation: it deals the records of one set to clients the way data lie in the world, equally or
+not. Each function returns, per client, the positions of its records; every record is in exactly one part, the same
+seed gives the same parts, and nobody is left with nothing unless ``minimum=0`` asks for it. The promise of a run is
+about a client's records as they were dealt.
+
+>>> [part.tolist() for part in quantity(6, sizes=[3, 2, 1], seed=1)]
+[[0, 2, 4], [1, 5], [3]]
+>>> {name: part.tolist() for name, part in by_column(["north", "south", "north"]).items()}
+{'north': [0, 2], 'south': [1]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpfed import checks
+from dpfed.errors import InvalidArgument
+
+Indices = NDArray[np.int64]
+Parts = tuple[Indices, ...]
+
+
+def iid(records: int, clients: int, seed: int = 0, *, minimum: int = 1) -> Parts:
+    """Parts of equal size, give or take one, dealt from a shuffled pile."""
+    _require_enough(records, clients, minimum)
+    return _sorted(np.array_split(_shuffled(records, seed), clients))
+
+
+def quantity(records: int, sizes: Sequence[int], seed: int = 0) -> Parts:
+    """Parts of exactly these sizes, dealt from a shuffled pile; together they must take all records."""
+    counts = [checks.count(sizes=size) for size in sizes]
+    if sum(counts) != records or not counts:
+        message = f"sizes must add up to all {records} records, got {sum(counts)}: change a size or the test_fraction"
+        raise InvalidArgument("sizes", message)
+    return _sorted(np.split(_shuffled(records, seed), np.cumsum(counts)[:-1]))
+
+
+def dirichlet(labels: ArrayLike, clients: int, alpha: float, seed: int = 0, *, minimum: int = 1) -> Parts:
+    """Parts whose shares of each class are drawn from Dirichlet(alpha): the smaller alpha, the more unlike.
+
+    A client with fewer than `minimum` records gets the missing ones from whoever holds the most at that moment
+    (Hsu, Qi and Brown 2019 draw shares; the minimum is ours, as small alphas leave many clients with nothing).
+    """
+    codes, draws = _codes(labels), np.random.default_rng(_seed(seed))
+    _require_enough(len(codes), clients, minimum)
+    concentration = np.full(clients, checks.positive(alpha=alpha))
+    piles: list[list[Indices]] = [[] for _ in range(clients)]
+    for members in _by_code(codes):
+        cuts = np.rint(np.cumsum(_shares(draws, concentration))[:-1] * len(members)).astype(int)
+        for pile, piece in zip(piles, np.split(draws.permutation(members), cuts), strict=True):
+            pile.append(piece)
+    return _sorted(_topped_up([np.concatenate(pile) for pile in piles], minimum))
+
+
+def shards(labels: ArrayLike, clients: int, shards_per_client: int = 2, seed: int = 0) -> Parts:
+    """Parts of a few shards each, cut from the records sorted by label (McMahan et al. 2017)."""
+    codes, draws = _codes(labels), np.random.default_rng(_seed(seed))
+    count = checks.count(clients=clients) * checks.count(shards_per_client=shards_per_client)
+    _require_enough(len(codes), count, 1, name="shards")
+    order = draws.permutation(len(codes))
+    pieces = np.array_split(order[np.argsort(codes[order], kind="stable")], count)
+    dealt = draws.permutation(count).reshape(clients, shards_per_client)
+    return _sorted([np.concatenate([pieces[piece] for piece in hand]) for hand in dealt])
+
+
+def by_class(labels: ArrayLike, clients: int, classes_per_client: int = 1, seed: int = 0) -> Parts:
+    """Parts that hold records of `classes_per_client` classes only; a class is shared equally by its holders."""
+    codes, draws = _codes(labels), np.random.default_rng(_seed(seed))
+    members = _by_code(codes)
+    slots = checks.count(clients=clients) * checks.count(classes_per_client=classes_per_client)
+    if not classes_per_client <= len(members) <= slots:
+        message = (
+            f"{clients} clients with {classes_per_client} classes each cannot share {len(members)} classes: "
+            f"classes_per_client must be at most {len(members)}, times clients at least that"
+        )
+        raise InvalidArgument("classes_per_client", message)
+    holders = np.arange(slots) // classes_per_client
+    held = draws.permutation(len(members))[np.arange(slots) % len(members)]
+    return _sorted(_shared_out(members, holders, held, clients, draws))
+
+
+def by_column(values: ArrayLike) -> dict[str, Indices]:
+    """The parts by name: one client for each value, in sorted order; who holds a record depends on it alone."""
+    column = np.asarray(values)
+    if column.ndim != 1 or not len(column):
+        raise InvalidArgument("values", "values must be one column with a site's name per record")
+    names, codes = np.unique(column.astype(str), return_inverse=True)
+    parts = [np.flatnonzero(codes == code) for code in range(len(names))]
+    return {str(name): part for name, part in zip(names, parts, strict=True)}
+
+
+def numbered(clients: int) -> tuple[str, ...]:
+    """Names for clients that have none: their numbers from 1, as wide as the last one so that they sort."""
+    width = len(str(clients))
+    return tuple(f"{number:0{width}d}" for number in range(1, clients + 1))
+
+
+def _shared_out(members: list[Indices], holders: Any, held: Any, clients: int, draws: np.random.Generator) -> list[Any]:
+    piles: list[list[Indices]] = [[] for _ in range(clients)]
+    for code, records in enumerate(members):
+        takers = holders[held == code]
+        _require_enough(len(records), len(takers), 1, name="clients that hold one class")
+        for taker, piece in zip(takers, np.array_split(draws.permutation(records), len(takers)), strict=True):
+            piles[taker].append(piece)
+    return [np.concatenate(pile) for pile in piles]
+
+
+def _topped_up(parts: list[Indices], minimum: int) -> list[Indices]:
+    for taker in range(len(parts)):
+        while len(parts[taker]) < minimum:
+            giver = max(range(len(parts)), key=lambda client: len(parts[client]))
+            parts[taker] = np.append(parts[taker], parts[giver][-1])
+            parts[giver] = parts[giver][:-1]
+    return parts
+
+
+def _shares(draws: np.random.Generator, concentration: NDArray[np.float64]) -> NDArray[np.float64]:
+    # Gamma draws of a tiny alpha can all underflow to zero: then one client has the class.
+    with np.errstate(invalid="ignore"):
+        shares = draws.dirichlet(concentration)
+    if np.isfinite(shares).all() and shares.sum() > 0:
+        return np.asarray(shares)
+    return np.asarray(np.eye(len(concentration))[draws.integers(len(concentration))])
+
+
+def _require_enough(records: int, clients: int, minimum: int, *, name: str = "clients") -> None:
+    if isinstance(minimum, bool) or not isinstance(minimum, int) or minimum < 0:
+        raise InvalidArgument("minimum", f"minimum must be a whole number of at least 0, got {minimum!r}")
+    if checks.count(clients=clients) * minimum > records:
+        message = f"{records} records are too few for {clients} {name} with at least {minimum} each"
+        raise InvalidArgument("clients", message)
+
+
+def _codes(labels: ArrayLike) -> Indices:
+    values = np.asarray(labels)
+    if values.ndim != 1 or not len(values):
+        raise InvalidArgument("labels", f"labels must be one label per record, got shape {values.shape}")
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+
+
+def _by_code(codes: Indices) -> list[Indices]:
+    return [np.flatnonzero(codes == code) for code in range(codes.max() + 1)]
+
+
+def _shuffled(records: int, seed: int) -> Indices:
+    return np.random.default_rng(_seed(seed)).permutation(checks.count(records=records))
+
+
+def _seed(seed: int) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InvalidArgument("seed", f"seed must be a whole number of at least 0, got {seed!r}")
+    return int(seed)
+
+
+def _sorted(parts: Sequence[Any]) -> Parts:
+    return tuple(np.sort(part).astype(np.int64) for part in parts)
