@@ -61,7 +61,7 @@ THIRD_PARTIES = {
     1: ARRAYS,
     2: ARRAYS | STORES,
     3: ARRAYS | STORES | TRAINS,
-    4: ARRAYS | STORES | {"jinja2", "matplotlib", "sklearn", "torch"},
+    4: ARRAYS | STORES | {"jinja2", "matplotlib", "rich", "sklearn", "torch"},
     5: {"click", "rich", "numpy", "yaml"},
 }
 # A third party that one module alone may import, and only inside a function.
