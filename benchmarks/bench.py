@@ -20,7 +20,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ class Contestant:
     load: Callable[[], dict[str, Task]]
     venv: str | None = None
     slow: frozenset[str] = frozenset()  # tasks that --quick leaves out
+    environment: Mapping[str, str] = field(default_factory=dict)
     clock: str = "wall"  # or "cpu": the time of all the process's threads, which other processes do not disturb
 
     @property
@@ -118,7 +119,12 @@ class Worker:
     def __enter__(self) -> Worker:
         if self.contestant.python.exists():
             command = [str(self.contestant.python), str(self.script), "--worker", self.contestant.name]
-            environment = {**os.environ, **ONE_THREAD, "DPFED_BENCH_CORE": str(self.core)}
+            environment = {
+                **os.environ,
+                **ONE_THREAD,
+                **self.contestant.environment,
+                "DPFED_BENCH_CORE": str(self.core),
+            }
             self.process = subprocess.Popen(
                 command,
                 env=environment,

@@ -6,25 +6,27 @@ expression, used as a function, in a module with several inputs) is a *stray* an
 
 >>> import torch
 >>> from torch import nn
->>> from dpfed.training.capture import Capture
+>>> from dpfed.training.capture import Capture, Leaves
 >>> model = nn.Linear(2, 2)
 >>> capture = Capture(model)
 >>> losses = (model(torch.ones(3, 2)) @ model.weight).sum(1)      # the weight is used once more
->>> found = attributed(capture.taken(), losses, dict(model.named_parameters()), {})
->>> found.strays, [call.trainable for call in found.calls]
-(('weight',), [('bias',)])
+>>> found = attributed(capture.taken(), losses, Leaves(model), {})
+>>> found.strays, [part.names for part in found.parts]
+(('weight',), [{'bias': 'bias'}])
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from dpfed.errors import InvalidArgument
 from dpfed.training import capture
+from dpfed.training.capture import Leaves
 from dpfed.training.rules.pieces import Call
 from dpfed.training.rules.registry import AXES, Rule, known_kind, rule_of
 
@@ -32,76 +34,86 @@ KNOWN_NAMES = ("weight", "bias")
 WHOLE = "whole"
 
 
-@dataclass(slots=True)
-class Attribution:
+@dataclass(slots=True, eq=False)
+class Part:
+    """One call, its rule, and the parameters that it explains: the module's own name → the model's."""
+
+    call: Call
+    rule: Rule
+    names: dict[str, str]
+    is_shared: bool = False  # another call explains one of the same parameters
+
+
+class Attribution(NamedTuple):
     """The calls that explain parameters, and the parameters that none explains."""
 
-    calls: list[Call]
+    parts: list[Part]
     strays: tuple[str, ...]
-    _names: Mapping[int, str]
-    _rules: Mapping[int, Rule]
-    _users: Counter[str] = field(default_factory=Counter)
 
-    def rule(self, call: Call) -> Rule:
-        """The rule of the call's module."""
-        return self._rules[id(call.module)]
-
-    def names(self, call: Call) -> dict[str, str]:
-        """The model's name of each parameter that the call explains, by the module's own name."""
-        return {own: self._names[id(call.module._parameters[own])] for own in call.trainable}
-
-    def is_shared(self, call: Call) -> bool:
-        """Whether another call explains one of the same parameters."""
-        return any(self._users[name] > 1 for name in self.names(call).values())
+    @property
+    def needs_graph(self) -> bool:
+        """Whether the graph is needed after the one backward pass."""
+        return bool(self.strays) or not all(part.rule.is_known for part in self.parts)
 
 
-def attributed(
-    calls: list[Call], losses: Tensor, parameters: Mapping[str, nn.Parameter], pinned: Mapping[str, str]
-) -> Attribution:
+def attributed(calls: list[Call], losses: Tensor, leaves: Leaves, pinned: Mapping[str, str]) -> Attribution:
     """Who explains what in the graph of these losses."""
-    names = {id(parameter): name for name, parameter in parameters.items()}
-    counts, nodes = capture.uses(losses.grad_fn, parameters)
+    counts, nodes, _ = leaves.uses(losses.grad_fn)
     _require_used(counts)
-    used = [call for call in calls if call.edge is not None and call.edge.node in nodes]
-    rules = {id(call.module): rule_of(call.module) for call in used}
-    servable = [call for call in used if pinned.get(call.path) != WHOLE and _is_servable(call, rules[id(call.module)])]
-    claimed: Counter[str] = Counter()
-    for call in servable:
-        claimed.update(_claims(call, rules[id(call.module)], names))
-    strays = {name for name, count in counts.items() if claimed[name] != count}
-    found = Attribution([], tuple(name for name in parameters if name in strays), names, rules)
-    for call in servable:
-        _keep(found, call, strays, len(losses))
-    return found
+    parts = []
+    claimed = dict.fromkeys(counts, 0)
+    for call in calls:
+        if call.edge is None or call.edge.node not in nodes or pinned.get(call.path) == WHOLE:
+            continue
+        part = Part(call, rule_of(call.module), _names(call, leaves))
+        if _is_servable(part):
+            parts.append(part)
+            for name, count in _claims(part).items():
+                claimed[name] += count
+    strays = {name for name, count in counts.items() if claimed[name] != count} if claimed != counts else set()
+    kept = [part for part in parts if _keeps(part, strays, len(losses))]
+    users = Counter(name for part in kept for name in part.names.values())
+    for part in kept:
+        part.is_shared = any(users[name] > 1 for name in part.names.values())
+    return Attribution(kept, tuple(name for name in counts if name in strays))
 
 
-def _keep(found: Attribution, call: Call, strays: set[str], size: int) -> None:
-    """Adds the call with the parameters that it explains, if any."""
-    explained = [own for own, full in found.names(call).items() if full not in strays]
-    if found.rule(call).is_known:
-        explained = [own for own in explained if own in KNOWN_NAMES]
-    if not explained:
-        return
-    call.trainable = tuple(explained)
-    _require_examples(call, size)
-    found.calls.append(call)
-    found._users.update(found.names(call).values())
+def _names(call: Call, leaves: Leaves) -> dict[str, str]:
+    own = call.module._parameters
+    return {name: full for name in call.trainable if (full := leaves.names.get(id(own[name]))) is not None}
 
 
-def _claims(call: Call, rule: Rule, names: Mapping[int, str]) -> dict[str, int]:
+def _keeps(part: Part, strays: set[str], size: int) -> bool:
+    """Whether parameters are left that the call explains; its names are cut down to these."""
+    if strays or part.rule.is_known:
+        is_known = part.rule.is_known
+        part.names = {
+            own: full for own, full in part.names.items() if full not in strays and (not is_known or own in KNOWN_NAMES)
+        }
+    if not part.names:
+        return False
+    part.call.trainable = tuple(part.names)
+    _require_examples(part.call, size)
+    return True
+
+
+def _claims(part: Part) -> dict[str, int]:
     """How many uses of each parameter the call explains."""
-    own = {name: call.module._parameters[name] for name in call.trainable}
-    if rule.is_known:
-        return {names[id(own[name])]: 1 for name in call.trainable if name in KNOWN_NAMES}
-    return capture.uses_within(call, {names[id(p)]: p for p in own.values() if p is not None})
+    if part.rule.is_known:
+        return {full: 1 for own, full in part.names.items() if own in KNOWN_NAMES}
+    own = part.call.module._parameters
+    return capture.uses_within(
+        part.call, {full: p for name, full in part.names.items() if (p := own[name]) is not None}
+    )
 
 
-def _is_servable(call: Call, rule: Rule) -> bool:
+def _is_servable(part: Part) -> bool:
     """Whether the call has one tensor as input; a module with more goes the slow way."""
+    call = part.call
     if call.x is None:
         return False
     others = [*call.arguments[1:], *call.keywords.values()] if call.arguments else [*call.keywords.values()][1:]
-    return rule.is_known or (not call.keywords and not any(isinstance(value, Tensor) for value in others))
+    return part.rule.is_known or (not call.keywords and not any(isinstance(value, Tensor) for value in others))
 
 
 def _require_used(counts: Mapping[str, int]) -> None:

@@ -11,8 +11,7 @@ step and not taken for zero.
 >>> losses = model(torch.ones(4, 2)).squeeze(1)
 >>> [call.path for call in capture.taken()]
 ['0', '2']
->>> counts, _ = uses(losses.grad_fn, dict(model.named_parameters()))
->>> list(counts.values())
+>>> list(Leaves(model).uses(losses.grad_fn).counts.values())
 [1, 1, 1, 1]
 >>> capture.close()
 """
@@ -22,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -126,28 +125,59 @@ def require_unchanged(call: Call) -> None:
         raise InvalidArgument("model", message)
 
 
-def uses(root: Node | None, parameters: Mapping[str, Tensor]) -> tuple[dict[str, int], set[Node]]:
-    """How many times each parameter is used in the graph below the root, and all nodes there."""
-    return _counted(root, parameters, ())
+class Leaves:
+    """A model's trainable parameters, by the nodes at which autograd's graph ends.
+
+    Finding them takes longer than a small layer's step, so they are kept until a graph ends elsewhere or without one.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self.find()
+
+    def find(self) -> None:
+        """Looks at the model again."""
+        self.parameters = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
+        if not self.parameters:
+            raise InvalidArgument("model", "the model has no trainable parameter: nothing would be learned")
+        self.names = {id(parameter): name for name, parameter in self.parameters.items()}
+        self._nodes = {get_gradient_edge(parameter).node: name for name, parameter in self.parameters.items()}
+
+    def uses(self, root: Node | None) -> Uses:
+        """Where the parameters are used in the graph below the root."""
+        found = _walked(root, self._nodes, ())
+        if found.has_strangers or not all(found.counts.values()):
+            self.find()
+            found = _walked(root, self._nodes, ())
+        return found
+
+
+class Uses(NamedTuple):
+    """How many times each parameter is used in a graph, all nodes there, and whether other leaves were met."""
+
+    counts: dict[str, int]
+    nodes: set[Node]
+    has_strangers: bool
 
 
 def uses_within(call: Call, parameters: Mapping[str, Tensor]) -> dict[str, int]:
     """How many times each parameter is used between the call's output and its inputs."""
     values = (*call.arguments, *call.keywords.values())
     stops = {value.grad_fn for value in values if isinstance(value, Tensor) and value.grad_fn is not None}
-    return _counted(call.edge.node if call.edge else None, parameters, stops)[0]
-
-
-def _counted(
-    root: Node | None, parameters: Mapping[str, Tensor], stops: Collection[Node]
-) -> tuple[dict[str, int], set[Node]]:
     leaves = {get_gradient_edge(parameter).node: name for name, parameter in parameters.items()}
-    counts = dict.fromkeys(parameters, 0)
+    return _walked(call.edge.node if call.edge else None, leaves, stops).counts
+
+
+def _walked(root: Node | None, leaves: Mapping[Node, str], stops: Collection[Node]) -> Uses:
+    counts = dict.fromkeys(leaves.values(), 0)
     seen = set(stops)
+    has_strangers = False
     waiting = [] if root is None or root in seen else [root]
     seen.update(waiting)
     while waiting:
-        for node, _ in waiting.pop().next_functions:
+        following = waiting.pop().next_functions
+        has_strangers |= not following
+        for node, _ in following:
             if node is None:
                 continue
             name = leaves.get(node)
@@ -156,4 +186,4 @@ def _counted(
             elif node not in seen:
                 seen.add(node)
                 waiting.append(node)
-    return counts, seen
+    return Uses(counts, seen, has_strangers)

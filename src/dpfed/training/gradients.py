@@ -16,6 +16,7 @@ Nothing is differentiated twice, and gradients of single examples are written ou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -27,14 +28,18 @@ from torch import Tensor, nn
 from dpfed import checks
 from dpfed.errors import InvalidArgument
 from dpfed.training import compat
-from dpfed.training.attribution import Attribution, attributed
-from dpfed.training.capture import Capture, require_unchanged
+from dpfed.training.attribution import Attribution, Part, attributed
+from dpfed.training.capture import Capture, Leaves, require_unchanged
 from dpfed.training.rules import registry, whole
 from dpfed.training.rules.pieces import Call, Materialised, Piece, rows_of
 
 # Gradients are cut to clip_norm·(1 − TOLERANCE). The margin covers the error of float32 norms (at most 1e-5, see
 # rules/pieces.py) and the rounding of the sum itself, about 2⁻²⁴ · physical batch · clip_norm.
 TOLERANCE = 1e-4
+
+
+# A piece, and the model's names of its parameters by the module's own.
+Named = tuple[Piece, Mapping[str, str]]
 
 
 class ClippedGradients:
@@ -53,6 +58,7 @@ class ClippedGradients:
         self._pinned = _require_methods(model, methods or {})
         self._chosen: dict[Hashable, str] = {}
         self._steps = 0
+        self._leaves = Leaves(model)
         self._capture = Capture(model)
 
     def __enter__(self) -> Self:
@@ -73,57 +79,55 @@ class ClippedGradients:
         calls = self._capture.taken()
         size = _require_losses(losses)
         mask = _require_weights(weights, losses)
-        parameters = _require_parameters(self._model)
         if size == 0:
-            return {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+            self._leaves.find()
+            return {name: torch.zeros_like(parameter) for name, parameter in self._leaves.parameters.items()}
         if losses.grad_fn is None:
             raise InvalidArgument("losses", "losses have no gradient: compute them outside torch.no_grad()")
         with self._capture.paused():
-            plan = attributed(calls, losses, parameters, self._pinned)
-            return self._summed(plan, losses, mask, parameters)
+            plan = attributed(calls, losses, self._leaves, self._pinned)
+            _require_one_type(self._leaves.parameters)
+            return self._summed(plan, losses, mask)
 
-    def _summed(
-        self, plan: Attribution, losses: Tensor, mask: Tensor | None, parameters: Mapping[str, nn.Parameter]
-    ) -> dict[str, Tensor]:
-        for call in plan.calls:
-            require_unchanged(call)
-        self._require_independent(plan.calls, losses)
+    def _summed(self, plan: Attribution, losses: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
+        parameters = self._leaves.parameters
+        for part in plan.parts:
+            require_unchanged(part.call)
+        self._require_independent([part.call for part in plan.parts], losses)
         _differentiate(plan, losses)
         strays = whole.gradients(losses, {name: parameters[name] for name in plan.strays}) if plan.strays else {}
         with torch.no_grad():
-            pieces = self._pieces(plan.calls, plan, strays, losses)
+            pieces = self._pieces(plan.parts, strays, losses)
             norms = _norms(pieces)
-            if not bool(torch.isfinite(norms).all()):
+            if not math.isfinite(norms.sum().item()):
                 # A value that is not finite would poison the sum even with coefficient 0, so its example is emptied.
                 bad = ~torch.isfinite(norms)
-                calls = [_emptied(call, bad) for call in plan.calls]
+                parts = [replace(part, call=_emptied(part.call, bad)) for part in plan.parts]
                 strays = {name: _zeroed(rows, bad) for name, rows in strays.items()}
-                pieces = self._pieces(calls, plan, strays, losses)
+                pieces = self._pieces(parts, strays, losses)
                 norms = _norms(pieces)
-            coefficients = self._coefficients(norms, mask)
-            return _weighted(pieces, coefficients, parameters)
+                norms.masked_fill_(~torch.isfinite(norms), torch.inf)  # the coefficient of what is still not is 0
+            return _weighted(pieces, self._coefficients(norms, mask), parameters)
 
     def _coefficients(self, norms: Tensor, mask: Tensor | None) -> Tensor:
-        """min(1, clip/norm) of every example, 0 for one that is masked or still not finite."""
+        """min(1, clip/norm) of every example, 0 for one that is masked; the norms are used up."""
         limit = self.clip_norm * (1 - TOLERANCE)
-        found = torch.where(torch.isfinite(norms), (limit / norms).clamp_(max=1.0), 0.0)
-        return found if mask is None else found * mask
+        found = norms.reciprocal_().mul_(limit).clamp_(max=1.0)
+        return found if mask is None else found.mul_(mask)
 
-    def _pieces(
-        self, calls: Iterable[Call], plan: Attribution, strays: dict[str, Tensor], losses: Tensor
-    ) -> list[tuple[Piece, Mapping[str, str]]]:
+    def _pieces(self, parts: Iterable[Part], strays: dict[str, Tensor], losses: Tensor) -> list[Named]:
         """What each call contributes, with the full names of its parameters; each parameter is in one piece only."""
-        pieces: list[tuple[Piece, Mapping[str, str]]] = []
+        pieces: list[Named] = []
         joint: dict[str, Tensor] = {**strays}
-        for call in calls:
-            names = plan.names(call)
-            if plan.is_shared(call):
-                _add_rows(joint, plan.rule(call).direct(call), names)
+        for part in parts:
+            call, rule, names = part.call, part.rule, part.names
+            if part.is_shared:
+                _add_rows(joint, rule.direct(call), names)
                 continue
             try:
-                piece = registry.made(call, plan.rule(call), self._pinned.get(call.path), self._chosen)
+                piece = registry.made(call, rule, self._pinned.get(call.path), self._chosen)
             except RuntimeError as error:
-                if plan.rule(call).is_known:
+                if rule.is_known:
                     raise
                 # vmap refuses randomness, state and some operations: the whole model is the way that is left.
                 missing = {full: call.module.get_parameter(own) for own, full in names.items()}
@@ -158,13 +162,12 @@ class ClippedGradients:
 
 def _differentiate(plan: Attribution, losses: Tensor) -> None:
     """Sets the output gradient of every call, by the one backward pass."""
-    calls = plan.calls
+    calls = [part.call for part in plan.parts]
     if not calls:
         return
     edges = [call.edge for call in calls if call.edge is not None]
-    keep = bool(plan.strays) or not all(plan.rule(call).is_known for call in calls)
     found: Sequence[Tensor | None] = torch.autograd.grad(
-        losses, edges, torch.ones_like(losses), retain_graph=keep, allow_unused=True
+        losses, edges, torch.ones_like(losses), retain_graph=plan.needs_graph, allow_unused=True
     )
     for call, gradient in zip(calls, found, strict=True):
         if gradient is None:
@@ -190,16 +193,14 @@ def _add_rows(joint: dict[str, Tensor], piece: Materialised, names: Mapping[str,
         joint[names[own]] = values if before is None else before + values
 
 
-def _norms(pieces: list[tuple[Piece, Mapping[str, str]]]) -> Tensor:
+def _norms(pieces: list[Named]) -> Tensor:
     first, *others = (piece.square_norms() for piece, _ in pieces)
     for other in others:
-        first = first + other
-    return first.sqrt()
+        first = first.add_(other)
+    return first.sqrt_()
 
 
-def _weighted(
-    pieces: list[tuple[Piece, Mapping[str, str]]], coefficients: Tensor, parameters: Mapping[str, nn.Parameter]
-) -> dict[str, Tensor]:
+def _weighted(pieces: list[Named], coefficients: Tensor, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
     """The sums of all pieces under the parameters' full names, every trainable parameter exactly once."""
     coefficients = coefficients.to(next(iter(parameters.values())).dtype)
     sums: dict[str, Tensor] = {}
@@ -239,16 +240,12 @@ def _require_weights(weights: Tensor | None, losses: Tensor) -> Tensor | None:
     return weights.to(torch.float64)
 
 
-def _require_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    if not parameters:
-        raise InvalidArgument("model", "the model has no trainable parameter: nothing would be learned")
+def _require_one_type(parameters: Mapping[str, nn.Parameter]) -> None:
     kinds = {p.dtype for p in parameters.values()}
     if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
         found = ", ".join(sorted(map(str, kinds)))
         message = f"trainable parameters must all be float32 or all float64, got {found}: norms need the precision"
         raise InvalidArgument("model", message)
-    return parameters
 
 
 def _require_same_type(call: Call) -> None:
