@@ -13,7 +13,9 @@
 
 from __future__ import annotations
 
-import sys
+import secrets
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any, Self
 
 import numpy as np
@@ -27,13 +29,13 @@ from torch.utils.data import TensorDataset
 
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Account, Guarantee
+from dpfed.integrations import progress
 from dpfed.models.mlp import MLP
 from dpfed.plan import LocalPlan
 from dpfed.randomness import RandomSource, SeededSource, SystemSource
-from dpfed.training.private import Loss, Private, make_private
+from dpfed.training.private import Private, make_private
 
 Values = NDArray[np.float64]
-LINES = 10  # of progress in one verbose fit
 
 
 class _PrivateEstimator(BaseEstimator):  # type: ignore[misc]
@@ -60,7 +62,13 @@ class _PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             raise InvalidArgument("guarantee", f"guarantee must be a Guarantee(epsilon, delta), got {self.guarantee!r}")
         size = records if self.size is None else self.size
         batch = min(self.batch_size, size) if self.size is None else self.batch_size
-        plan = LocalPlan(size=size, batch_size=batch, epochs=self.epochs, clip_norm=self.clip_norm)
+        plan = LocalPlan(
+            size=size,
+            batch_size=batch,
+            epochs=self.epochs,
+            clip_norm=self.clip_norm,
+            learning_rate=self.learning_rate,
+        )
         return plan.calibrated(self.guarantee)
 
     def _features(self, X: Values) -> Tensor:
@@ -71,32 +79,40 @@ class _PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             raise InvalidArgument("X", "X has values too large for float32: give feature_bounds, or scale it in public")
         return torch.from_numpy(seen)
 
-    def _train(self, X: Values, targets: Tensor, outputs: int, loss: Loss) -> None:
-        """Nothing; spends the guarantee, all of it, and leaves the model and its account of privacy on self."""
+    def _private(self, X: Values, targets: Tensor, outputs: int, loss: Callable[[Any, Any], Tensor]) -> Private:
+        """A new model in training by the plan; with an account all of it is reserved, under a name of its own."""
         features, plan = self._features(X), self._plan(len(X))
         seed, source = _randomness(self.random_state)
-        model = MLP(X.shape[1], tuple(self.hidden), outputs, seed=seed)
-        optimizer = torch.optim.SGD(model.parameters(), lr=self.learning_rate)
+        model = MLP(X.shape[1], _widths(self.hidden), outputs, seed=seed)
+        optimizer = torch.optim.SGD(model.parameters(), lr=plan.learning_rate)
         data = TensorDataset(features, targets)
-        private = make_private(
-            model, optimizer, data, plan, loss=loss, account=self.account, run=self.run, source=source
-        )
+        # The ledger would take a second fit of one name for the rest of the first, which has nothing left.
+        run = None if self.run is None else f"{self.run}-{secrets.token_hex(4)}"
+        account = _account(self.account)
+        private = make_private(model, optimizer, data, plan, loss=loss, account=account, run=run, source=source)
+        self.run_ = run
+        return private
+
+    def _train(self, private: Private) -> None:
+        """Nothing; takes all steps and keeps the model. The model that Ctrl-C leaves is kept too: it is paid for."""
         try:
-            for batch in private.loader:
-                private.step(batch)
-                if self.verbose:
-                    _report(private)
-        finally:
-            private.close()
+            with closing(private), progress.shown(private, is_wanted=self.verbose) as update:
+                for batch in private.loader:
+                    private.step(batch)
+                    update()
+        except KeyboardInterrupt:
+            self._keep(private)
+            raise
         self._keep(private)
 
     def _keep(self, private: Private) -> None:
+        private.optimizer.zero_grad()  # an interrupted step leaves some
         self.model_ = private.model.double().eval()
         self.n_iter_ = private.steps_taken
         self.guarantee_ = private.spent()
         self.epsilon_ = self.guarantee_.epsilon
         self.is_private_ = private.is_private
-        self.not_covered_ = self._not_covered()
+        self.not_covered_ = self._not_covered() + _cut_short(private)
 
     def _not_covered(self) -> list[str]:
         open_ends = {
@@ -114,7 +130,7 @@ class _PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         return {text: self.feature_bounds}
 
     def _outputs(self, X: ArrayLike) -> Values:
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         seen = self._features(validate_data(self, X, dtype=np.float64, reset=False))
         with torch.no_grad():
             outputs: Values = self.model_(seen.double()).numpy()
@@ -125,7 +141,9 @@ class PrivateClassifier(ClassifierMixin, _PrivateEstimator):  # type: ignore[mis
     """A linear classifier, or an MLP if `hidden` is given, trained by DP-SGD until the guarantee is spent.
 
     `size` and `classes` are public facts about the data; `feature_bounds` is a public (low, high), each a number or
-    one for every feature. With an `account`, `run` names the fit, and each fit needs a name of its own.
+    one for every feature. With an `account`, every fit is charged as a run of its own, `run` and a random end: `run_`.
+    `verbose` shows a bar with ε on a terminal if the fit takes long. Ctrl-C ends it; what is learnt and spent by then
+    stays.
 
     Privacy: ``plan.event`` of `dpfed.plan.LocalPlan`, for one record under add/remove, see `make_private`. It covers
     the fitted model except for what `not_covered_` lists; a score on private data is not covered by it either.
@@ -146,7 +164,7 @@ class PrivateClassifier(ClassifierMixin, _PrivateEstimator):  # type: ignore[mis
         random_state: Any = None,
         account: Account | None = None,
         run: str | None = None,
-        verbose: bool = False,
+        verbose: bool = True,
     ) -> None:
         self.guarantee = guarantee
         self.size = size
@@ -166,13 +184,15 @@ class PrivateClassifier(ClassifierMixin, _PrivateEstimator):  # type: ignore[mis
         """This estimator, trained; what is wrong with X or y is refused before anything is spent."""
         features, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
-        self.classes_ = np.unique(np.asarray(labels if self.classes is None else self.classes))
-        if len(self.classes_) < 2:
-            raise InvalidArgument("classes", f"a classifier needs at least two classes, got {len(self.classes_)} class")
-        if not np.isin(labels, self.classes_).all():
+        classes = np.unique(np.asarray(labels if self.classes is None else self.classes))
+        if len(classes) < 2:
+            raise InvalidArgument("classes", f"a classifier needs at least two classes, got {len(classes)} class")
+        if not np.isin(labels, classes).all():
             raise InvalidArgument("y", "y has labels that are not in classes: declare all labels that may occur")
-        targets = torch.from_numpy(np.searchsorted(self.classes_, labels))
-        self._train(features, targets, len(self.classes_), nn.CrossEntropyLoss(reduction="none"))
+        targets = torch.from_numpy(np.searchsorted(classes, labels))
+        private = self._private(features, targets, len(classes), nn.CrossEntropyLoss(reduction="none"))
+        self.classes_ = classes  # not before: a refused fit leaves the old model as it was
+        self._train(private)
         return self
 
     def predict_proba(self, X: ArrayLike) -> Values:
@@ -216,7 +236,7 @@ class PrivateRegressor(RegressorMixin, _PrivateEstimator):  # type: ignore[misc]
         random_state: Any = None,
         account: Account | None = None,
         run: str | None = None,
-        verbose: bool = False,
+        verbose: bool = True,
     ) -> None:
         self.guarantee = guarantee
         self.size = size
@@ -239,7 +259,7 @@ class PrivateRegressor(RegressorMixin, _PrivateEstimator):  # type: ignore[misc]
             seen = (targets if self.target_bounds is None else _scaled(targets, self.target_bounds)).astype(np.float32)
         if not np.isfinite(seen).all():
             raise InvalidArgument("y", "y has values too large for float32: give target_bounds, or scale it in public")
-        self._train(features, torch.from_numpy(seen), 1, _squared_error)
+        self._train(self._private(features, torch.from_numpy(seen), 1, _squared_error))
         return self
 
     def predict(self, X: ArrayLike) -> Values:
@@ -261,6 +281,8 @@ def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def _scaled(values: Values, bounds: tuple[ArrayLike, ArrayLike]) -> Values:
     """The values cut to their public bounds and mapped to [-1, 1]."""
+    if not isinstance(bounds, list | tuple) or len(bounds) != 2:
+        raise InvalidArgument("bounds", f"bounds must be a pair (low, high), got {bounds!r}")
     low, high = (np.asarray(bound, dtype=np.float64) for bound in bounds)
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
         raise InvalidArgument("bounds", f"bounds must be finite, each low below its high, got {bounds!r}")
@@ -278,8 +300,25 @@ def _randomness(random_state: Any) -> tuple[int, RandomSource]:
     return seed, SeededSource(seed)
 
 
-def _report(private: Private) -> None:
-    """Nothing; says on stderr, ten times in a fit, how far it is and what is spent."""
+def _widths(hidden: Any) -> tuple[int, ...]:
+    if not isinstance(hidden, list | tuple):
+        raise InvalidArgument(
+            "hidden", f"hidden must be the widths of the hidden layers, such as (32,), got {hidden!r}"
+        )
+    return tuple(hidden)
+
+
+def _account(account: Any) -> Account | None:
+    if account is not None and not hasattr(account, "reserve"):
+        raise InvalidArgument("account", f"account must be an account of a ledger, see Ledger.open, got {account!r}")
+    found: Account | None = account
+    return found
+
+
+def _cut_short(private: Private) -> list[str]:
+    """What Ctrl-C leaves open: whoever waits for a result before stopping has seen more than the steps say."""
     done, steps = private.steps_taken, private.plan.steps
-    if done * LINES // steps > (done - 1) * LINES // steps:
-        print(f"step {done} of {steps}: ε = {private.spent().epsilon:.4g} spent", file=sys.stderr)
+    text = (
+        f"when the fit ended: it was stopped after step {done} of {steps}, by a decision that must not follow the data"
+    )
+    return [text] if done < steps else []
