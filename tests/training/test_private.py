@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 import dpfed
 from dpfed.accounting import epsilon
@@ -19,6 +19,7 @@ from dpfed.plan import LocalPlan
 from dpfed.randomness import SeededSource
 from dpfed.training.noise import NoiseSource
 from dpfed.training.private import make_private
+from dpfed.training.schedules import Constant, Cosine, Step
 
 FALSE_ALARM = 1e-6
 LOSS = nn.MSELoss(reduction="none")
@@ -219,7 +220,7 @@ def test_what_was_not_used_is_returned(ledger):
     private.close()
     assert not ledger.reservations()
     with pytest.raises(NotReserved):
-        private._held.commit(private.plan.step_event)
+        private._paid.take()
 
 
 def test_an_account_for_another_unit_or_adjacency_is_refused(ledger):
@@ -232,12 +233,76 @@ def test_an_account_for_another_unit_or_adjacency_is_refused(ledger):
         made(run="r")
 
 
-def test_an_example_that_is_not_a_number_counts_as_zero():
+class Records(Dataset):
+    """The same records, but nobody can look at them all at once."""
+
+    def __init__(self, tensors):
+        self.tensors = tensors
+
+    def __len__(self):
+        return len(self.tensors[0])
+
+    def __getitem__(self, index):
+        return tuple(tensor[index] for tensor in self.tensors)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("place", [0, 1], ids=["features", "target"])
+def test_during_training_an_example_that_is_not_finite_counts_as_zero_in_silence(bad, place):
+    """Step by step the same as without the record, at next to no noise: every draw holds all of the others."""
+    plan = a_plan(noise_multiplier=1e-9, batch_size=SIZE)
+    ends = []
+    for kept in (range(SIZE), [one for one in range(SIZE) if one != 7]):
+        tensors = [tensor[list(kept)].clone() for tensor in some_data().tensors]
+        if len(kept) == SIZE:
+            tensors[place][7] = bad
+        private = made(plan, data=Records(tensors), lr=0.1)
+        train(private)
+        ends.append(flat(private.model))
+    assert torch.allclose(*ends, atol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [math.nan, -math.inf])
+@pytest.mark.parametrize("place", [0, 1], ids=["features", "targets"])
+@pytest.mark.parametrize(
+    "wrap", [lambda data: data, lambda data: DataLoader(data, batch_size=4)], ids=["set", "loader"]
+)
+def test_tensors_with_values_that_are_not_finite_are_refused_before_anything_is_reserved(ledger, wrap, place, bad):
+    data = some_data()
+    data.tensors[place][7] = bad
+    source = SeededSource(1)
+    with pytest.raises(InvalidArgument, match="not finite"):
+        made(data=wrap(data), account=ledger.account("icu"), run="r", source=source)
+    assert not ledger.reservations(open_only=False)
+    assert not source._streams  # nobody was sampled
+
+
+def test_a_collate_that_fills_gaps_is_left_to_do_so():
     data = some_data()
     data.tensors[0][7] = math.nan
-    private = made(data=data)
-    train(private)
-    assert torch.isfinite(flat(private.model)).all()
+    train(made(data=DataLoader(data, batch_size=4, collate_fn=lambda r: default_collate(r))))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        TensorDataset(torch.randn(SIZE, 5), torch.randn(SIZE)),
+        TensorDataset(torch.randn(SIZE, 3).double(), torch.randn(SIZE)),
+        TensorDataset(torch.randn(SIZE, 3), torch.randn(SIZE, 7)),
+    ],
+    ids=["features", "precision", "targets"],
+)
+def test_tensors_that_do_not_fit_the_model_are_refused_before_anything_is_reserved(ledger, data):
+    with pytest.raises(InvalidArgument, match="fails on zeros in the place of two examples"):
+        made(data=data, loss=lambda o, t: (o[:, 0] - t).square(), account=ledger.account("icu"), run="r")
+    assert not ledger.reservations(open_only=False)
+
+
+def test_a_model_that_is_not_finite_at_the_start_is_refused():
+    model = a_model()
+    model.bias.data.fill_(math.nan)
+    with pytest.raises(InvalidArgument, match="not finite"):
+        made(model=model)
 
 
 def test_parameters_that_are_no_longer_finite_stop_the_run_and_the_charge_stays(ledger):
@@ -304,3 +369,220 @@ def test_grid_mode_says_so():
     train(private)
     assert private.arithmetic == "grid"
     assert made().arithmetic == "ideal arithmetic"
+
+
+# --- optimizers, schedules, devices ---
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=True),
+        lambda p: torch.optim.AdamW(p, lr=0.1, weight_decay=0.1),
+        lambda p: torch.optim.Adagrad(p, lr=0.1, weight_decay=0.1),
+        lambda p: torch.optim.RMSprop(p, lr=0.1, weight_decay=0.1, momentum=0.5),
+    ],
+    ids=["SGD", "AdamW", "Adagrad", "RMSprop"],
+)
+def test_any_optimizer_makes_of_the_noisy_gradients_what_it_always_does(make, monkeypatch):
+    """A plain copy of model and optimizer, given the same gradients, goes the same way, weight decay and all."""
+    model, plain = a_model(), a_model()
+    given, twin = make(model.parameters()), make(plain.parameters())
+    private = make_private(model, given, some_data(), a_plan(), loss=per_example)
+    add = NoiseSource.add
+    released = []
+    monkeypatch.setattr(NoiseSource, "add", lambda self, *a: (released.append(add(self, *a)), released[-1])[1])
+    train(private)
+    for noisy in released:
+        for name, parameter in plain.named_parameters():
+            parameter.grad = noisy[name] / 10
+        twin.step()
+    assert len(released) == 4
+    assert torch.equal(flat(model), flat(plain))
+
+
+def test_an_optimizer_that_needs_a_closure_is_refused_before_anything_is_reserved(ledger):
+    model = a_model()
+    optimizer = torch.optim.LBFGS(model.parameters())
+    with pytest.raises(InvalidArgument, match="LBFGS computes gradients several times"):
+        make_private(model, optimizer, some_data(), a_plan(), loss=per_example, account=ledger.account("icu"), run="r")
+    assert not ledger.reservations(open_only=False)
+
+
+def rates_of(private, after=lambda: None):
+    found = []
+    for batch in private.loader:
+        private.optimizer.register_step_post_hook(lambda optimizer, *_: found.append(optimizer.param_groups[0]["lr"]))
+        private.step(batch)
+        after()
+        break
+    for batch in private.loader:
+        private.step(batch)
+        after()
+    return found
+
+
+@pytest.mark.parametrize("schedule", [Constant(), Cosine(0.1), Step(every=2, by=0.5)], ids=repr)
+def test_a_schedule_sets_the_rate_of_each_step(schedule):
+    found = rates_of(made(a_plan(steps=5), lr=0.4, schedule=schedule))
+    assert found == [0.4 * schedule.factor(step, 5) for step in range(5)]
+
+
+def test_after_a_restart_a_schedule_goes_on_where_the_charges_are(ledger):
+    first = made(account=ledger.account("icu"), run="r", schedule=Step(every=1, by=0.5), lr=1.0)
+    first.step(next(first.loader))
+    second = made(account=ledger.account("icu"), run="r", schedule=Step(every=1, by=0.5), lr=1.0)
+    assert rates_of(second) == [0.5, 0.25, 0.125]
+
+
+def test_a_schedule_that_gives_no_factor_is_refused_before_the_charge(ledger):
+    class Broken:
+        def factor(self, step, steps):
+            return math.nan
+
+    private = made(account=ledger.account("icu"), run="r", schedule=Broken())
+    with pytest.raises(InvalidArgument, match="schedule"):
+        train(private)
+    assert ledger.balance("icu").spent == 0
+
+
+def test_schedules_of_torch_keep_working():
+    model = a_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    private = make_private(model, optimizer, some_data(), a_plan(), loss=per_example)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+    assert rates_of(private, schedule.step) == [1.0, 0.5, 0.25, 0.125]
+
+
+def test_a_device_is_where_model_batches_and_noise_are():
+    """Only the CPU: what it moves between devices is tested on the loader, and no GPU was ever used."""
+    private = made(device="cpu")
+    for batch in private.loader:
+        private.step(batch)
+    assert {value.device.type for value in private.model.parameters()} == {"cpu"}
+
+
+# --- canaries ---
+
+
+def moved_by(canaries, clip_norm=2.0, steps=3):
+    """Nobody is drawn and there is no noise to speak of: what a step moves is what the canaries add."""
+    nobody = TensorDataset(torch.empty(0, 3), torch.empty(0))
+    plan = a_plan(noise_multiplier=1e-9, clip_norm=clip_norm, steps=steps)
+    private = made(plan, data=nobody, canaries=canaries)
+    moves = []
+    for batch in private.loader:
+        before = flat(private.model)
+        private.step(batch)
+        moves.append((before - flat(private.model)) * 10)
+    return moves
+
+
+def test_a_canary_shorter_than_the_clip_is_added_as_it_is_at_its_step_only():
+    canary = {"weight": torch.tensor([[0.5, -1.0, 1.0]]), "bias": torch.tensor([0.25])}
+    moves = moved_by(lambda step: [canary] if step == 1 else ())
+    assert torch.allclose(moves[1], torch.tensor([0.5, -1.0, 1.0, 0.25]), atol=1e-5)
+    assert float(moves[0].norm()) < 1e-5 > float(moves[2].norm())
+
+
+@pytest.mark.parametrize("length", [2.0001, 1e30])
+def test_a_canary_is_cut_to_the_clip_like_an_example(length):
+    canary = {"weight": torch.tensor([[length, 0.0, 0.0]])}
+    (move,) = moved_by(lambda step: [canary], steps=1)
+    assert float(move.norm()) == pytest.approx(2.0, abs=1e-5)
+    (move,) = moved_by(lambda step: [canary, canary], steps=1)
+    assert float(move.norm()) == pytest.approx(4.0, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "canary",
+    [{"other": torch.zeros(3)}, {"weight": torch.zeros(3)}, {"weight": [1.0]}, {"bias": torch.tensor([math.nan])}],
+    ids=["name", "shape", "type", "nan"],
+)
+def test_a_canary_that_is_no_gradient_of_the_model_is_refused_before_the_charge(ledger, canary):
+    private = made(account=ledger.account("icu"), run="r", canaries=lambda step: [canary])
+    with pytest.raises(InvalidArgument):
+        train(private)
+    assert ledger.balance("icu").spent == 0
+
+
+def test_a_run_with_canaries_says_so():
+    assert "CANARIES" in repr(made(canaries=lambda step: ()))
+    assert "CANARIES" not in repr(made())
+
+
+# --- one record, one loss ---
+
+
+def test_a_record_adds_one_loss_to_a_step_and_no_more():
+    private = made(a_plan(batch_size=SIZE))
+    ((inputs, targets),) = next(private.loader)
+    private.backward(per_example(private.model(inputs), targets))
+    again = per_example(private.model(inputs), targets)
+    with pytest.raises(InvalidArgument, match="more losses than records"):
+        private.backward(again)
+    with pytest.raises(InvalidArgument, match="no draw"):
+        private.optimizer.step()
+
+
+def test_a_draw_of_which_a_part_failed_is_not_released():
+    private = made(a_plan(batch_size=SIZE), max_physical_batch=10)
+    calls = []
+
+    def failing(outputs, targets):
+        calls.append(outputs.requires_grad)
+        return torch.zeros(()) if sum(calls) == 3 else per_example(outputs, targets)
+
+    private._loss = failing
+    batch = next(private.loader)
+    with pytest.raises(InvalidArgument, match="one value per example"):
+        private.step(batch)
+    with pytest.raises(InvalidArgument, match="no draw"):
+        private.optimizer.step()
+    assert private.steps_taken == 0
+
+
+# --- examples that mix ---
+
+
+class Centred(nn.Module):
+    """Mixes examples without a gradient between them."""
+
+    def forward(self, x):
+        return x - x.detach().mean(0)
+
+
+def balanced(outputs, targets):
+    """A loss weighted by how the others of the batch look: no gradient tells."""
+    return per_example(outputs, targets) * targets.abs().mean()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"model": nn.Sequential(Centred(), nn.Linear(3, 1))}, {"loss": balanced}],
+    ids=["model", "loss"],
+)
+def test_examples_that_mix_without_a_gradient_are_refused_at_the_first_step_and_nothing_is_spent(ledger, change):
+    private = made(account=ledger.account("icu"), run="r", **change)
+    with pytest.raises(InvalidArgument, match="moved the output of another"):
+        train(private)
+    assert ledger.balance("icu").spent == 0
+    assert private.steps_taken == 0
+
+
+def test_dropout_in_training_mode_is_not_taken_for_mixing():
+    model = nn.Sequential(nn.Linear(3, 64), nn.Dropout(0.5), nn.Linear(64, 1))
+    private = made(model=model)
+    state = torch.get_rng_state()
+    train(private)
+    assert model.training
+    assert private._is_probed
+    assert not torch.equal(torch.get_rng_state(), state)  # dropout itself draws, and not the same each time
+
+
+def test_the_probe_waits_for_two_examples_that_are_finite():
+    tensors = [tensor.clone() for tensor in some_data().tensors]
+    tensors[0][1:] = math.nan
+    private = made(a_plan(batch_size=SIZE), data=Records(tensors))
+    train(private)
+    assert not private._is_probed

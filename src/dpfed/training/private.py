@@ -30,7 +30,8 @@ The plan says what a step is, and the same object is what is executed and charge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -41,17 +42,20 @@ from torch.utils.data import DataLoader, Dataset
 from dpfed import checks
 from dpfed.accounting.questions import epsilon as epsilon_of
 from dpfed.checks import ADD_REMOVE
-from dpfed.errors import AdjacencyMismatch, BudgetExceeded, InvalidArgument, PrivacyError
+from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.events import Repeated
-from dpfed.guarantee import Account, Guarantee, Held
+from dpfed.guarantee import Account, Guarantee
 from dpfed.plan import LocalPlan
 from dpfed.randomness import RandomSource, or_system
-from dpfed.training import compat
+from dpfed.training import canaries as extra
+from dpfed.training import compat, screening
+from dpfed.training.canaries import Canaries
 from dpfed.training.gradients import ClippedGradients
 from dpfed.training.noise import FLOAT, NoiseSource
+from dpfed.training.paid import PaidSteps, paid_steps
 from dpfed.training.sampling import Batch, PoissonLoader, PoissonSampler
-
-Loss = Callable[[Any, Any], Tensor]
+from dpfed.training.schedules import Schedule
+from dpfed.training.screening import Loss
 
 # Above this the rounding of a float32 sum of clipped gradients could use up the margin of `gradients.TOLERANCE`.
 MOST_PHYSICAL = 1024
@@ -64,7 +68,8 @@ class Private:
     Gaussian noise of noise_multiplier × clip_norm, divided by the public `batch_size` (Abadi et al. 2016). Adding
     or removing one record moves the sum by at most clip_norm. All `plan.steps` together are ``plan.event``, under
     add/remove and for one record. Each draw is charged, on disk if there is an account, before its noise is drawn,
-    and can be charged once. `arithmetic` names what the statement holds for.
+    and can be charged once; the account is charged for blocks of steps, so it may show more than were taken and never
+    less. `arithmetic` names what the statement holds for.
     """
 
     def __init__(
@@ -74,24 +79,31 @@ class Private:
         loader: PoissonLoader,
         plan: LocalPlan,
         noise: NoiseSource,
+        paid: PaidSteps,
         *,
         loss: Loss | None = None,
-        held: Held | None = None,
+        schedule: Schedule | None = None,
+        canaries: Canaries | None = None,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
         self.plan = plan
-        self.steps_taken = plan.steps - len(loader)
+        self.steps_taken = plan.steps - paid.left
         self._loss = loss
-        self._held = held
+        self._paid = paid
         self._noise = noise
         self._batches = loader
+        self._schedule = schedule
+        self._rates = [group["lr"] for group in optimizer.param_groups] if schedule else []
+        self._canaries = canaries
         self._gradients = ClippedGradients(model, clip_norm=plan.clip_norm)
         self._parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
         dimension = sum(value.numel() for value in self._parameters.values())
         self._std = noise.std(plan.noise, plan.clip_norm, dimension)
+        self._is_probed = False
         self._batch: Batch | None = None
         self._sum: dict[str, Tensor] = {}
+        self._seen = 0
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
@@ -101,7 +113,7 @@ class Private:
     def loader(self) -> Iterator[Batch]:
         """The draws that are left, each as a batch; what its size is must stay secret."""
         for batch in self._batches:
-            self._batch, self._sum = batch, {}
+            self._batch, self._sum, self._seen = batch, {}, 0
             yield batch
             self._batch = None
 
@@ -121,17 +133,22 @@ class Private:
             raise InvalidArgument("loss", "step needs a loss: give make_private one, or use backward(losses)")
         if batch is not self._batch:
             raise InvalidArgument("batch", "batch must be the one that the loader gave last: each draw is used once")
-        for inputs, targets in (_pair(piece) for piece in batch):
-            self.backward(self._loss(self.model(inputs), targets))
+        with self._whole_or_nothing():
+            for inputs, targets in (_pair(piece) for piece in batch):
+                self._is_probed = self._is_probed or screening.probe(self.model, self._loss, inputs, targets)
+                self.backward(self._loss(self.model(inputs), targets))
         self.optimizer.step()
 
     def backward(self, losses: Tensor) -> None:
         """Nothing; adds the clipped gradients of these losses, one for each example, to the step."""
-        self._current()
-        for name, value in self._gradients.sum(losses).items():
-            # float64 between micro-batches: their number must not use up the margin of the clipping.
-            wide = value.to(torch.float64)
-            self._sum[name] = self._sum[name] + wide if name in self._sum else wide
+        drawn = len(self._current().indices)
+        with self._whole_or_nothing():
+            gradients = self._gradients.sum(losses)
+            self._seen += len(losses)
+            if self._seen > drawn:
+                message = "there are more losses than records in this draw, and each may add one: add up those of one"
+                raise InvalidArgument("losses", f"{message} record before backward, and call it once for each batch")
+            self._add(gradients)
 
     def spent(self, delta: float | None = None) -> Guarantee:
         """The ε of the steps taken so far (ex post), at δ; that of the plan's guarantee if none is given."""
@@ -146,11 +163,11 @@ class Private:
         self._gradients.close()
         for hook in self._hooks:
             hook.remove()
-        if self._held is not None:
-            self._held.release()
+        self._paid.release()
 
     def __repr__(self) -> str:
-        stamp = "" if self.is_private else " [NOT PRIVATE]"
+        stamp = "" if self._canaries is None else " [WITH CANARIES]"
+        stamp += "" if self.is_private else " [NOT PRIVATE]"
         return f"<Private: {self.steps_taken} of {self.plan.steps} steps, {self.arithmetic}>{stamp}"
 
     def _current(self) -> Batch:
@@ -161,13 +178,32 @@ class Private:
             )
         return self._batch
 
+    def _add(self, gradients: Mapping[str, Tensor]) -> None:
+        for name, value in gradients.items():
+            # float64 between micro-batches: their number must not use up the margin of the clipping.
+            wide = value.to(torch.float64)
+            self._sum[name] = self._sum[name] + wide if name in self._sum else wide
+
+    @contextmanager
+    def _whole_or_nothing(self) -> Iterator[None]:
+        """A draw of which a part failed is not released: one record could keep the others out of the sum."""
+        try:
+            yield
+        except BaseException:
+            self._batch, self._sum = None, {}
+            raise
+
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """Charge the draw, then put the noised mean gradient where the optimizer looks for it."""
         if any(value is not None for value in (*args[1:], *kwargs.values())):
             raise InvalidArgument("closure", "a closure would compute gradients again, without noise: leave it out")
-        self._current().token.use()
-        if self._held is not None:
-            self._held.commit(self.plan.step_event)
+        batch = self._current()
+        with self._whole_or_nothing():
+            for canary in self._canaries(self.steps_taken) if self._canaries else ():
+                self._add(extra.clipped(canary, self._parameters, self.plan.clip_norm))
+        self._set_rates(optimizer)
+        batch.token.use()
+        self._paid.take()
         self.steps_taken += 1
         clipped = {
             name: self._sum[name].to(value.dtype) if name in self._sum else torch.zeros_like(value)
@@ -179,6 +215,13 @@ class Private:
         for name, noisy in self._noise.add(clipped, self._std).items():
             self._parameters[name].grad = noisy / self.plan.batch_size
         self._batch, self._sum = None, {}
+
+    def _set_rates(self, optimizer: Optimizer) -> None:
+        if self._schedule is None:
+            return
+        factor = checks.non_negative(schedule=self._schedule.factor(self.steps_taken, self.plan.steps))
+        for group, rate in zip(optimizer.param_groups, self._rates, strict=False):
+            group["lr"] = rate * factor
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         for name, value in self._parameters.items():
@@ -202,73 +245,53 @@ def make_private(
     source: RandomSource | None = None,
     noise: str = FLOAT,
     max_physical_batch: int = 256,
+    ahead: int | None = None,
+    schedule: Schedule | None = None,
+    device: torch.device | str | None = None,
+    canaries: Canaries | None = None,
 ) -> Private:
     """The model in private training by the plan.
 
     `loss` takes the model's output and the targets and gives one number per example (reduction="none"). `data` is
     a Dataset or a DataLoader, whose collate_fn and workers are kept. With an `account` all steps are reserved
-    under the name `run`, and each is committed before its noise is drawn.
+    under the name `run`, and blocks of `ahead` steps (a hundredth of the plan, at most 32) are committed before the
+    first noise of the block is drawn.
+    `schedule` multiplies the optimizer's learning rates (`dpfed.training.schedules`). The model and all batches are
+    moved to the `device`; only the CPU is tested.
+
+    `canaries` is for audits only, and each one is ONE MORE RECORD for the accounting: by the number of the step, extra
+    gradients that are clipped like an example's and added to the sum before the noise; see
+    `dpfed.training.canaries`.
     """
     physical = checks.count(max_physical_batch=max_physical_batch)
     if physical > MOST_PHYSICAL:
         message = f"max_physical_batch must be at most {MOST_PHYSICAL}, got {physical}: larger draws come in several"
         raise InvalidArgument("max_physical_batch", message)
-    _require_optimised(model, optimizer)
+    screening.require_trainable(model, optimizer)
     compat.check(model)
+    place = None if device is None else torch.device(device)
+    if place is not None:
+        model.to(place)
+    screening.require_sound(data, model, loss, place)
     origin = or_system(source)
     noises = NoiseSource(origin, noise)
-    loader = _loader(data, plan, plan.steps, origin, physical)
-    held = _reserved(account, run, plan)
-    if held is not None:
-        # After a restart only the draws that were never charged are left.
-        loader = _loader(data, plan, _left(held, plan), origin, physical)
-    return Private(model, optimizer, loader, plan, noises, loss=loss, held=held)
+    _loader(data, plan, plan.steps, origin, physical, place)  # what it refuses must not have been reserved
+    paid = paid_steps(plan, account, run, ahead)
+    loader = _loader(data, plan, paid.left, origin, physical, place)
+    return Private(model, optimizer, loader, plan, noises, paid, loss=loss, schedule=schedule, canaries=canaries)
 
 
 def _loader(
-    data: Dataset[Any] | DataLoader[Any], plan: LocalPlan, steps: int, source: RandomSource, physical: int
+    data: Dataset[Any] | DataLoader[Any],
+    plan: LocalPlan,
+    steps: int,
+    source: RandomSource,
+    physical: int,
+    device: torch.device | None,
 ) -> PoissonLoader:
     records = data.dataset if isinstance(data, DataLoader) else data
     sampler = PoissonSampler(_length(records), plan.sample_rate, steps, source=source)
-    return PoissonLoader(data, sampler, max_physical_batch=physical)
-
-
-def _left(held: Held, plan: LocalPlan) -> int:
-    left = held.left(plan.step_event)
-    if not left:
-        raise BudgetExceeded(
-            f"all {plan.steps} steps of run {held.run!r} are charged: plan a new run, or load its model"
-        )
-    return left
-
-
-def _reserved(account: Account | None, run: str | None, plan: LocalPlan) -> Held | None:
-    if (account is None) != (run is None):
-        raise InvalidArgument("run", "account and run go together: the account that is charged, and the run's name")
-    if account is None or run is None:
-        return None
-    if account.unit != "record":
-        raise InvalidArgument(
-            "account", f"clipping each example protects one record, and {account.name} is for one {account.unit}"
-        )
-    if account.adjacency != ADD_REMOVE:
-        raise AdjacencyMismatch(
-            f"Poisson sampling is stated for add_remove, and {account.name} for {account.adjacency}"
-        )
-    return account.reserve({plan.step_event: plan.steps}, run=run)
-
-
-def _require_optimised(model: nn.Module, optimizer: Optimizer) -> None:
-    trained = {id(value) for value in model.parameters() if value.requires_grad}
-    given = {id(value) for group in optimizer.param_groups for value in group["params"]}
-    if not trained:
-        raise InvalidArgument("model", "model has no trainable parameter: set requires_grad on what is to be trained")
-    if not trained <= given:
-        raise InvalidArgument(
-            "optimizer", "optimizer lacks trainable parameters of the model: make it from model.parameters()"
-        )
-    if given - {id(value) for value in model.parameters()}:
-        raise InvalidArgument("optimizer", "optimizer holds parameters that are not the model's, which no noise covers")
+    return PoissonLoader(data, sampler, max_physical_batch=physical, device=device)
 
 
 def _length(records: Any) -> int:

@@ -175,10 +175,16 @@ class PoissonLoader:
 
     A DataLoader keeps its collate_fn, workers, pinning and the like; its own batches are replaced, so one that was
     told how to sample, batch or drop is refused. Leaving the loop and coming back goes on with the next draw.
+    Records are moved to the `device`, if one is given.
     """
 
     def __init__(
-        self, data: Dataset[Any] | DataLoader[Any], sampler: PoissonSampler, *, max_physical_batch: int
+        self,
+        data: Dataset[Any] | DataLoader[Any],
+        sampler: PoissonSampler,
+        *,
+        max_physical_batch: int,
+        device: torch.device | None = None,
     ) -> None:
         self.sampler = sampler
         self.max_physical_batch = checks.count(max_physical_batch=max_physical_batch)
@@ -186,7 +192,7 @@ class PoissonLoader:
         records = _records(data.dataset if isinstance(data, DataLoader) else data, sampler)
         self._draws: deque[Draw] = deque()
         # One loader for all draws: workers are started once, and fetch ahead.
-        self._stream = _Stream(DataLoader(records, batch_sampler=self._pieces(), **settings))
+        self._stream = _Stream(DataLoader(records, batch_sampler=self._pieces(), **settings), device)
         self._batches = self._serve()
 
     def __len__(self) -> int:
@@ -221,8 +227,9 @@ class _Stream:
     After a failure it gives no more: a piece that was late would be taken for one of another draw.
     """
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: DataLoader[Any], device: torch.device | None) -> None:
         self._loader = loader
+        self._device = device
         self._pieces: Iterator[Any] | None = None
         self._ahead: deque[Any] = deque()
         self._has_failed = False
@@ -247,6 +254,8 @@ class _Stream:
         if self._pieces is None:
             self._pieces = iter(self._loader)
         piece = next(self._pieces, _END)
+        if self._device is not None:
+            piece = _moved(piece, self._device)
         self._has_failed = False
         return piece
 
@@ -270,6 +279,18 @@ class _MicroBatches:
         piece = self._stream.next()
         self._left -= 1
         return piece
+
+
+def _moved(piece: Any, device: torch.device) -> Any:
+    """The piece with all its tensors on the device."""
+    if isinstance(piece, Tensor):
+        return piece.to(device, non_blocking=True)
+    if isinstance(piece, dict):
+        return {name: _moved(value, device) for name, value in piece.items()}
+    if isinstance(piece, list | tuple):
+        parts = [_moved(value, device) for value in piece]
+        return type(piece)(*parts) if hasattr(piece, "_fields") else type(piece)(parts)
+    return piece
 
 
 def _coins(rate: Fraction, count: int, source: RandomSource) -> NDArray[np.bool_]:

@@ -1,0 +1,114 @@
+"""What can be found wrong before anything is drawn, noised or spent.
+
+A refusal in the middle of training, because of one record, would tell that this record was drawn. So what can be
+checked on all data at once is checked here, without sampling; later a record that is not finite counts as zero, and
+nobody hears of it.
+
+>>> import torch
+>>> from torch import nn
+>>> from torch.utils.data import TensorDataset
+>>> data = TensorDataset(torch.tensor([[1.0], [float("nan")]]), torch.zeros(2))
+>>> require_sound(data, nn.Linear(1, 1), None, None)
+Traceback (most recent call last):
+    ...
+dpfed.errors.InvalidArgument: data has values that are not finite: fill or remove them by a rule that looks at one \
+record at a time, or at none
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
+
+from dpfed.errors import InvalidArgument, PrivacyError
+from dpfed.training import compat
+
+Loss = Callable[[Any, Any], Tensor]
+PROBED = 8  # examples; more would make the first step slower and find nothing else
+
+
+def require_trainable(model: nn.Module, optimizer: Optimizer) -> None:
+    """Nothing, unless the optimizer would train something else than the model, or with gradients without noise."""
+    trained = {id(value) for value in model.parameters() if value.requires_grad}
+    given = {id(value) for group in optimizer.param_groups for value in group["params"]}
+    if not trained:
+        raise InvalidArgument("model", "model has no trainable parameter: set requires_grad on what is to be trained")
+    if not trained <= given:
+        raise InvalidArgument(
+            "optimizer", "optimizer lacks trainable parameters of the model: make it from model.parameters()"
+        )
+    if given - {id(value) for value in model.parameters()}:
+        raise InvalidArgument("optimizer", "optimizer holds parameters that are not the model's, which no noise covers")
+    if not all(bool(torch.isfinite(value).all()) for value in model.parameters()):
+        raise InvalidArgument("model", "model has parameters that are not finite: start from others")
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        message = f"{type(optimizer).__name__} computes gradients several times a step: use one without a closure"
+        raise InvalidArgument("optimizer", message)
+
+
+def require_sound(
+    data: Dataset[Any] | DataLoader[Any], model: nn.Module, loss: Loss | None, device: torch.device | None
+) -> None:
+    """Nothing, unless tensors given as data are not finite or do not fit the model; other data are not looked at."""
+    tensors = _whole(data)
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+        message = "fill or remove them by a rule that looks at one record at a time, or at none"
+        raise InvalidArgument("data", f"data has values that are not finite: {message}")
+    if loss is None or len(tensors) != 2:
+        return
+    inputs, targets = (tensor.new_zeros((2, *tensor.shape[1:]), device=device) for tensor in tensors)
+    try:
+        compat.probe(_Rows(model, loss, inputs, targets), torch.arange(2))
+    except PrivacyError:
+        raise
+    except Exception as error:
+        shapes = f"{tuple(inputs.shape[1:])} with targets of shape {tuple(targets.shape[1:])}"
+        message = f"the model or the loss fails on zeros in the place of two examples of shape {shapes}: {error}"
+        raise InvalidArgument("data", message) from error
+
+
+def probe(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> bool:
+    """Whether it could be tried that examples do not mix; refuses a model or a loss in which they do.
+
+    An example is replaced by its neighbour, and outputs and losses of the others must not move. The model runs in
+    its present mode, each time with the same random numbers, so dropout moves nothing by itself.
+    """
+    if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor):
+        return False
+    is_finite = torch.isfinite(inputs).flatten(1).all(1) & torch.isfinite(targets).reshape(len(inputs), -1).all(1)
+    rows = is_finite.nonzero().flatten()[:PROBED]
+    if len(rows) < 2:
+        return False
+    compat.probe(_Rows(model, loss, inputs[rows], targets[rows]), torch.arange(len(rows)))
+    return True
+
+
+class _Rows(nn.Module):
+    """Outputs and losses of the examples with the given numbers."""
+
+    def __init__(self, model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> None:
+        super().__init__()
+        self.model = model
+        self._loss = loss
+        self._inputs, self._targets = inputs, targets
+
+    def forward(self, rows: Tensor) -> list[Tensor]:
+        """The outputs and the losses, as far as they have one row per example."""
+        rows = rows.to(self._inputs.device)
+        outputs = self.model(self._inputs[rows])
+        found = (outputs, self._loss(outputs, self._targets[rows]))
+        return [value for value in found if isinstance(value, Tensor) and value.shape[:1] == rows.shape]
+
+
+def _whole(data: Dataset[Any] | DataLoader[Any]) -> tuple[Tensor, ...]:
+    """The tensors that hold all data as the model will see them; none where something comes between."""
+    is_plain = not isinstance(data, DataLoader) or data.collate_fn is default_collate
+    records = data.dataset if isinstance(data, DataLoader) else data
+    return records.tensors if is_plain and type(records) is TensorDataset else ()
