@@ -1,9 +1,9 @@
-"""What a federated run will do, as frozen values: the object that is executed is the object that is charged.
+"""What a federated run will do, as a frozen value: the object that is executed is the object that is charged.
 
-A `LocalPlan` is one client's part of a round: so many steps of DP-SGD, each on its own Poisson sample. Its rate
-and its denominator come from a `size` that the owner declares public and never from the data, so a record more
-or less changes neither. A `Plan` is all clients and rounds together; `calibrated` finds the least noise for each
-client, `charges` says what a ledger must reserve before the first round.
+A `LocalPlan` is one client's part of a round, a `Plan` all clients and rounds together. Who is protected is its
+style: `sample` protects a record (each client adds noise), `user` a whole client (the server adds noise), `hybrid`
+both, in two statements that are never added up. `calibrated` finds the least noise, `charges` says what a ledger
+must reserve before the first round, `explain` says it all in words.
 
 >>> from dpfed.guarantee import Guarantee
 >>> ward = LocalPlan(size=100, batch_size=10, steps=5, learning_rate=0.5, clip_norm=1.0)
@@ -14,33 +14,44 @@ client, `charges` says what a ledger must reserve before the first round.
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import InitVar, asdict, dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpfed import checks
+from dpfed import checks, plan_costs, plan_json, plan_rules, plan_words
 from dpfed import events as ev
-from dpfed.accounting.calibrate import calibrate_noise, dp_sgd_event
 from dpfed.accounting.questions import epsilon as epsilon_of
-from dpfed.checks import ADD_REMOVE
-from dpfed.clipping import clip_per_example, sum_examples
+from dpfed.adaptive import AdaptiveClip, least_noise
+from dpfed.algorithm import Algorithm
+from dpfed.checks import ADD_REMOVE, REPLACE_ONE
+from dpfed.client_plan import ClientPlan
+from dpfed.cohort import All, Cohort, FixedCohort, PoissonCohort, likely_participations
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
-from dpfed.mechanisms.gaussian import GaussianMechanism
+from dpfed.local_plan import MOST_RECORDS, LocalPlan
 from dpfed.mechanisms.sensitivity import Sensitivity
+from dpfed.plan_rules import UNITS_OF_STYLE
 from dpfed.randomness import RandomSource
-from dpfed.rounding import decimal_up
+from dpfed.rounding import round_up
 from dpfed.structure import Floats
 
-VERSION = 1
-MOST_RECORDS = 1 << 20  # more are not added up exactly
+__all__ = [
+    "MOST_RECORDS",
+    "AdaptiveClip",
+    "Algorithm",
+    "All",
+    "ClientPlan",
+    "FixedCohort",
+    "LocalPlan",
+    "Participant",
+    "Plan",
+    "PoissonCohort",
+    "Released",
+]
 
 
 class Participant(Protocol):
@@ -55,112 +66,27 @@ class Participant(Protocol):
         """The ledger's account of this participant's data."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LocalPlan:
-    """What one client does in one round: `steps` steps of DP-SGD on Poisson samples of its records.
+@dataclass(frozen=True)
+class Released:
+    """What the server releases of a round in styles `user` and `hybrid`; no count unless the clip norm adapts."""
 
-    `epochs` may be given in place of steps: so many passes over the declared size, rounded up to whole steps.
-    `delta` is that of the guarantee for which the noise was calibrated.
-
-    Privacy: each step releases the sum of per-record gradients, each clipped to L2 norm `clip_norm`, plus
-    Gaussian noise of noise_multiplier × clip_norm, divided by the public `batch_size`. Adding or removing one
-    record moves the sum by at most clip_norm; each record is in a step's sample with probability
-    `sample_rate`, independently, whatever the number of records. A round is therefore ``event`` (Abadi et al.
-    2016; add/remove, unit record). The gradient of a record must depend on that record and released values only.
-    """
-
-    size: int
-    batch_size: int
-    clip_norm: float
-    steps: int = 0
-    learning_rate: float = 1.0
-    noise_multiplier: float | None = None
-    delta: float | None = None
-    epochs: InitVar[float | None] = None
-
-    def __post_init__(self, epochs: float | None) -> None:
-        for name in ("size", "batch_size"):
-            object.__setattr__(self, name, checks.count(**{name: getattr(self, name)}))
-        object.__setattr__(self, "steps", _steps(self.steps, epochs, Fraction(self.size, self.batch_size)))
-        for name in ("learning_rate", "clip_norm"):
-            object.__setattr__(self, name, checks.positive(**{name: getattr(self, name)}))
-        if self.noise_multiplier is not None:
-            object.__setattr__(self, "noise_multiplier", checks.positive(noise_multiplier=self.noise_multiplier))
-        if self.delta is not None:
-            object.__setattr__(self, "delta", checks.positive_probability(delta=self.delta))
-        if self.batch_size > self.size:
-            message = f"batch_size must be at most the declared size ({self.size}), got {self.batch_size}"
-            raise InvalidArgument("batch_size", message)
-
-    @property
-    def sample_rate(self) -> float:
-        """batch_size/size, rounded up to the multiple of 2⁻⁵³ that a uniform draw falls below exactly so often."""
-        return math.ldexp(math.ceil(Fraction(self.batch_size, self.size) * 2**53), -53)
-
-    @property
-    def sensitivity(self) -> Sensitivity:
-        """How far one record more or less moves, at most, the sum that noise is added to."""
-        return Sensitivity(self.clip_norm, "l2", ADD_REMOVE)
-
-    @property
-    def step_event(self) -> ev.Event:
-        """What one step does to this client's records."""
-        return dp_sgd_event(self.noise, self.sample_rate)
-
-    @property
-    def event(self) -> ev.Event:
-        """What one round does to this client's records: the event that its account is charged for."""
-        return dp_sgd_event(self.noise, self.sample_rate, self.steps)
-
-    def epsilon(self, delta: float, rounds: int = 1) -> float:
-        """The exact ε of so many rounds for one record, rounded up."""
-        return epsilon_of(ev.Repeated(self.event, checks.count(rounds=rounds)), delta)
-
-    def calibrated(self, guarantee: Guarantee, rounds: int = 1) -> LocalPlan:
-        """The plan with the least noise at which so many rounds together keep the guarantee."""
-        _require_record(guarantee)
-
-        def whole_run(noise_multiplier: float) -> ev.Event:
-            return ev.Repeated(replace(self, noise_multiplier=noise_multiplier).event, checks.count(rounds=rounds))
-
-        noise_multiplier = calibrate_noise(guarantee.epsilon, guarantee.delta, whole_run)
-        return replace(self, noise_multiplier=noise_multiplier, delta=guarantee.delta)
-
-    def sample(self, records: int, source: RandomSource) -> NDArray[np.bool_]:
-        """Which of the records are in this step: each with probability `sample_rate`, on its own."""
-        return np.asarray(source.uniform(records) < self.sample_rate)
-
-    def query(self, gradients: Floats) -> Floats:
-        """The sum of the clipped gradients, one row per record; a row that is not finite counts as zero.
-
-        Refusing such a row would tell that its record took part.
-        """
-        if not len(gradients):
-            return np.zeros(gradients.shape[1:])
-        finite = np.isfinite(gradients).all(axis=1, keepdims=True)
-        return sum_examples(clip_per_example(np.where(finite, gradients, 0.0), self.clip_norm), self.clip_norm)
-
-    def release(self, gradients: Floats, source: RandomSource) -> Floats:
-        """The mean gradient of a step with noise; ``event`` must be charged before."""
-        mechanism = GaussianMechanism.from_noise_multiplier(self.noise, self.sensitivity, source=source)
-        noisy: Floats = mechanism.add_noise(self.query(gradients))
-        return noisy / self.batch_size
-
-    @property
-    def noise(self) -> float:
-        """The noise multiplier, once there is one."""
-        if self.noise_multiplier is None:
-            message = "this plan has no noise yet: give noise_multiplier, or use Plan.calibrated(guarantee)"
-            raise InvalidArgument("noise_multiplier", message)
-        return self.noise_multiplier
+    average: Floats
+    noisy_count: float | None = None
 
 
 @dataclass(frozen=True)
 class Plan:
     """All rounds of a run, fixed before its first release; `name` is the run's name in the ledger.
 
-    Every client is asked in every round. Updates are averaged by declared size over *all* clients, so who
-    fails or is exhausted contributes zero and the denominator stays public.
+    Updates are averaged, equally or by declared size, over the *expected* cohort, so who fails or is exhausted
+    contributes zero and the denominator stays public. A client is asked in at most `participations` rounds.
+    `spare_rounds` more charges are reserved for rounds that a crash makes do again.
+
+    Privacy: `guarantee` is that of one record (add/remove), in the worst site, or in any `max_sites_per_person`
+    sites together where a person may be in several. Each client's account is charged ``local.event`` for every
+    round it takes part in; drawing cohorts gains nothing there. `client_guarantee` is that of one client; a cohort
+    amplifies it only if it is secret, otherwise every participation is charged in full. The two are statements
+    about different units.
     """
 
     name: str
@@ -168,100 +94,271 @@ class Plan:
     local: Mapping[str, LocalPlan]
     server_learning_rate: float = 1.0
     guarantee: Guarantee | None = None
+    _: KW_ONLY
+    style: str = "sample"
+    cohort: Cohort = field(default_factory=All)
+    client: ClientPlan | None = None
+    client_guarantee: Guarantee | None = None
+    weighting: str = "declared"
+    algorithm: Algorithm = field(default_factory=Algorithm)
+    max_participations: int | None = None
+    spare_rounds: int = 0
+    max_sites_per_person: int = 1
+    minimum_cohort: int = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name.strip():
-            raise InvalidArgument("name", f"name must be a text that names the run, got {self.name!r}")
-        if not isinstance(self.local, Mapping) or not self.local:
-            raise InvalidArgument("local", "local must map the name of each client to its LocalPlan, got none")
-        for name, check in (("rounds", checks.count), ("server_learning_rate", checks.positive)):
-            object.__setattr__(self, name, check(**{name: getattr(self, name)}))
+        plan_rules.require_sound(self)
+        for name in ("rounds", "max_sites_per_person", "minimum_cohort"):
+            object.__setattr__(self, name, int(getattr(self, name)))
+        object.__setattr__(self, "server_learning_rate", float(self.server_learning_rate))
         object.__setattr__(self, "local", MappingProxyType(dict(self.local)))
-        if self.guarantee is not None:
-            self._require_kept(self.guarantee)
+        for guarantee in self.guarantees:
+            self._require_kept(guarantee)
+
+    # ---- who takes part, and with what weight ----
+
+    @property
+    def participations(self) -> int:
+        """In how many rounds a client is asked at most: by default a number that few cohorts would exceed."""
+        if self.max_participations is not None:
+            return self.max_participations
+        chance = self.cohort.chance(len(self.local))
+        return self.rounds if chance == 1 else likely_participations(self.rounds, chance)
 
     @property
     def weights(self) -> dict[str, float]:
-        """Each client's share of the average: its declared size over the sum of all."""
-        total = sum(local.size for local in self.local.values())
-        return {name: local.size / total for name, local in self.local.items()}
+        """What each client's update is multiplied by in the average of a round: its share of the expected cohort."""
+        scale = Fraction(len(self.local)) / self.cohort.expected(len(self.local))
+        parts = self._parts()
+        return {name: float(scale * part / sum(parts.values())) for name, part in parts.items()}
 
-    def charges(self, clients: Iterable[Participant]) -> dict[str, dict[ev.Event, int]]:
-        """What the whole run takes from each account: the client's event, once per round."""
+    @property
+    def relative_weights(self) -> dict[str, float]:
+        """Each client's weight over the largest."""
+        parts = self._parts()
+        most = max(parts.values())
+        return {name: part / most for name, part in parts.items()}
+
+    def draw(self, source: RandomSource) -> tuple[str, ...]:
+        """The cohort of a round, drawn over all clients of the plan."""
+        return self.cohort.draw(tuple(self.local), source)
+
+    def is_enough(self, drawn: int) -> bool:
+        """Whether a cohort of so many *drawn* clients is used; otherwise the round releases noise around zero."""
+        return drawn >= self.minimum_cohort
+
+    # ---- what is charged ----
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Whom the style protects: record, client, both or nobody."""
+        return UNITS_OF_STYLE[self.style]
+
+    @property
+    def guarantees(self) -> tuple[Guarantee, ...]:
+        """The promises that were asked for, one per unit."""
+        return tuple(promise for promise in (self.guarantee, self.client_guarantee) if promise is not None)
+
+    @property
+    def record_charges(self) -> int:
+        """How often a client's account may be charged its local event."""
+        return self.participations + self.spare_rounds
+
+    @property
+    def client_charges(self) -> int:
+        """How often the study's account may be charged the client event.
+
+        Every round, if the cohort is secret; otherwise as often as any one client takes part.
+        """
+        is_hidden = self.cohort.hides(len(self.local))
+        return (self.rounds if is_hidden else self.participations) + self.spare_rounds
+
+    @property
+    def client_event(self) -> ev.Event:
+        """What one charge of the study's account stands for."""
+        return self.cohort.event(self._server.event, len(self.local))
+
+    @property
+    def client_adjacency(self) -> str:
+        """The neighbouring relation of the statement about clients."""
+        if self.client_guarantee is not None:
+            return self.client_guarantee.adjacency
+        is_fixed = isinstance(self.cohort, FixedCohort) and self.cohort.hides(len(self.local))
+        return REPLACE_ONE if is_fixed else ADD_REMOVE
+
+    def charges(self, clients: Iterable[Participant], study: str | None = None) -> dict[str, dict[ev.Event, int]]:
+        """What the whole run takes from each account at most.
+
+        A client's account is charged its event for every round it takes part in; `study` names the account of
+        unit client that pays for what the server releases, in styles `user` and `hybrid`.
+        """
         accounts = {client.name: client.account for client in clients}
-        if set(accounts) != set(self.local) or len(set(accounts.values())) != len(self.local):
-            given = ", ".join(f"{name} on {account}" for name, account in sorted(accounts.items())) or "nobody"
-            message = f"the plan is for {', '.join(sorted(self.local))}, each with an account of its own; got {given}"
-            raise InvalidArgument("clients", message)
-        return {account: {self.local[name].event: self.rounds} for name, account in accounts.items()}
+        plan_rules.require_accounts(self, accounts, study)
+        charges: dict[str, dict[ev.Event, int]] = {}
+        if "record" in self.units:
+            charges |= {account: {self.local[name].event: self.record_charges} for name, account in accounts.items()}
+        if study is not None:
+            charges[study] = {self.client_event: self.client_charges}
+        return charges
 
-    def calibrated(self, guarantee: Guarantee) -> Plan:
-        """The plan with the least noise for each client at which all its rounds together keep the guarantee."""
-        local = {name: part.calibrated(guarantee, self.rounds) for name, part in self.local.items()}
-        return replace(self, local=local, guarantee=guarantee)
+    def client_commits(self, taken: Mapping[str, int], cohort: Collection[str]) -> int:
+        """How many client events a round commits, if clients took part so often before.
+
+        One if the cohort is secret. Otherwise the statement is that of the client who took part most, so one when
+        somebody takes part more often than anybody did before, and none else.
+        """
+        if self.cohort.hides(len(self.local)):
+            return 1
+        before = max(taken.values(), default=0)
+        after = max((taken.get(name, 0) + 1 for name in cohort), default=0)
+        return max(after - before, 0)
+
+    # ---- what it costs ----
 
     def epsilon(self, client: str, delta: float) -> float:
         """The exact ε of all rounds for one record of that client, rounded up."""
-        return self.local[client].epsilon(delta, self.rounds)
+        return self.local[client].epsilon(delta, self.record_charges)
+
+    def record_epsilon(self, delta: float) -> float:
+        """The ε of all rounds for one record in the worst site, or in the worst few that a person may be in."""
+        events = {name: plan_costs.charged(part, self.record_charges) for name, part in self.local.items()}
+        return plan_costs.worst_together(events, delta, self.max_sites_per_person)
+
+    def client_epsilon(self, delta: float) -> float:
+        """The ε of all rounds for one client, rounded up."""
+        event = ev.Repeated(self.client_event, self.client_charges)
+        return epsilon_of(event, delta, adjacency=self.client_adjacency)
+
+    def statements(self, delta: float | None = None) -> tuple[Guarantee, ...]:
+        """What the plan promises: one statement per unit, at that δ or at those that were asked for."""
+        costs = {"record": self.record_epsilon, "client": self.client_epsilon}
+        relations = {"record": ADD_REMOVE, "client": self.client_adjacency}
+        found = []
+        for unit in self.units:
+            at = self._delta(unit, delta)
+            found.append(Guarantee(costs[unit](at), at, unit, relations[unit]))
+        return tuple(found)
+
+    def worst(self, delta: float | None = None) -> str:
+        """The client whose records pay most."""
+        self._require_records()
+        events = {name: plan_costs.charged(part, self.record_charges) for name, part in self.local.items()}
+        found = plan_costs.epsilons(events, self._delta("record", delta))
+        return max(found, key=found.__getitem__)
+
+    def binding(self, delta: float | None = None) -> str:
+        """The client that asks for the most noise: at one and the same noise its records would pay most."""
+        self._require_records()
+        noise = max((part.noise_multiplier or 0.0 for part in self.local.values()), default=0.0) or 1.0
+        alike = {
+            name: replace(part, noise_multiplier=noise, adaptive=None, delta=None) for name, part in self.local.items()
+        }
+        return replace(self, local=alike, guarantee=None, client_guarantee=None).worst(self._delta("record", delta))
+
+    def calibrated(self, *guarantees: Guarantee, noise: str = "own") -> Plan:
+        """The plan with the least noise at which all its rounds together keep the guarantees, one per unit.
+
+        Every site gets the noise that it needs itself, or with noise="shared" all get that of the binding one.
+        """
+        asked = plan_rules.by_unit(self, guarantees, noise)
+        changed = self
+        if "record" in asked:
+            parts = plan_costs.calibrated_local(
+                self.local, asked["record"], self.record_charges, self.max_sites_per_person, is_shared=noise == "shared"
+            )
+            changed = replace(changed, local=parts, guarantee=asked["record"])
+        return changed._with_server_noise(asked["client"]) if "client" in asked else changed
+
+    # ---- what the server does ----
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """How far one client moves, at most, the average of a round before noise: clip norm × largest weight."""
+        return self.sensitivity_under(self.client_adjacency)
+
+    def sensitivity_under(self, adjacency: str) -> Sensitivity:
+        """The same under that adjacency: twice as far where a client is replaced."""
+        parts = self._parts()
+        share = Fraction(max(parts.values()), sum(parts.values()))
+        most = share * len(parts) / self.cohort.expected(len(parts)) * Fraction(self._server.clip_norm)
+        times = 2 if checks.adjacency(adjacency) == REPLACE_ONE else 1
+        return Sensitivity(round_up(most * times), "l2", adjacency)
+
+    def query(self, updates: Mapping[str, Floats], dimension: int, clip_norm: float | None = None) -> Floats:
+        """The sum of the clipped updates by relative weight, which one client moves by at most the clip norm."""
+        unknown = set(updates) - set(self.local)
+        if unknown:
+            raise InvalidArgument("updates", f"updates must be of clients of the plan, got {sorted(unknown)[0]!r} too")
+        if not updates:
+            return np.zeros(dimension)
+        weights = self.relative_weights
+        return self._server.query(list(updates.values()), [weights[name] for name in updates], clip_norm)
+
+    def release(
+        self, updates: Mapping[str, Floats], dimension: int, source: RandomSource, clip_norm: float | None = None
+    ) -> Released:
+        """The noised average of a round, and the noised count where the clip norm adapts.
+
+        Privacy: ``client_event`` for one client, to be charged before. Updates of a cohort below the minimum must
+        not be given: the round then releases noise around zero.
+        """
+        server = self._server
+        total = server.noised_sum(self.query(updates, dimension, clip_norm), source, clip_norm)
+        average = total * max(self.weights.values())
+        if server.adaptive is None:
+            return Released(average)
+        return Released(average, server.noised_count(server.count(list(updates.values()), clip_norm), source))
+
+    def next_clip(self, clip_norm: float, noisy_count: float) -> float:
+        """The clients' clip norm of the next round, from a noised count; the same one if it does not adapt."""
+        if self._server.adaptive is None:
+            return checks.positive(clip_norm=clip_norm)
+        expected = float(self.cohort.expected(len(self.local)))
+        return self._server.adaptive.next_clip(clip_norm, noisy_count, expected)
+
+    # ---- words and files ----
 
     def explain(self) -> str:
-        """The plan in words (a Markdown list), every number of it public."""
-        lines = [f"{self.name}: {self.rounds} rounds, all clients in each, averaged by declared size", ""]
-        lines += [f"- {name}: {self._explained(name)}" for name in self.local]
-        if self.guarantee:
-            lines += ["", self.guarantee.sentence()]
-        return "\n".join(lines)
+        """The plan in words (Markdown): what is protected, from whom, who must be trusted; every number is public."""
+        return plan_words.explained(self)
 
     def to_json(self) -> str:
         """The plan as JSON text."""
-        plain: dict[str, Any] = {"version": VERSION, **vars(self)}
-        plain["local"] = {name: asdict(local) for name, local in self.local.items()}
-        plain["guarantee"] = asdict(self.guarantee) if self.guarantee else None
-        return json.dumps(plain, indent=2, allow_nan=False)
+        return plan_json.dumps(self)
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
         """The plan that `to_json` wrote."""
-        try:
-            plain: dict[str, Any] = json.loads(text)
-            if plain.pop("version") != VERSION:
-                raise ValueError(f"it is not of version {VERSION}")
-            guarantee = plain.pop("guarantee")
-            local = {name: LocalPlan(**part) for name, part in plain.pop("local").items()}
-            return cls(**plain, local=local, guarantee=guarantee and Guarantee(**guarantee))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise InvalidArgument("text", f"text must be the JSON form of a plan: {error}") from None
+        return plan_json.loads(text, cls)
+
+    @property
+    def _server(self) -> ClientPlan:
+        if self.client is None:
+            message = f"style {self.style} adds no noise at the server: choose user or hybrid to protect a client"
+            raise InvalidArgument("style", message)
+        return self.client
+
+    def _parts(self) -> dict[str, int]:
+        return {name: part.size if self.weighting == "declared" else 1 for name, part in self.local.items()}
+
+    def _with_server_noise(self, guarantee: Guarantee) -> Plan:
+        population, times = len(self.local), self.client_charges
+        found = least_noise(
+            guarantee,
+            lambda noised_sum: ev.Repeated(self.cohort.event(noised_sum, population), times),
+            self._server.adaptive,
+        )
+        return replace(self, client=replace(self._server, noise_multiplier=found), client_guarantee=guarantee)
+
+    def _delta(self, unit: str, delta: float | None) -> float:
+        promise = self.guarantee if unit == "record" else self.client_guarantee
+        if delta is None and promise is None:
+            raise InvalidArgument("delta", f"no guarantee was asked for a {unit}, so say at which delta")
+        return promise.delta if delta is None and promise is not None else checks.positive_probability(delta=delta)
+
+    def _require_records(self) -> None:
+        if "record" not in self.units:
+            raise InvalidArgument("style", f"style {self.style} protects no record, so no site's records pay most")
 
     def _require_kept(self, guarantee: Guarantee) -> None:
-        _require_record(guarantee)
-        for name in self.local:
-            epsilon = self.epsilon(name, guarantee.delta)
-            if not epsilon <= guarantee.epsilon:
-                message = f"all rounds cost {name} ε = {decimal_up(epsilon)}, more than {guarantee}: use calibrated()"
-                raise InvalidArgument("guarantee", message)
-
-    def _explained(self, name: str) -> str:
-        local = self.local[name]
-        step = f"{local.steps} steps a round on about {local.batch_size} of {local.size} declared records"
-        noise = f"clip norm {local.clip_norm:g}"
-        if local.noise_multiplier is not None:
-            noise += f", noise multiplier {decimal_up(local.noise_multiplier)}"
-        if self.guarantee:
-            noise += f", ε ≤ {decimal_up(self.epsilon(name, self.guarantee.delta))} at δ = {self.guarantee.delta:g}"
-        return f"{step}, {noise}"
-
-
-def _steps(steps: int, epochs: float | None, steps_per_epoch: Fraction) -> int:
-    if epochs is None:
-        return checks.count(steps=steps)
-    if steps:
-        raise InvalidArgument(
-            "epochs", f"steps and epochs are two ways to say one thing: give one, not {steps} and {epochs}"
-        )
-    return math.ceil(Fraction(checks.positive(epochs=epochs)) * steps_per_epoch)
-
-
-def _require_record(guarantee: Guarantee) -> None:
-    if (guarantee.unit, guarantee.adjacency) != ("record", ADD_REMOVE):
-        message = f"clipping each record protects one record under add_remove, not what was asked: {guarantee}"
-        raise InvalidArgument("guarantee", message)
+        plan_rules.require_kept(self, guarantee)

@@ -1,0 +1,241 @@
+"""What one client does in one round, as a frozen value: what is executed is what is charged.
+
+A `LocalPlan` is so many steps of DP-SGD, each on its own Poisson sample. Its rate and its denominator come from a
+`size` that the owner declares public and never from the data, so a record more or less changes neither.
+
+>>> ward = LocalPlan(size=100, batch_size=10, steps=5, clip_norm=1.0, noise_multiplier=1.5)
+>>> ward.step_event
+PoissonSampled(Gaussian(noise_multiplier=1.5), sample_rate=0.1...)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import InitVar, asdict, dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfed import checks
+from dpfed import events as ev
+from dpfed.accounting.questions import epsilon as epsilon_of
+from dpfed.adaptive import AdaptiveClip, least_noise, noised
+from dpfed.checks import ADD_REMOVE
+from dpfed.clipping import NORMS, clip_per_example, sum_examples
+from dpfed.errors import InvalidArgument
+from dpfed.guarantee import Guarantee
+from dpfed.mechanisms.gaussian import GaussianMechanism
+from dpfed.mechanisms.laplace import LaplaceMechanism
+from dpfed.mechanisms.sensitivity import Sensitivity
+from dpfed.randomness import RandomSource
+from dpfed.structure import Floats
+
+MOST_RECORDS = 1 << 20  # more are not added up exactly
+LAYERS = ("together", "each")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalPlan:
+    """What one client does in one round: `steps` steps of DP-SGD on Poisson samples of its records.
+
+    `epochs` may be given in place of steps: so many passes over the declared size, rounded up to whole steps.
+    `delta` is that of the guarantee for which the noise was calibrated. A clip norm of ∞, the default, is for
+    clients that add no noise of their own.
+
+    `norm="l1"` clips in L1 and adds Laplace noise. `layers="each"` clips every parameter group on its own, to
+    `group_clip_norm`, so that the whole stays within clip_norm. With `adaptive` the clip norm given is the first
+    one, and `noise_multiplier` that of the sum and the count together.
+
+    Privacy: each step releases the sum of per-record gradients, each clipped to norm `clip_norm`, plus noise of
+    noise_multiplier × clip_norm (Gaussian for L2, Laplace's b for L1), divided by the public `batch_size`. Adding
+    or removing one record moves the sum by at most clip_norm; each record is in a step's sample with probability
+    `sample_rate`, independently, whatever the number of records. A round is therefore ``event`` (Abadi et al.
+    2016; add/remove, unit record). The gradient of a record must depend on that record and released values only.
+    """
+
+    size: int
+    batch_size: int
+    clip_norm: float = math.inf
+    steps: int = 0
+    learning_rate: float = 1.0
+    noise_multiplier: float | None = None
+    delta: float | None = None
+    norm: str = "l2"
+    layers: str = "together"
+    adaptive: AdaptiveClip | None = None
+    epochs: InitVar[float | None] = None
+
+    def __post_init__(self, epochs: float | None) -> None:
+        for name in ("size", "batch_size"):
+            object.__setattr__(self, name, checks.count(**{name: getattr(self, name)}))
+        object.__setattr__(self, "steps", _steps(self.steps, epochs, Fraction(self.size, self.batch_size)))
+        object.__setattr__(self, "learning_rate", checks.positive(learning_rate=self.learning_rate))
+        if self.clip_norm != math.inf or self.noise_multiplier is not None:
+            object.__setattr__(self, "clip_norm", checks.positive(clip_norm=self.clip_norm))
+        if self.delta is not None:
+            object.__setattr__(self, "delta", checks.positive_probability(delta=self.delta))
+        if self.batch_size > self.size:
+            message = f"batch_size must be at most the declared size ({self.size}), got {self.batch_size}"
+            raise InvalidArgument("batch_size", message)
+        self._require_known_variant()
+        if self.noise_multiplier is not None:
+            object.__setattr__(self, "noise_multiplier", checks.positive(noise_multiplier=self.noise_multiplier))
+            noised(self.noise_multiplier, self.adaptive, self.norm)
+
+    @property
+    def sample_rate(self) -> float:
+        """batch_size/size, rounded up to the multiple of 2⁻⁵³ that a uniform draw falls below exactly so often."""
+        return math.ldexp(math.ceil(Fraction(self.batch_size, self.size) * 2**53), -53)
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """How far one record more or less moves, at most, the sum that noise is added to."""
+        return Sensitivity(self.clip_norm, self.norm, ADD_REMOVE)
+
+    @property
+    def noise(self) -> float:
+        """The noise multiplier of all that a step releases, once there is one."""
+        if self.noise_multiplier is None:
+            message = "this plan has no noise yet: give noise_multiplier, or use Plan.calibrated(guarantee)"
+            raise InvalidArgument("noise_multiplier", message)
+        return self.noise_multiplier
+
+    @property
+    def sum_noise(self) -> float:
+        """The noise multiplier of the sum of gradients alone: above `noise` where a count is released beside it."""
+        return self.adaptive.sum_noise(self.noise) if self.adaptive else self.noise
+
+    @property
+    def step_event(self) -> ev.Event:
+        """What one step does to this client's records."""
+        return self._sampled(noised(self.noise, self.adaptive, self.norm))
+
+    @property
+    def event(self) -> ev.Event:
+        """What one round does to this client's records: the event that its account is charged for."""
+        return ev.Repeated(self.step_event, self.steps) if self.steps > 1 else self.step_event
+
+    def group_clip_norm(self, groups: int) -> float:
+        """The norm each of so many parameter groups is clipped to, rounded down: all together stay in clip_norm."""
+        groups = checks.count(groups=groups)
+        if self.layers == "together":
+            return self.clip_norm
+        power = 1 if self.norm == "l1" else 2
+        share = self.clip_norm / (groups if self.norm == "l1" else math.sqrt(groups))
+        while groups * Fraction(share) ** power > Fraction(self.clip_norm) ** power:
+            share = math.nextafter(share, 0.0)
+        return share
+
+    def next_clip(self, clip_norm: float, noisy_count: float) -> float:
+        """The clip norm of the next step, from a noised count of this one; the same one if it does not adapt."""
+        if self.adaptive is None:
+            return checks.positive(clip_norm=clip_norm)
+        return self.adaptive.next_clip(clip_norm, noisy_count, self.batch_size)
+
+    def epsilon(self, delta: float, rounds: int = 1) -> float:
+        """The exact ε of so many rounds for one record, rounded up."""
+        return epsilon_of(ev.Repeated(self.event, checks.count(rounds=rounds)), delta)
+
+    def calibrated(self, guarantee: Guarantee, rounds: int = 1) -> LocalPlan:
+        """The plan with the least noise at which so many rounds together keep the guarantee."""
+        require_record(guarantee)
+        self.require_clip()
+        times = checks.count(rounds=rounds) * self.steps
+
+        def whole_run(noised_sum: ev.Event) -> ev.Event:
+            return ev.Repeated(self._sampled(noised_sum), times)
+
+        noise_multiplier = least_noise(guarantee, whole_run, self.adaptive, self.norm)
+        return replace(self, noise_multiplier=noise_multiplier, delta=guarantee.delta)
+
+    def sample(self, records: int, source: RandomSource) -> NDArray[np.bool_]:
+        """Which of the records are in this step: each with probability `sample_rate`, on its own."""
+        return np.asarray(source.uniform(records) < self.sample_rate)
+
+    def query(self, gradients: Floats) -> Floats:
+        """The sum of the clipped gradients, one row per record; a row that is not finite counts as zero.
+
+        Refusing such a row would tell that its record took part.
+        """
+        self.require_executable("a sum of flat gradients", "norm")
+        if not len(gradients):
+            return np.zeros(gradients.shape[1:])
+        finite = np.isfinite(gradients).all(axis=1, keepdims=True)
+        clipped = clip_per_example(np.where(finite, gradients, 0.0), self.clip_norm, self.norm)
+        return sum_examples(clipped, self.clip_norm)
+
+    def release(self, gradients: Floats, source: RandomSource) -> Floats:
+        """The mean gradient of a step with noise; ``event`` must be charged before."""
+        noisy: Floats = self._mechanism(source).add_noise(self.query(gradients))
+        return noisy / self.batch_size
+
+    def require_clip(self) -> None:
+        """Refuses a plan without a clip norm, for which no noise is enough."""
+        if self.clip_norm == math.inf:
+            message = "a record's gradient has no bound: give clip_norm, or choose style 'user' or 'none'"
+            raise InvalidArgument("clip_norm", message)
+
+    def require_executable(self, by: str, *variants: str) -> None:
+        """Refuses a plan with a variant (norm, layers, adaptive) other than those that the executor knows."""
+        plain = {"norm": "l2", "layers": "together", "adaptive": None}
+        for name, value in plain.items():
+            if name not in variants and getattr(self, name) != value:
+                message = f"{by} knows {name}={value!r} only, and this plan has {getattr(self, name)!r}"
+                raise InvalidArgument(name, message)
+
+    def to_plain(self) -> dict[str, Any]:
+        """The plan as plain JSON values; a clip norm of ∞ is null."""
+        return {**asdict(self), "clip_norm": None if self.clip_norm == math.inf else self.clip_norm}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> LocalPlan:
+        """The plan that `to_plain` described."""
+        values = dict(plain)
+        clip_norm, adaptive = values.pop("clip_norm"), values.pop("adaptive", None)
+        return cls(
+            **values,
+            clip_norm=math.inf if clip_norm is None else clip_norm,
+            adaptive=None if adaptive is None else AdaptiveClip(**adaptive),
+        )
+
+    def _sampled(self, noised_sum: ev.Event) -> ev.Event:
+        return noised_sum if self.sample_rate == 1 else ev.PoissonSampled(noised_sum, self.sample_rate)
+
+    def _mechanism(self, source: RandomSource) -> GaussianMechanism | LaplaceMechanism:
+        if self.norm == "l2":
+            return GaussianMechanism.from_noise_multiplier(self.noise, self.sensitivity, source=source)
+        epsilon = 1 / self.noise
+        while Fraction(epsilon) * Fraction(self.noise) > 1:
+            epsilon = math.nextafter(epsilon, 0.0)
+        return LaplaceMechanism(epsilon, self.sensitivity, source=source)
+
+    def _require_known_variant(self) -> None:
+        for name, known in (("norm", NORMS), ("layers", LAYERS)):
+            if getattr(self, name) not in known:
+                message = f"{name} must be {' or '.join(map(repr, known))}, got {getattr(self, name)!r}"
+                raise InvalidArgument(name, message)
+        if self.adaptive is not None and not isinstance(self.adaptive, AdaptiveClip):
+            raise InvalidArgument("adaptive", f"adaptive must be an AdaptiveClip or None, got {self.adaptive!r}")
+        if self.adaptive and self.norm == "l1":
+            message = "adaptive clipping splits Gaussian noise between sum and count: choose norm='l2' or a fixed clip"
+            raise InvalidArgument("adaptive", message)
+
+
+def require_record(guarantee: Guarantee) -> None:
+    """Refuses a guarantee that clipping each record does not give."""
+    if (guarantee.unit, guarantee.adjacency) != ("record", ADD_REMOVE):
+        message = f"clipping each record protects one record under add_remove, not what was asked: {guarantee}"
+        raise InvalidArgument("guarantee", message)
+
+
+def _steps(steps: int, epochs: float | None, steps_per_epoch: Fraction) -> int:
+    if epochs is None:
+        return checks.count(steps=steps)
+    if steps:
+        raise InvalidArgument(
+            "epochs", f"steps and epochs are two ways to say one thing: give one, not {steps} and {epochs}"
+        )
+    return math.ceil(Fraction(checks.positive(epochs=epochs)) * steps_per_epoch)

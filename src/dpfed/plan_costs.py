@@ -1,0 +1,97 @@
+"""What a run costs the records of unequal sites: the worst one, the worst few together, and the noise each needs.
+
+Sites with the same plan are counted once, so a thousand equal clients cost as much time as one.
+
+>>> small, large = ev.Gaussian(noise_multiplier=2.0), ev.Gaussian(noise_multiplier=9.0)
+>>> round(worst_together({"a": small, "b": large, "c": large}, delta=1e-5, sites=1), 3)
+1.995
+>>> round(worst_together({"a": small, "b": large, "c": large}, delta=1e-5, sites=2), 3)
+2.048
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import combinations_with_replacement, islice
+
+import numpy as np
+
+from dpfed import events as ev
+from dpfed.accounting.questions import epsilon as epsilon_of
+from dpfed.accounting.renyi import DEFAULT_ORDERS, epsilon_from_rdp, rdp
+from dpfed.errors import InfeasibleTarget
+from dpfed.guarantee import Guarantee
+from dpfed.local_plan import LocalPlan
+
+MOST_CHOICES = 300  # of sites that one person may be in, each asked of the exact accountant
+
+
+def epsilons(events: Mapping[str, ev.Event], delta: float) -> dict[str, float]:
+    """The exact ε of each site's event."""
+    known = {event: epsilon_of(event, delta) for event in dict.fromkeys(events.values())}
+    return {name: known[event] for name, event in events.items()}
+
+
+def worst_together(events: Mapping[str, ev.Event], delta: float, sites: int) -> float:
+    """An upper bound on the ε of any `sites` of the events together.
+
+    Which sites are worst together depends on their whole curves, so each choice is asked of the accountant, as
+    long as there are few. Beyond that, the sum of the largest Rényi divergences at each order bounds them all.
+    """
+    kinds = Counter(events.values())
+    if sites == 1:
+        return max(epsilon_of(event, delta) for event in kinds)
+    choices = list(islice(_choices(kinds, sites), MOST_CHOICES + 1))
+    if len(choices) > MOST_CHOICES:
+        return _worst_by_rdp(kinds, delta, sites)
+    return max(epsilon_of(ev.Composed(choice), delta) for choice in choices)
+
+
+def calibrated_local(
+    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int, sites: int, *, is_shared: bool
+) -> dict[str, LocalPlan]:
+    """The sites' plans with the least noise at which any `sites` of them together keep the guarantee.
+
+    Each is first given the noise for as many sites like itself; unequal ones may cost a little more together,
+    and then all aim a little lower.
+    """
+    target = guarantee
+    for _ in range(30):
+        found = _alone(local, target, rounds * sites, is_shared=is_shared)
+        worst = worst_together({name: charged(part, rounds) for name, part in found.items()}, guarantee.delta, sites)
+        if worst <= guarantee.epsilon:
+            return found
+        target = replace(target, epsilon=target.epsilon * guarantee.epsilon / worst * (1 - 1e-4))
+    raise InfeasibleTarget(
+        "guarantee", f"no noise was found at which {sites} sites together keep {guarantee}", ["fewer sites would do"]
+    )
+
+
+def charged(local: LocalPlan, rounds: int) -> ev.Event:
+    """What so many rounds do to a site's records."""
+    return ev.Repeated(local.event, rounds)
+
+
+def _alone(
+    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int, *, is_shared: bool
+) -> dict[str, LocalPlan]:
+    found = {part: part.calibrated(guarantee, rounds) for part in dict.fromkeys(local.values())}
+    if is_shared:
+        most = max(part.noise for part in found.values())
+        found = {bare: replace(part, noise_multiplier=most) for bare, part in found.items()}
+    return {name: found[part] for name, part in local.items()}
+
+
+def _choices(kinds: Mapping[ev.Event, int], sites: int) -> Iterable[tuple[ev.Event, ...]]:
+    for choice in combinations_with_replacement(kinds, sites):
+        if all(times <= kinds[event] for event, times in Counter(choice).items()):
+            yield choice
+
+
+def _worst_by_rdp(kinds: Mapping[ev.Event, int], delta: float, sites: int) -> float:
+    curves = [rdp(event, DEFAULT_ORDERS) for event, times in kinds.items() for _ in range(min(times, sites))]
+    largest = np.sort(np.array(curves), axis=0)[-sites:]
+    return epsilon_from_rdp(DEFAULT_ORDERS, largest.sum(axis=0) * (1 + math.ldexp(1.0, -48)), delta)

@@ -1,0 +1,78 @@
+"""The file form of a plan: constants only, versioned, and read back through every check of the plan itself.
+
+>>> from dpfed.plan import LocalPlan, Plan
+>>> plan = Plan("study", rounds=2, local={"a": LocalPlan(size=9, batch_size=3, steps=1, clip_norm=1.0)})
+>>> loads(dumps(plan), Plan) == plan
+True
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+from dpfed import cohort
+from dpfed.adaptive import AdaptiveClip
+from dpfed.algorithm import Algorithm
+from dpfed.client_plan import ClientPlan
+from dpfed.errors import InvalidArgument
+from dpfed.guarantee import Guarantee
+from dpfed.local_plan import LocalPlan
+
+if TYPE_CHECKING:
+    from dpfed.plan import Plan
+
+VERSION = 2
+# A plan of version 1 is one of style `sample` with all clients in every round: what it does not say is the default.
+READABLE = (1, 2)
+
+
+def dumps(plan: Plan) -> str:
+    """The plan as JSON text."""
+    plain: dict[str, Any] = {"version": VERSION}
+    plain |= {each.name: getattr(plan, each.name) for each in fields(plan)}
+    plain["local"] = {name: local.to_plain() for name, local in plan.local.items()}
+    plain["cohort"] = cohort.to_plain(plan.cohort)
+    plain["algorithm"] = plan.algorithm.to_plain()
+    for name in ("guarantee", "client_guarantee", "client"):
+        plain[name] = None if plain[name] is None else asdict(plain[name])
+    return json.dumps(plain, indent=2, allow_nan=False)
+
+
+def loads(text: str, kind: type[Plan]) -> Plan:
+    """The plan that `dumps` wrote."""
+    try:
+        return kind(**_arguments(json.loads(text), {each.name for each in fields(kind)}))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InvalidArgument("text", f"text must be the JSON form of a plan: {error}") from None
+
+
+def _arguments(plain: dict[str, Any], expected: set[str]) -> dict[str, Any]:
+    version = plain.pop("version")
+    if version not in READABLE:
+        raise ValueError(f"it is not of version {VERSION}")
+    if version == VERSION and set(plain) != expected:
+        raise ValueError(f"its fields must be {', '.join(sorted(expected))}")
+    plain["local"] = {name: LocalPlan.from_plain(part) for name, part in plain["local"].items()}
+    readers: dict[str, Callable[[Any], Any]] = {
+        "guarantee": _guarantee,
+        "client_guarantee": _guarantee,
+        "client": _client,
+        "cohort": cohort.from_plain,
+        "algorithm": lambda value: Algorithm(**value),
+    }
+    for name, read in readers.items():
+        if name in plain and plain[name] is not None:
+            plain[name] = read(plain[name])
+    return plain
+
+
+def _guarantee(plain: dict[str, Any]) -> Guarantee:
+    return Guarantee(**plain)
+
+
+def _client(plain: dict[str, Any]) -> ClientPlan:
+    adaptive = plain.pop("adaptive", None)
+    return ClientPlan(**plain, adaptive=None if adaptive is None else AdaptiveClip(**adaptive))

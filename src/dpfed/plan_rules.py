@@ -1,0 +1,186 @@
+"""What a plan must not be: every unsound combination, refused in one sentence before anything is spent.
+
+>>> from dpfed.plan import LocalPlan, Plan
+>>> Plan("study", rounds=10, local={"a": LocalPlan(size=9, batch_size=3, steps=1)}, style="user")
+Traceback (most recent call last):
+    ...
+dpfed.errors.InvalidArgument: style 'user' needs client=ClientPlan(clip_norm=...): without a clip nothing bounds an \
+update, and no noise is enough
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+from dpfed import checks
+from dpfed.checks import REPLACE_ONE
+from dpfed.client_plan import ClientPlan
+from dpfed.cohort import All, FixedCohort, PoissonCohort
+from dpfed.errors import InvalidArgument
+from dpfed.guarantee import Guarantee
+from dpfed.local_plan import LocalPlan, require_record
+from dpfed.rounding import decimal_up
+
+if TYPE_CHECKING:
+    from dpfed.plan import Plan
+
+UNITS_OF_STYLE: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "sample": ("record",),
+    "user": ("client",),
+    "hybrid": ("record", "client"),
+}
+WEIGHTINGS = ("equal", "declared")
+NOISES = ("own", "shared")
+
+
+def require_sound(plan: Plan) -> None:
+    """Refuses a plan that is malformed or whose parts do not go together."""
+    _require_well_formed(plan)
+    _require_cohort(plan)
+    _require_records(plan)
+    _require_server(plan)
+
+
+def require_kept(plan: Plan, guarantee: Guarantee) -> None:
+    """Refuses a promise that the plan's noise does not keep."""
+    if guarantee.unit == "client":
+        who, epsilon = "a client", plan.client_epsilon(guarantee.delta)
+    else:
+        epsilon = plan.record_epsilon(guarantee.delta)
+        who = plan.worst(guarantee.delta) if plan.max_sites_per_person == 1 else "a person in several sites"
+    if not epsilon <= guarantee.epsilon:
+        message = f"all rounds cost {who} ε = {decimal_up(epsilon)}, more than {guarantee}: use calibrated()"
+        raise InvalidArgument("guarantee", message)
+
+
+def require_accounts(plan: Plan, accounts: Mapping[str, str], study: str | None) -> None:
+    """Refuses clients that are not the plan's, and accounts that would mix what must be kept apart."""
+    paying = list(accounts.values()) if "record" in plan.units else []
+    if set(accounts) != set(plan.local) or len(set(paying)) != len(paying):
+        given = ", ".join(f"{name} on {account}" for name, account in sorted(accounts.items())) or "nobody"
+        message = f"the plan is for {', '.join(sorted(plan.local))}, each with an account of its own; got {given}"
+        raise InvalidArgument("clients", message)
+    if ("client" in plan.units) != (study is not None):
+        message = (
+            f"style {plan.style!r} {'needs' if study is None else 'has no use for'} a study account of unit client"
+        )
+        raise InvalidArgument("study", message)
+    if study is not None and study in paying:
+        raise InvalidArgument("study", f"study must be an account of its own, of unit client, got {study!r} again")
+
+
+def by_unit(plan: Plan, guarantees: Iterable[Guarantee], noise: str) -> dict[str, Guarantee]:
+    """The guarantees by their unit, if there is at most one for each that the style protects."""
+    if noise not in NOISES:
+        raise InvalidArgument("noise", f"noise must be 'own' or 'shared', got {noise!r}")
+    asked: dict[str, Guarantee] = {}
+    for guarantee in guarantees:
+        _require_unit(plan, guarantee)
+        if guarantee.unit in asked:
+            raise InvalidArgument("guarantees", f"guarantees must be one per unit, got two per {guarantee.unit}")
+        asked[guarantee.unit] = guarantee
+    if not asked:
+        raise InvalidArgument("guarantees", "guarantees must hold at least one promise to calibrate the noise for")
+    return asked
+
+
+def _require_unit(plan: Plan, guarantee: Guarantee) -> None:
+    if guarantee.unit not in plan.units:
+        if plan.style == "sample":
+            require_record(guarantee)
+        whom = " and ".join(f"one {unit}" for unit in plan.units) or "nobody"
+        message = f"style {plan.style!r} protects {whom}, not what was asked: {guarantee}"
+        raise InvalidArgument("guarantee", message)
+    if guarantee.unit == "record":
+        require_record(guarantee)
+    is_fixed = isinstance(plan.cohort, FixedCohort) and plan.cohort.hides(len(plan.local))
+    if guarantee.unit == "client" and is_fixed and guarantee.adjacency != REPLACE_ONE:
+        message = (
+            "a secret cohort of fixed size is proved under replace_one only: ask with adjacency='replace_one', "
+            "or draw a PoissonCohort"
+        )
+        raise InvalidArgument("guarantee", message)
+
+
+def _require_well_formed(plan: Plan) -> None:
+    if not isinstance(plan.name, str) or not plan.name.strip():
+        raise InvalidArgument("name", f"name must be a text that names the run, got {plan.name!r}")
+    if not isinstance(plan.local, Mapping) or not plan.local:
+        raise InvalidArgument("local", "local must map the name of each client to its LocalPlan, got none")
+    for name, part in plan.local.items():
+        if not isinstance(name, str) or not isinstance(part, LocalPlan):
+            raise InvalidArgument("local", f"local must map names to LocalPlans, got {name!r}: {part!r:.60}")
+    for setting in ("rounds", "max_sites_per_person", "minimum_cohort"):
+        checks.count(**{setting: getattr(plan, setting)})
+    checks.positive(server_learning_rate=plan.server_learning_rate)
+    if plan.style not in UNITS_OF_STYLE:
+        raise InvalidArgument("style", f"style must be one of {', '.join(UNITS_OF_STYLE)}, got {plan.style!r}")
+    if plan.weighting not in WEIGHTINGS:
+        message = f"weighting must be 'equal' or 'declared', got {plan.weighting!r}: weights from the data tell sizes"
+        raise InvalidArgument("weighting", message)
+    _require_charges(plan)
+
+
+def _require_charges(plan: Plan) -> None:
+    spare: Any = plan.spare_rounds
+    if isinstance(spare, bool) or not isinstance(spare, Integral) or spare < 0:
+        raise InvalidArgument("spare_rounds", f"spare_rounds must be a whole number of at least 0, got {spare!r}")
+    if plan.max_participations is not None:
+        most = checks.count(max_participations=plan.max_participations)
+        if most > plan.rounds:
+            message = f"max_participations must be at most the {plan.rounds} rounds, got {most}"
+            raise InvalidArgument("max_participations", message)
+    if plan.max_sites_per_person > len(plan.local):
+        message = f"max_sites_per_person must be at most the {len(plan.local)} sites, got {plan.max_sites_per_person}"
+        raise InvalidArgument("max_sites_per_person", message)
+
+
+def _require_cohort(plan: Plan) -> None:
+    cohort: Any = plan.cohort
+    clients = len(plan.local)
+    if not isinstance(cohort, All | PoissonCohort | FixedCohort):
+        message = f"cohort must be All(), PoissonCohort(rate) or FixedCohort(size), got {cohort!r}: who happens to be"
+        raise InvalidArgument("cohort", f"{message} connected has no rate")
+    if isinstance(cohort, FixedCohort) and cohort.size > clients:
+        raise InvalidArgument("cohort", f"a cohort must be at most the {clients} clients, got size {cohort.size}")
+    most = cohort.size if isinstance(cohort, FixedCohort) else clients
+    if plan.minimum_cohort > most:
+        message = f"minimum_cohort must be at most {most}, the largest cohort there can be, got {plan.minimum_cohort}"
+        raise InvalidArgument("minimum_cohort", message)
+    if plan.minimum_cohort > 1 and isinstance(cohort, PoissonCohort) and cohort.secret and "client" in plan.units:
+        # Whoever knows all other draws sees from an empty round that one client was not drawn.
+        message = (
+            f"minimum_cohort must be 1 with a secret cohort, got {plan.minimum_cohort}: whether others count would "
+            "tell if a client was drawn, and sampling would not amplify"
+        )
+        raise InvalidArgument("minimum_cohort", message)
+
+
+def _require_records(plan: Plan) -> None:
+    if "record" in plan.units:
+        for part in plan.local.values():
+            part.require_clip()
+        return
+    if any(part.noise_multiplier is not None for part in plan.local.values()):
+        other = "hybrid" if plan.style == "user" else "sample"
+        message = f"style {plan.style!r} adds no noise at the clients: leave their noise out, or choose {other!r}"
+        raise InvalidArgument("local", message)
+    if plan.guarantee is not None:
+        _require_unit(plan, plan.guarantee)
+
+
+def _require_server(plan: Plan) -> None:
+    for guarantee, unit in ((plan.guarantee, "record"), (plan.client_guarantee, "client")):
+        if guarantee is not None:
+            _require_unit(plan, guarantee)
+            if guarantee.unit != unit:
+                raise InvalidArgument("guarantee", f"this promise must be for one {unit}, got {guarantee}")
+    if "client" in plan.units and not isinstance(plan.client, ClientPlan):
+        message = f"style {plan.style!r} needs client=ClientPlan(clip_norm=...): without a clip nothing bounds an"
+        raise InvalidArgument("client", f"{message} update, and no noise is enough")
+    if "client" not in plan.units and plan.client is not None:
+        message = f"style {plan.style!r} adds no noise at the server: leave client out, or choose 'user' or 'hybrid'"
+        raise InvalidArgument("client", message)

@@ -1,0 +1,139 @@
+"""A plan in words: what is protected, from whom and who must be trusted, for a person who signs it.
+
+>>> from dpfed.plan import LocalPlan, Plan
+>>> print(Plan("study", rounds=2, local={"a": LocalPlan(size=9, batch_size=3, steps=1)}, style="none").explain())
+study: 2 rounds, all clients in each, averaged by declared size
+<BLANKLINE>
+- a: 1 step a round on about 3 of 9 declared records, not clipped
+<BLANKLINE>
+- Nobody is protected: nothing is noised, and nothing is charged.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from dpfed.checks import ADD_REMOVE
+from dpfed.local_plan import LocalPlan
+from dpfed.rounding import decimal_up
+
+if TYPE_CHECKING:
+    from dpfed.plan import Plan
+
+MOST_NAMES = 20  # more clients are told by the plan they have in common
+
+
+def explained(plan: Plan) -> str:
+    """The plan as Markdown, every number of it public."""
+    how = "by declared size" if plan.weighting == "declared" else "equally"
+    lines = [f"{plan.name}: {_number(plan.rounds, 'round')}, {plan.cohort}, averaged {how}", ""]
+    lines += [*_sites(plan), *_server(plan)]
+    for guarantee in plan.guarantees:
+        lines += ["", guarantee.sentence()]
+    return "\n".join([*lines, "", *_protection(plan)])
+
+
+def _sites(plan: Plan) -> list[str]:
+    if len(plan.local) <= MOST_NAMES:
+        return [f"- {name}: {_site(plan, name)}" for name in plan.local]
+    kinds: dict[LocalPlan, list[str]] = {}
+    for name, part in plan.local.items():
+        kinds.setdefault(part, []).append(name)
+    return [f"- {_names(names)}: {_site(plan, names[0])}" for names in kinds.values()]
+
+
+def _names(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{len(names)} clients from {names[0]} to {names[-1]}"
+
+
+def _site(plan: Plan, name: str) -> str:
+    local = plan.local[name]
+    words = [f"{_number(local.steps, 'step')} a round on about {local.batch_size} of {local.size} declared records"]
+    words.append(_clip(local))
+    if local.noise_multiplier is not None:
+        words.append(f"noise multiplier {decimal_up(local.noise_multiplier)}")
+    if plan.record_charges != plan.rounds:
+        words.append(f"charged at most {_number(plan.record_charges, 'time')}")
+    if plan.guarantee:
+        epsilon = plan.epsilon(name, plan.guarantee.delta)
+        words.append(f"ε ≤ {decimal_up(epsilon)} at δ = {plan.guarantee.delta:g}")
+    return ", ".join(words)
+
+
+def _clip(local: LocalPlan) -> str:
+    if local.clip_norm == math.inf:
+        return "not clipped"
+    words = f"clip norm {local.clip_norm:g}"
+    if local.norm == "l1":
+        words += " in L1 with Laplace noise"
+    if local.layers == "each":
+        words += ", shared out to every layer"
+    return words + (f", following the {local.adaptive.quantile:g} quantile" if local.adaptive else "")
+
+
+def _server(plan: Plan) -> list[str]:
+    if plan.client is None:
+        return []
+    words = [f"every update clipped to norm {plan.client.clip_norm:g}"]
+    if plan.client.adaptive:
+        words.append(f"following the {plan.client.adaptive.quantile:g} quantile")
+    if plan.client.noise_multiplier is not None:
+        words.append(f"noise multiplier {decimal_up(plan.client.noise_multiplier)} on their sum")
+        words.append(f"charged {_number(plan.client_charges, 'time')}{_sampling(plan)}")
+    if plan.client_guarantee:
+        epsilon = plan.client_epsilon(plan.client_guarantee.delta)
+        words.append(f"ε ≤ {decimal_up(epsilon)} at δ = {plan.client_guarantee.delta:g}")
+    return [f"- the server: {', '.join(words)}"]
+
+
+def _sampling(plan: Plan) -> str:
+    if plan.cohort.hides(len(plan.local)):
+        return " as a secret random cohort"
+    return "" if plan.cohort.chance(len(plan.local)) == 1 else " in full, since who takes part is not secret"
+
+
+def _protection(plan: Plan) -> list[str]:
+    if not plan.units:
+        return ["- Nobody is protected: nothing is noised, and nothing is charged."]
+    lines = []
+    if "record" in plan.units:
+        lines += _record_lines(plan)
+    if "client" in plan.units:
+        lines += _client_lines(plan)
+    lines.append("- Not protected: who takes part in the study at all, declared sizes and every other number above.")
+    return lines
+
+
+def _record_lines(plan: Plan) -> list[str]:
+    sites = plan.max_sites_per_person
+    where = "one record, in any site" if sites == 1 else f"one record in each of {sites} sites, any of them, together"
+    lines = [
+        f"- Protected: whether {where}, took part; from whoever sees the updates, the models and all that is computed "
+        "from them, the server and the other clients included.",
+        "- Trusted for it: each client with its own records. It samples, clips and adds noise, and pays first.",
+    ]
+    if sites == 1 and len(plan.local) > 1:
+        lines.append("- Assumed: nobody's record is in two sites; otherwise say max_sites_per_person.")
+    if plan.guarantee and len(set(plan.local.values())) > 1:
+        lines.append(f"- Binding: {plan.binding()}, whose records ask for the most noise.")
+    return lines
+
+
+def _client_lines(plan: Plan) -> list[str]:
+    did = "took part with its records" if plan.client_adjacency == ADD_REMOVE else "held these records or others"
+    lines = [
+        f"- Protected: whether one client {did}, all of them at once; from whoever sees the models and all that is "
+        "computed from them, the other clients included, but not from the server.",
+        "- Trusted for it: the server, which sees every update. It clips and adds noise, and the study pays first.",
+    ]
+    if plan.cohort.hides(len(plan.local)):
+        lines.append(
+            "- Trusted further: the server keeps the cohort secret. No list, count or client's spend may leave it, and "
+            "clients tell nobody when they took part."
+        )
+    return lines
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
