@@ -586,3 +586,9 @@ def test_the_probe_waits_for_two_examples_that_are_finite():
     private = made(a_plan(batch_size=SIZE), data=Records(tensors))
     train(private)
     assert not private._is_probed
+
+
+@pytest.mark.parametrize("variant", [{"norm": "l1"}, {"layers": "each"}])
+def test_a_plan_that_this_loop_does_not_execute_is_refused_before_anything_is_charged(variant):
+    with pytest.raises(InvalidArgument, match="make_private knows"):
+        made(a_plan(**variant))

@@ -267,6 +267,7 @@ def make_private(
     if physical > MOST_PHYSICAL:
         message = f"max_physical_batch must be at most {MOST_PHYSICAL}, got {physical}: larger draws come in several"
         raise InvalidArgument("max_physical_batch", message)
+    plan.require_executable("make_private")  # it clips all layers together in L2, to a fixed norm
     screening.require_trainable(model, optimizer)
     compat.check(model)
     place = None if device is None else torch.device(device)
