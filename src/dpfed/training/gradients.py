@@ -27,16 +27,20 @@ from torch import Tensor, nn
 
 from dpfed import checks
 from dpfed.errors import InvalidArgument
-from dpfed.training import compat
+from dpfed.training import compat, shared
 from dpfed.training.attribution import Attribution, Part, attributed
 from dpfed.training.capture import Capture, Leaves, require_unchanged
 from dpfed.training.rules import registry, whole
 from dpfed.training.rules.pieces import Call, Materialised, Piece, rows_of
 
-# Gradients are cut to clip_norm·(1 − TOLERANCE). The margin covers the error of float32 norms (at most 1e-5, see
-# rules/pieces.py) and the rounding of the sum itself, about 2⁻²⁴ · physical batch · clip_norm.
+# Gradients are cut to clip_norm·(1 − TOLERANCE). A norm is at most NORM_ERROR = 3.2e-5 of itself too small (proved in
+# rules/pieces.py), and its coefficient has three roundings of float32 and float64, below 1e-6 together. The rest, two
+# thirds, is for the rounding of the sum: n examples added in float32 are off by at most n²·2⁻²⁴·clip_norm, whatever the
+# order (n ≤ 23 is therefore covered for certain), and by about √n·2⁻²⁴·clip_norm in practice. Beyond that the promise is
+# for ideal sums, as it is for ideal noise; with ``exact`` everything is added in float64 and covered for certain.
 TOLERANCE = 1e-4
-
+# √n · 1.1e-19 of a gradient of n numbers may vanish by underflow: nothing beside the tolerance of a clip norm like this.
+LEAST_CLIP_NORM = 1e-9
 
 # A piece, and the model's names of its parameters by the module's own.
 Named = tuple[Piece, Mapping[str, str]]
@@ -52,7 +56,7 @@ class ClippedGradients:
     """
 
     def __init__(self, model: nn.Module, *, clip_norm: float, methods: Mapping[str, str] | None = None) -> None:
-        self.clip_norm = checks.positive(clip_norm=clip_norm)
+        self.clip_norm = _require_clip_norm(clip_norm)
         compat.check(model)
         self._model = model
         self._pinned = _require_methods(model, methods or {})
@@ -117,12 +121,12 @@ class ClippedGradients:
 
     def _pieces(self, parts: Iterable[Part], strays: dict[str, Tensor], losses: Tensor) -> list[Named]:
         """What each call contributes, with the full names of its parameters; each parameter is in one piece only."""
-        pieces: list[Named] = []
+        parts = list(parts)
+        pieces: list[Named] = shared.pieces([part for part in parts if part.is_shared], self._chosen)
         joint: dict[str, Tensor] = {**strays}
         for part in parts:
             call, rule, names = part.call, part.rule, part.names
             if part.is_shared:
-                _add_rows(joint, rule.direct(call), names)
                 continue
             try:
                 piece = registry.made(call, rule, self._pinned.get(call.path), self._chosen)
@@ -171,9 +175,16 @@ def _differentiate(plan: Attribution, losses: Tensor) -> None:
     )
     for call, gradient in zip(calls, found, strict=True):
         if gradient is None:
-            gradient = losses.new_zeros(call.shape, dtype=call.module.get_parameter(call.trainable[0]).dtype)
-        call.gradient = gradient.reshape(call.shape)
+            gradient = losses.new_zeros(call.shape, dtype=_parameter(call).dtype)
+        call.gradient = gradient if gradient.shape == call.shape else gradient.reshape(call.shape)
         _require_same_type(call)
+
+
+def _parameter(call: Call) -> Tensor:
+    found = call.module._parameters[call.trainable[0]]
+    if found is None:
+        raise RuntimeError(f"{call.path} has lost its {call.trainable[0]}")
+    return found
 
 
 def _by_whole(losses: Tensor, missing: dict[str, nn.Parameter], call: Call, error: RuntimeError) -> dict[str, Tensor]:
@@ -183,14 +194,6 @@ def _by_whole(losses: Tensor, missing: dict[str, nn.Parameter], call: Call, erro
         except RuntimeError:
             message = f"no rule can clip the gradients of {call.path or 'the model'} ({type(call.module).__name__})"
             raise InvalidArgument("model", f"{message}: {error}") from error
-
-
-def _add_rows(joint: dict[str, Tensor], piece: Materialised, names: Mapping[str, str]) -> None:
-    """Adds per-example gradients of a parameter that several calls use: their norms do not add."""
-    for own, rows in piece.rows.items():
-        values = rows.values.reshape(-1, *rows.shape)
-        before = joint.get(names[own])
-        joint[names[own]] = values if before is None else before + values
 
 
 def _norms(pieces: list[Named]) -> Tensor:
@@ -223,6 +226,13 @@ def _zeroed(values: Tensor, bad: Tensor) -> Tensor:
     return values.masked_fill(bad.view(-1, *[1] * (values.dim() - 1)), 0)
 
 
+def _require_clip_norm(clip_norm: float) -> float:
+    if checks.positive(clip_norm=clip_norm) < LEAST_CLIP_NORM:
+        message = f"clip_norm must be at least {LEAST_CLIP_NORM:g} for sums in floating point, got {clip_norm}"
+        raise InvalidArgument("clip_norm", message)
+    return clip_norm
+
+
 def _require_losses(losses: Tensor) -> int:
     if not isinstance(losses, Tensor) or losses.dim() != 1:
         shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
@@ -250,7 +260,7 @@ def _require_one_type(parameters: Mapping[str, nn.Parameter]) -> None:
 
 def _require_same_type(call: Call) -> None:
     x, g = call.pair
-    expected = call.module.get_parameter(call.trainable[0]).dtype
+    expected = _parameter(call).dtype
     if g.dtype != expected or (x.is_floating_point() and x.dtype != expected):
         message = f"{call.path or 'the model'} ran in {g.dtype} with {expected} parameters: train without autocast"
         raise InvalidArgument("model", message)

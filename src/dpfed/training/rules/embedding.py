@@ -58,22 +58,29 @@ def methods(_: Call) -> dict[str, Method]:
 
 def touched(call: Call) -> Piece:
     """Gradients of the rows that were looked up."""
-    module, (x, g) = call.module, call.pair
-    size, shape = g.shape[0], module.get_parameter("weight").shape
-    values = g.reshape(-1, shape[1])
-    offsets = torch.arange(size, device=x.device).unsqueeze(1) * shape[0]
-    keys, places = torch.unique(x.reshape(size, -1) + offsets, return_inverse=True)
-    sums = values.new_zeros(keys.numel(), shape[1]).index_add_(0, places.reshape(-1), values)
-    if (padding := getattr(module, "padding_idx", None)) is not None:
-        sums.masked_fill_((keys % shape[0] == padding).unsqueeze(1), 0)
-    return Touched(keys, sums, size, shape)
+    return gathered(*looked_up(call), call.module.get_parameter("weight").shape)
+
+
+def looked_up(call: Call) -> tuple[Tensor, Tensor]:
+    """The rows that each example looked up (B, S) and their gradients (B, S, d); that of padding is zero."""
+    x, g = call.pair
+    rows = x.reshape(len(g), -1)
+    values = g.reshape(*rows.shape, g.shape[-1])
+    padding = getattr(call.module, "padding_idx", None)
+    return rows, values if padding is None else values.masked_fill((rows == padding).unsqueeze(2), 0)
+
+
+def gathered(rows: Tensor, values: Tensor, shape: torch.Size) -> Touched:
+    """The same, with rows that one example looked up several times added."""
+    offsets = torch.arange(len(rows), device=rows.device).unsqueeze(1) * shape[0]
+    keys, places = torch.unique(rows + offsets, return_inverse=True)
+    sums = values.new_zeros(keys.numel(), shape[1]).index_add_(0, places.reshape(-1), values.flatten(0, 1))
+    return Touched(keys, sums, len(rows), shape)
 
 
 def direct(call: Call) -> Materialised:
     """Gradients of the whole table, for one that is used in several places."""
-    piece = touched(call)
-    if not isinstance(piece, Touched):
-        raise TypeError(type(piece).__name__)
+    piece = gathered(*looked_up(call), call.module.get_parameter("weight").shape)
     table = piece.values.new_zeros(piece.size * piece.shape[0], piece.shape[1])
     table[piece.keys] = piece.values
     return Materialised({"weight": rows_of(table.view(piece.size, *piece.shape))})

@@ -18,12 +18,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from dpfed.training.rules.pieces import Call, Materialised, Method, Piece, Rows, square_norms
+from dpfed.training.rules.pieces import Call, Materialised, Method, Piece, Rows, lengths
 
 # Gradients that would take more memory than this are not written out where there is another way.
 DIRECT_BYTES = 2**28
 # Room for the rounding of a sum that is computed apart from its norm, in units of the dtype's ε · Σₜ‖xₜ‖‖gₜ‖.
 ROUNDING = 8.0
+# What underflow can hide of a float32 norm of 1024 squares; an output gradient may multiply it by any number.
+UNDERFLOW = torch.tensor(4e-18)
+ONE = torch.tensor(1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +38,12 @@ class Outer:
     names: tuple[str, ...]
 
     def square_norms(self) -> Tensor:
-        """‖gᵢ‖²·(‖xᵢ‖² + 1), each term for a parameter that trains."""
-        squares = square_norms(self.g)
-        if "weight" not in self.names:
-            return squares
-        inputs = square_norms(self.x)
-        return squares.mul_(inputs.add_(1) if "bias" in self.names else inputs)
+        """‖gᵢ‖²·(‖xᵢ‖² + 1), each term for a parameter that trains; ‖gᵢ‖ in float64, so only ‖xᵢ‖ has an error."""
+        norms: Tensor = torch.linalg.vector_norm(self.g, dim=1, dtype=torch.float64)
+        if "weight" in self.names:
+            floor = ONE if "bias" in self.names else UNDERFLOW
+            norms = norms.mul_(torch.hypot(lengths(self.x), floor))
+        return norms.square_()
 
     def weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
         """One matrix product for the weight, one for the bias."""
@@ -66,16 +69,25 @@ class Ghost:
     shape: torch.Size
 
     def square_norms(self) -> Tensor:
-        """Σₛₜ (xₛ·xₜ + 1)(gₛ·gₜ) in float64, plus room for the rounding of the sum."""
+        """The squared norms in float64, with room for the rounding of the sum."""
+        return self.squares().sqrt_().add_(self.room()).square_()
+
+    def squares(self) -> Tensor:
+        """Σₛₜ (xₛ·xₜ + 1)(gₛ·gₜ) in float64."""
         x, g = self.x.double(), self.g.double()
         inputs = torch.bmm(x, x.transpose(1, 2)) if "weight" in self.names else x.new_zeros(())
         if "bias" in self.names:
             inputs = inputs + 1
         outputs = torch.bmm(g, g.transpose(1, 2))
-        squares = (inputs * outputs).flatten(1).sum(1).clamp_(min=0)
-        lengths = (inputs.diagonal(dim1=1, dim2=2) if inputs.dim() else inputs).sqrt() * g.norm(dim=2)
-        room = ROUNDING * torch.finfo(self.g.dtype).eps * lengths.sum(1)
-        return squares.sqrt_().add_(room).square_()
+        return (inputs * outputs).flatten(1).sum(1).clamp_(min=0)
+
+    def room(self) -> Tensor:
+        """How far the sum, in the layer's own precision, may be from the gradient whose norm is known."""
+        lengths = self.x.norm(dim=2) if "weight" in self.names else self.x.new_zeros(self.x.shape[:2])
+        if "bias" in self.names:
+            lengths = lengths + 1
+        total: Tensor = (lengths * self.g.norm(dim=2)).double().sum(1)
+        return total.mul_(ROUNDING * torch.finfo(self.g.dtype).eps)
 
     def weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
         """One matrix product over all positions of all examples."""

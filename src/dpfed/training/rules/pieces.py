@@ -22,9 +22,12 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
-# A float32 norm adds up at most this many squares in a row (in at least 4 lanes); blocks are added in float64.
-# The relative error of a norm is then at most BLOCK/4 · 2⁻²⁴ / 2 ≈ 8e-6, however long the gradient is.
+# A float32 norm adds up at most this many squares in float32; blocks are added in float64. In whatever order it adds
+# them, each square and sum is off by at most 2⁻²⁴ of itself and all are positive, so the norm's relative error is at
+# most (BLOCK + 1)/2 · 2⁻²⁴, and with the root's and the conversion's own rounding below NORM_ERROR = 3.2e-5, however
+# long the gradient is. Underflow takes at most √BLOCK · 2⁻⁶³ ≈ 4e-18 of it.
 BLOCK = 1024
+NORM_ERROR = 3.2e-5
 
 
 @dataclass(slots=True, eq=False)
@@ -112,12 +115,19 @@ def square_norms(rows: Tensor) -> Tensor:
     """The squared L2 norm of each row of a matrix, in float64."""
     length = rows.shape[1]
     if length <= BLOCK:
-        norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
-        return norms.double().square_()
+        return lengths(rows).double().square_()
     whole = length - length % BLOCK
     parts: Tensor = torch.linalg.vector_norm(rows[:, :whole].reshape(len(rows), -1, BLOCK), dim=2)
     total = parts.double().square_().sum(1)
     return total if whole == length else total + square_norms(rows[:, whole:])
+
+
+def lengths(rows: Tensor) -> Tensor:
+    """The L2 norm of each row of a matrix."""
+    if rows.shape[1] > BLOCK:
+        return square_norms(rows).sqrt_()
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return norms
 
 
 def rows_of(gradients: Tensor) -> Rows:

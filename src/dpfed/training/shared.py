@@ -1,0 +1,110 @@
+"""Parameters that several calls use: a layer called twice, a table tied to the output layer.
+
+The gradient of such a parameter is the sum over its uses, and norms of parts do not add. Two calls of a Linear are
+one call with the positions of both, so nothing needs to be written out; a table that is looked up and multiplied by
+has a norm of three terms. Where there is no such shortcut, gradients are written out and added.
+
+>>> import torch
+>>> lookups = embedding.gathered(torch.tensor([[1]]), torch.tensor([[[3.0]]]), torch.Size([2, 1]))
+>>> product = linear.Ghost(torch.tensor([[[1.0]]]), torch.tensor([[[0.0, 4.0]]]), ("weight",), torch.Size([2, 1]))
+>>> table = Table(product, lookups, torch.tensor([[1]]), torch.tensor([[[3.0]]]))
+>>> round(float(table.square_norms()), 3), table.weighted(torch.ones(1))["weight"].tolist()      # (0, 3 + 4)
+(49.0, [[0.0], [7.0]])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from dpfed.training.attribution import Part
+from dpfed.training.rules import embedding, linear, registry
+from dpfed.training.rules.pieces import Call, Materialised, Piece, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that is looked up and multiplied by: ‖L + E‖² = ‖L‖² + ‖E‖² + 2⟨L, E⟩, nothing written out."""
+
+    product: linear.Ghost
+    lookups: embedding.Touched
+    rows: Tensor
+    values: Tensor
+
+    def square_norms(self) -> Tensor:
+        """The squared norms in float64, with room for the rounding of the sum."""
+        squares = self.product.squares() + self.lookups.square_norms() + 2 * self._inner()
+        lengths = self.values.norm(dim=2).double().sum(1)
+        room = self.product.room() + linear.ROUNDING * torch.finfo(self.values.dtype).eps * lengths
+        return squares.clamp_(min=0).sqrt_().add_(room).square_()
+
+    def weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
+        """Both sums together."""
+        found = self.product.weighted(coefficients)["weight"]
+        return {"weight": found.add_(self.lookups.weighted(coefficients)["weight"])}
+
+    def _inner(self) -> Tensor:
+        """⟨L, E⟩ = Σₛₜ gₜ[rowₛ]·(xₜ·vₛ) for every example."""
+        x, g = self.product.x, self.product.g
+        outputs = g.gather(2, self.rows.unsqueeze(1).expand(-1, g.shape[1], -1))
+        inputs = torch.bmm(x.double(), self.values.double().transpose(1, 2))
+        return (outputs.double() * inputs).flatten(1).sum(1)
+
+
+def pieces(parts: Sequence[Part], chosen: dict[Hashable, str]) -> list[tuple[Piece, Mapping[str, str]]]:
+    """What the calls contribute together, each with the model's names of its parameters."""
+    users: dict[str, tuple[int, ...]] = {}
+    for place, part in enumerate(parts):
+        users.update({full: (*users.get(full, ()), place) for full in part.names.values()})
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for full, places in users.items():
+        groups.setdefault(places, []).append(full)
+    return [_piece([parts[place] for place in places], names, chosen) for places, names in groups.items()]
+
+
+def _piece(parts: list[Part], names: list[str], chosen: dict[Hashable, str]) -> tuple[Piece, Mapping[str, str]]:
+    """One piece for parameters that all of the parts use."""
+    owns = [{own: full for own, full in part.names.items() if full in names} for part in parts]
+    calls = [replace(part.call, trainable=tuple(own)) for part, own in zip(parts, owns, strict=True)]
+    kinds = {part.rule.name for part in parts}
+    if all(own == owns[0] for own in owns):
+        if kinds == {"linear"}:
+            return registry.made(_joined(calls), registry.LINEAR, None, chosen), owns[0]
+        if kinds <= {"linear", "embedding"}:
+            return _table(calls, [part.rule.name == "linear" for part in parts]), owns[0]
+    return _added(parts, calls, owns), {name: name for name in names}
+
+
+def _joined(calls: Sequence[Call]) -> Call:
+    """One call of a Linear with the positions of all."""
+    if len(calls) == 1:
+        return calls[0]
+    pairs = [linear.positions(call) for call in calls]
+    x, g = (torch.cat(values, 1) for values in zip(*pairs, strict=True))
+    return replace(calls[0], x=x, gradient=g)
+
+
+def _table(calls: Sequence[Call], is_product: Sequence[bool]) -> Piece:
+    """What look-ups, and products with the same table, contribute."""
+    shape = calls[0].module.get_parameter("weight").shape
+    products = [call for call, is_it in zip(calls, is_product, strict=True) if is_it]
+    lookups = [embedding.looked_up(call) for call, is_it in zip(calls, is_product, strict=True) if not is_it]
+    rows, values = (torch.cat(parts, 1) for parts in zip(*lookups, strict=True))
+    touched = embedding.gathered(rows, values, shape)
+    if not products:
+        return touched
+    return Table(linear.Ghost(*linear.positions(_joined(products)), ("weight",), shape), touched, rows, values)
+
+
+def _added(parts: Sequence[Part], calls: Sequence[Call], owns: Sequence[Mapping[str, str]]) -> Materialised:
+    """Gradients written out, call by call, and added under the model's names."""
+    found: dict[str, Rows] = {}
+    for part, call, names in zip(parts, calls, owns, strict=True):
+        for own, rows in part.rule.direct(call).rows.items():
+            before = found.setdefault(names[own], rows)
+            if before is not rows:
+                before.values.add_(rows.values)
+    return Materialised(found)

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from clipped import require_parity, squares
+from dpfed.training.gradients import ClippedGradients
+
+
+class Applied(nn.Module):
+    """A model whose forward pass is any function of its layers."""
+
+    def __init__(self, forward, **layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleDict(layers)
+        self._forward = forward
+
+    def forward(self, x):
+        return self._forward(x, **self.layers)
+
+
+class Largest(TorchDispatchMode):
+    """The number of elements of the largest tensor that is made."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        for value in out if isinstance(out, list | tuple) else [out]:
+            if isinstance(value, Tensor):
+                self.elements = max(self.elements, value.untyped_storage().nbytes() // value.element_size())
+        return out
+
+
+def tied_words(rows: int = 7, width: int = 4, *, bias: bool = True, padding: int | None = None) -> nn.Module:
+    """A small language model: its output layer is its table."""
+    torch.manual_seed(0)
+    model = Applied(
+        lambda x, table, body, head: head(body(table(x)).tanh()),
+        table=nn.Embedding(rows, width, padding_idx=padding),
+        body=nn.Linear(width, width),
+        head=nn.Linear(width, rows, bias=bias),
+    )
+    model.layers["head"].weight = model.layers["table"].weight
+    return model
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (6, 5, 4)], ids=["one position", "positions"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_linear_called_twice(shape, bias):
+    torch.manual_seed(0)
+    model = Applied(lambda x, a, b: b(a(a(x).tanh())), a=nn.Linear(4, 4, bias=bias), b=nn.Linear(4, 2))
+    require_parity(model, torch.randn(shape))
+
+
+def test_a_linear_called_with_and_without_positions():
+    torch.manual_seed(0)
+    model = Applied(lambda x, a: a(a(x).tanh().mean(1)) * a(x[:, 0]), a=nn.Linear(4, 4))
+    require_parity(model, torch.randn(6, 5, 4))
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (nn.Conv1d(4, 4, 3, padding=1), (6, 4, 5)),
+        (nn.Conv2d(4, 4, 3, padding=1, groups=2), (6, 4, 5, 3)),
+        (nn.ConvTranspose2d(4, 4, 1), (6, 4, 3, 3)),
+        (nn.GroupNorm(2, 4), (6, 4, 5)),
+        (nn.LayerNorm(4), (6, 5, 4)),
+        (nn.RMSNorm(4), (6, 5, 4)),
+        (nn.PReLU(4), (6, 4, 5)),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
+)
+def test_any_layer_called_three_times(layer, shape):
+    torch.manual_seed(0)
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, 0.5, 0.5)
+    require_parity(Applied(lambda x, a: a(a(a(x).tanh()).sin() + x), a=layer), torch.randn(shape))
+
+
+def test_a_table_looked_up_twice():
+    torch.manual_seed(0)
+    model = Applied(lambda x, a, b: b(a(x[:, :2]).sum(1) + a(x).tanh().sum(1)), a=nn.Embedding(5, 4), b=nn.Linear(4, 2))
+    require_parity(model, torch.randint(0, 5, (6, 4)))
+
+
+def test_weights_tied_between_layers_with_biases_of_their_own():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+    model[2].weight = model[0].weight
+    require_parity(model, torch.randn(6, 3, 4))
+
+
+def test_weights_tied_between_layers_of_different_kinds():
+    """A kernel of one point is no Linear: gradients are written out and added."""
+    torch.manual_seed(0)
+    model = Applied(lambda x, a, b: b(a(x)).tanh(), a=nn.Conv1d(4, 4, 1, bias=False), b=nn.ConvTranspose1d(4, 4, 1))
+    model.layers["b"].weight = model.layers["a"].weight
+    require_parity(model, torch.randn(6, 4, 3))
+
+
+@pytest.mark.parametrize("padding", [None, 2])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_table_tied_to_the_output_layer(bias, padding):
+    require_parity(tied_words(bias=bias, padding=padding), torch.randint(0, 7, (6, 5)))
+
+
+def test_two_tables_with_different_padding_tied_to_the_output_layer():
+    torch.manual_seed(0)
+    model = Applied(
+        lambda x, a, b, c: c((a(x) + b(x.flip(1))).tanh()),
+        a=nn.Embedding(7, 4, padding_idx=1),
+        b=nn.Embedding(7, 4, padding_idx=3),
+        c=nn.Linear(4, 7),
+    )
+    for name in ("b", "c"):
+        model.layers[name].weight = model.layers["a"].weight
+    require_parity(model, torch.randint(0, 7, (6, 5)))
+
+
+def test_a_tied_table_whose_two_gradients_cancel_is_not_taken_for_short():
+    """‖L‖² + ‖E‖² + 2⟨L, E⟩ loses all digits there, and the clip may not."""
+    torch.manual_seed(0)
+    table, clip = nn.Parameter(torch.randn(5, 3)), 1e-9
+    model = Applied(lambda x, a, b: (a(x), b(torch.ones(len(x), 1, 3))), a=nn.Embedding(5, 3), b=nn.Linear(3, 5, False))
+    model.layers["a"].weight = model.layers["b"].weight = table
+    with ClippedGradients(model, clip_norm=clip) as gradients:
+        looked, product = model(torch.tensor([[1], [2]]))
+        scale = torch.tensor([1e4, 3e3])
+        picked = product[:, 0, 1:3].diagonal()
+        losses = scale * (looked.flatten(1).sum(1) - picked)
+        found = gradients.sum(losses)
+    assert float(found["layers.a.weight"].norm()) <= 2 * clip
+
+
+def test_a_tied_table_is_never_written_out_for_each_example():
+    model = tied_words(rows=3000, width=16)
+    x = torch.randint(0, 3000, (32, 2))
+    with ClippedGradients(model, clip_norm=0.1) as gradients:
+        losses = squares(model(x), torch.zeros(32))
+        with Largest() as largest:
+            gradients.sum(losses)
+    assert largest.elements < 32 * 3000 * 16 // 4
+
+
+def test_a_wide_layer_called_twice_may_be_served_without_writing_out(monkeypatch):
+    monkeypatch.setattr("dpfed.training.rules.linear.DIRECT_BYTES", 1000)
+    torch.manual_seed(0)
+    model = Applied(lambda x, a: a(a(x).tanh()), a=nn.Linear(200, 200))
+    with ClippedGradients(model, clip_norm=0.1) as gradients:
+        losses = squares(model(torch.randn(16, 200)), torch.zeros(16))
+        with Largest() as largest:
+            gradients.sum(losses)
+    assert largest.elements < 16 * 200 * 200 // 4
+    require_parity(model, torch.randn(6, 200))
