@@ -1,0 +1,225 @@
+"""The ``data:`` block: where records come from, who holds them, and what of them is public.
+
+>>> Data(source="sklearn:iris", partition={"kind": "quantity", "sizes": [100, 50]}).declared_sizes
+{'1': 100, '2': 50}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from dpfed.config.fields import Block, Number, Whole, Wrong, as_number, setting
+from dpfed.data.partition import numbered
+
+PUBLIC = "public"
+KIND = "how one set of records is dealt to clients"
+CLIENTS = "how many clients there are"
+MINIMUM = "the least records of a client; 0 allows clients that have none"
+Pair = tuple[float, float]
+
+
+class Iid(Block):
+    """Equal parts of a shuffled pile."""
+
+    kind: Literal["iid"] = setting(effect=KIND)
+    clients: Whole = setting(symbol="K", effect=CLIENTS, ge=1)
+    minimum: Whole = setting(1, effect=MINIMUM, ge=0)
+
+
+class Quantity(Block):
+    """Parts of given sizes."""
+
+    kind: Literal["quantity"] = setting(effect=KIND)
+    sizes: tuple[Whole, ...] = setting(effect="the records of each client; together all that are not held out")
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+        return len(self.sizes)
+
+    @field_validator("sizes")
+    @classmethod
+    def _positive(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        if not sizes or min(sizes) < 1:
+            raise ValueError(f"must be whole numbers of at least 1, one for each client, got {list(sizes)}")
+        return sizes
+
+
+class Dirichlet(Block):
+    """Parts with shares of each class drawn from a Dirichlet distribution."""
+
+    kind: Literal["dirichlet"] = setting(effect=KIND)
+    clients: Whole = setting(symbol="K", effect=CLIENTS, ge=1)
+    alpha: Number = setting(symbol="α", effect="how alike clients are: 0.1 very unlike, 100 nearly equal", gt=0)
+    minimum: Whole = setting(1, effect=MINIMUM, ge=0)
+
+
+class Shards(Block):
+    """Parts of a few shards of the records sorted by label."""
+
+    kind: Literal["shards"] = setting(effect=KIND)
+    clients: Whole = setting(symbol="K", effect=CLIENTS, ge=1)
+    shards_per_client: Whole = setting(2, effect="shards of sorted records a client gets: fewer, more unlike", ge=1)
+
+
+class ByClass(Block):
+    """Parts that see a few classes only."""
+
+    kind: Literal["class"] = setting(effect=KIND)
+    clients: Whole = setting(symbol="K", effect=CLIENTS, ge=1)
+    classes_per_client: Whole = setting(1, effect="classes a client sees", ge=1)
+
+
+class Column(Block):
+    """Real sites: a column of the data names the client that holds the record."""
+
+    kind: Literal["column"] = setting(effect=KIND)
+    column: str = setting(
+        effect="the column that names the site of a record ('client' for a loader of parts by client)"
+    )
+
+    @property
+    def clients(self) -> None:
+        """Unknown before the data are read."""
+        return
+
+
+Partition = Annotated[Iid | Quantity | Dirichlet | Shards | ByClass | Column, Field(discriminator="kind")]
+
+
+class Data(Block):
+    """Where records come from and what of them is declared public."""
+
+    source: str = setting(effect="a .csv file, sklearn:NAME (breast_cancer, digits, iris, wine, diabetes) or package.module:name")  # noqa: E501  # fmt: skip
+    options: dict[str, Any] = setting({}, effect="arguments of your own loader")
+    label: str | None = setting(None, effect="the column of a .csv file that is to be predicted")
+    classes: tuple[str, ...] = setting((), effect="the values a label may have, in the order of the model's outputs; without them a label is a number")  # noqa: E501  # fmt: skip
+    categories: dict[str, tuple[str, ...]] = setting({}, effect="the values each column of text may have; one feature for each")  # noqa: E501  # fmt: skip
+    ignore: tuple[str, ...] = setting((), effect="columns of a .csv file that are not features")
+    shape: tuple[Whole, ...] | None = setting(None, effect="the shape of one record's features for models of images, such as [1, 8, 8]")  # noqa: E501  # fmt: skip
+    feature_bounds: Any = setting(None, effect="public [low, high] of all features, a list of one each, or by column: clipped and mapped to [-1, 1]; never taken from the data")  # noqa: E501  # fmt: skip
+    mean: Any = setting(None, effect="public constant subtracted from all features, or a list of one each; never taken from the data")  # noqa: E501  # fmt: skip
+    scale: Any = setting(None, effect="public constant all features are divided by, or a list of one each; never taken from the data")  # noqa: E501  # fmt: skip
+    partition: Partition = setting(effect="who holds which record")
+    names: tuple[str, ...] = setting((), effect="names of the clients, in order; without them they are numbered")
+    sizes: Any = setting(None, symbol="n", effect="records each client declares in public: one number, or by name. Sampling rates, steps and weights come from it and never from the data. 'public' takes the true counts: they are then published, and the promise is for replacing a record instead of adding or removing it")  # noqa: E501  # fmt: skip
+    test_fraction: Number = setting(0.2, effect="the share of records held out for evaluation; what is measured on them is not covered by the promise", ge=0, lt=1)  # noqa: E501  # fmt: skip
+    seed: Whole = setting(
+        0, effect="which records are dealt to whom and held out; it has nothing to do with noise", ge=0
+    )
+
+    @property
+    def clients(self) -> tuple[str, ...] | None:
+        """The names of all clients; None where only the data know them."""
+        if self.names:
+            return self.names
+        if self.partition.clients is not None:
+            return numbered(self.partition.clients)
+        return tuple(sorted(self.sizes)) if isinstance(self.sizes, Mapping) else None
+
+    @property
+    def sizes_are_public(self) -> bool:
+        """Whether sizes are the true counts, so that only replacing a record can be protected."""
+        return bool(self.sizes == PUBLIC)
+
+    @property
+    def declared_sizes(self) -> dict[str, int] | int | None:
+        """The declared size by client, one for all, or None: none is declared, or they are the true counts."""
+        if self.sizes is None and isinstance(self.partition, Quantity):
+            return dict(zip(self.clients or (), self.partition.sizes, strict=True))
+        if self.sizes is None or self.sizes == PUBLIC:
+            return None
+        return dict(self.sizes) if isinstance(self.sizes, Mapping) else int(self.sizes)
+
+    @field_validator("classes", "ignore", "names", mode="before")
+    @classmethod
+    def _as_texts(cls, values: Any) -> Any:
+        return tuple(_text(value) for value in values) if isinstance(values, list | tuple) else values
+
+    @field_validator("categories", mode="before")
+    @classmethod
+    def _as_text_lists(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        return {_text(key): cls._as_texts(value) for key, value in values.items()}
+
+    @field_validator("sizes", mode="plain")
+    @classmethod
+    def _known_sizes(cls, sizes: Any) -> Any:
+        if sizes is None or sizes == PUBLIC:
+            return sizes
+        if isinstance(sizes, Mapping) and sizes:
+            return {_text(name): _size(size) for name, size in sizes.items()}
+        return _size(sizes)
+
+    @field_validator("feature_bounds", mode="plain")
+    @classmethod
+    def _known_bounds(cls, bounds: Any) -> Any:
+        if bounds is None:
+            return None
+        if isinstance(bounds, Mapping):
+            return {_text(name): _pair(pair) for name, pair in bounds.items()}
+        if isinstance(bounds, list | tuple) and bounds and all(isinstance(pair, list | tuple) for pair in bounds):
+            return tuple(_pair(pair) for pair in bounds)
+        return _pair(bounds)
+
+    @field_validator("mean", "scale", mode="plain")
+    @classmethod
+    def _known_constants(cls, values: Any) -> Any:
+        if values is None:
+            return None
+        return tuple(map(_finite, values)) if isinstance(values, list | tuple) else _finite(values)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.feature_bounds is not None and (self.mean is not None or self.scale is not None):
+            raise Wrong("feature_bounds", "and mean or scale are two ways to scale: give one")
+        scales = self.scale if isinstance(self.scale, tuple) else (self.scale,)
+        if any(scale is not None and scale <= 0 for scale in scales):
+            raise Wrong("scale", f"must be above 0, got {self.scale}")
+        if self.source.lower().endswith(".csv") and self.label is None:
+            raise Wrong("label", f"is missing: the column of {self.source} that is to be predicted")
+        self._check_names()
+        return self
+
+    def _check_names(self) -> None:
+        count = self.partition.clients
+        if len(set(self.names)) != len(self.names) or (self.names and count is None):
+            raise Wrong("names", "must all be different, and a partition by column has the names of its column")
+        if self.names and count != len(self.names):
+            raise Wrong("names", f"must be one for each of the {count} clients, got {len(self.names)}")
+        if isinstance(self.sizes, Mapping) and set(self.sizes) != set(self.clients or self.sizes):
+            known = ", ".join(self.clients or ())
+            raise Wrong("sizes", f"must name the clients {known}; got {', '.join(self.sizes)}")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"must be text, got {value!r}: put it in quotes")
+    return str(value)
+
+
+def _size(value: Any) -> int:
+    size = as_number(value)
+    if not isinstance(size, int) or size < 1:
+        raise ValueError(f"must be 'public' or whole numbers of at least 1, got {value!r}")
+    return size
+
+
+def _finite(value: Any) -> float:
+    number = float(as_number(value))
+    if not abs(number) < float("inf"):
+        raise ValueError(f"must be a finite number, got {value!r}")
+    return number
+
+
+def _pair(values: Any) -> Pair:
+    if not isinstance(values, list | tuple) or len(values) != 2:
+        raise ValueError(f"must be [low, high], a list of such pairs or such pairs by column, got {values!r}")
+    low, high = map(_finite, values)
+    if not low < high:
+        raise ValueError(f"must be [low, high] with low below high, got {list(values)}")
+    return low, high

@@ -1,0 +1,84 @@
+"""The blocks ``privacy:`` and ``ledger:``: what is promised to whom, and where it is booked.
+
+>>> Privacy(style="none").record is None
+True
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from dpfed.config.fields import Block, Number, Wrong, setting
+
+STYLES = {"none": set[str](), "sample": {"record"}, "user": {"client"}, "hybrid": {"record", "client"}}
+
+
+class Adaptive(Block):
+    """A clip norm that follows a quantile (Andrew et al. 2021)."""
+
+    quantile: Number = setting(0.5, symbol="γ", effect="the share of contributions that is to stay unclipped", gt=0, lt=1)  # noqa: E501  # fmt: skip
+    learning_rate: Number = setting(0.2, symbol="η_C", effect="how fast the clip norm follows", gt=0)
+    count_noise: Number = setting(symbol="σ_b", effect="noise on the count of unclipped contributions; it is paid for in the same draw", gt=0)  # noqa: E501  # fmt: skip
+
+
+class UnitPrivacy(Block):
+    """A promise for one unit, or the noise to use."""
+
+    epsilon: Number | None = setting(None, symbol="ε", effect="the promise for the whole run: smaller is more private; noise is calibrated to it", gt=0)  # noqa: E501  # fmt: skip
+    delta: Number = setting(symbol="δ", effect="the chance that the promise does not hold; far below one over the number of those protected", gt=0, lt=1)  # noqa: E501  # fmt: skip
+    clip_norm: Number = setting(symbol="C", effect="each contribution (a record's gradient, a client's update) is scaled down to at most this length: smaller needs less noise and distorts more", gt=0)  # noqa: E501  # fmt: skip
+    noise_multiplier: Number | None = setting(None, symbol="σ", effect="noise over the clip norm, in place of epsilon", gt=0)  # noqa: E501  # fmt: skip
+    adaptive: Adaptive | None = setting(None, effect="let the clip norm follow a quantile; clip_norm is then the first")
+
+    @model_validator(mode="after")
+    def _one_aim(self) -> Self:
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            raise Wrong("epsilon", "and noise_multiplier are two ways to say how much noise there is: give one of them")
+        return self
+
+
+class RecordPrivacy(UnitPrivacy):
+    """What is promised for one record of a client: DP-SGD on the client's side."""
+
+    norm: Literal["l2", "l1"] = setting("l2", effect="l2 with Gaussian noise, or l1 with Laplace noise")
+    layers: Literal["together", "each"] = setting("together", effect="clip the whole gradient or each layer of it")
+
+
+class ClientPrivacy(UnitPrivacy):
+    """What is promised for a client as a whole: clipped updates and noise at the server."""
+
+
+class Privacy(Block):
+    """Whom the run protects."""
+
+    style: Literal["none", "sample", "user", "hybrid"] = setting(
+        effect="sample protects a record, user a client with all it holds, hybrid both in two statements"
+    )
+    record: RecordPrivacy | None = setting(None, effect="the promise for one record (sample, hybrid)")
+    client: ClientPrivacy | None = setting(None, effect="the promise for one client (user, hybrid)")
+
+    @model_validator(mode="after")
+    def _blocks_of_the_style(self) -> Self:
+        for unit in ("record", "client"):
+            is_given, is_needed = getattr(self, unit) is not None, unit in STYLES[self.style]
+            if is_needed and not is_given:
+                raise Wrong(unit, f"is missing: style {self.style} protects a {unit}")
+            if is_given and not is_needed:
+                raise Wrong(unit, f"must be left out: style {self.style} does not protect a {unit}")
+        return self
+
+
+class LedgerBlock(Block):
+    """Where the run is booked; without it a run has a ledger of its own in its directory."""
+
+    url: str = setting(effect="the ledger's database, such as sqlite:///ledger.db")
+    account: str | None = setting(None, effect="the account of the study, whose unit is the client (user, hybrid)")
+    client_accounts: str | None = setting(None, effect="the account of each client's records; {id} stands for the client's name (sample, hybrid)")  # noqa: E501  # fmt: skip
+
+    @model_validator(mode="after")
+    def _one_account_each(self) -> Self:
+        if self.client_accounts is not None and "{id}" not in self.client_accounts:
+            raise Wrong("client_accounts", "must contain {id}, so that every client has an account of its own")
+        return self

@@ -1,0 +1,151 @@
+"""A configuration file as values, and every refusal as one sentence with file, line and key.
+
+>>> values_and_lines("rounds: 5")
+({'rounds': 5}, {(): 1, ('rounds',): 1})
+>>> values_and_lines("rounds: 5\\nrounds: 6", file="run.yaml")
+Traceback (most recent call last):
+    ...
+dpfed.errors.InvalidArgument: run.yaml, line 2: this is not YAML: rounds is there twice
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from dpfed.config.fields import OWN, Block, Wrong, blocks, kind_of
+from dpfed.config.words import answer, our_word
+from dpfed.config.yaml12 import Path, load
+from dpfed.errors import InvalidArgument
+
+_MUST = {
+    "greater_than": "must be above {gt:g}, got {input!r}",
+    "greater_than_equal": "must be at least {ge:g}, got {input!r}",
+    "less_than": "must be below {lt:g}, got {input!r}",
+    "less_than_equal": "must be at most {le:g}, got {input!r}",
+    "finite_number": "must be a finite number, got {input!r}",
+    "int_from_float": "must be a whole number, got {input!r}",
+    "int_type": "must be a whole number, got {input!r}",
+    "float_type": "must be a number, got {input!r}",
+    "string_type": "must be text, got {input!r}: put it in quotes",
+    "bool_type": "must be true or false, got {input!r}",
+    "bool_parsing": "must be true or false, got {input!r}",
+    "literal_error": "must be {expected}, got {input!r}",
+    "tuple_type": "must be a list, got {input!r}",
+    "dict_type": "must be a mapping of keys to values, got {input!r}",
+    "model_type": "must be a block of keys, got {input!r}",
+    "model_attributes_type": "must be a block of keys, got {input!r}",
+    "union_tag_not_found": "needs a kind: {kinds}",
+    "union_tag_invalid": "must be of kind {kinds}, got {tag!r}",
+}
+
+
+def values_and_lines(text: str, file: str = "") -> tuple[Any, dict[Path, int]]:
+    """The values of a YAML text, and the line of each by its path of keys."""
+    try:
+        return load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        what = getattr(error, "problem", None) or str(error) or "it is nested too deeply"
+        message = f"{_place(file, mark.line + 1 if mark else None)}this is not YAML: {what}"
+        raise InvalidArgument("text", message) from None
+
+
+def refusal(
+    error: ValidationError, model: type[Block], values: Any, lines: Mapping[Path, int] | None = None, file: str = ""
+) -> InvalidArgument:
+    """The error as one sentence for each thing that is wrong."""
+    sentences, first = [], ""
+    for problem in _in_order(error):
+        path, what = _path(problem, values), _what(problem, model)
+        line = _line(path, lines or {})
+        key = ".".join(map(str, path))
+        first = first or key
+        sentences.append(f"{_place(file, line)}{key or 'the file'} {what}")
+    return InvalidArgument(first, "\n".join(dict.fromkeys(sentences)))
+
+
+def _in_order(error: ValidationError) -> list[Any]:
+    """The problems, unknown keys first; a key that is missing because it has another's word is not said twice."""
+    problems = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
+    places = [problem["loc"] for problem in problems if problem["type"] == "extra_forbidden"]
+    answered = [(*place[:-1], our_word(str(place[-1]))) for place in places]
+    return [problem for problem in problems if problem["type"] != "missing" or problem["loc"] not in answered]
+
+
+def _path(problem: Mapping[str, Any], values: Any) -> Path:
+    """The keys as they stand in the file, without the kinds that pydantic puts between them."""
+    path: list[str | int] = []
+    here, steps = values, list(problem["loc"])
+    missing = [steps.pop()] if problem["type"] == "missing" else []
+    for step in steps:
+        if step in (here if isinstance(here, Mapping) else range(len(here)) if isinstance(here, list) else ()):
+            here = here[step]
+            path.append(step)
+    path += missing
+    cause = problem.get("ctx", {}).get("error")
+    return (*path, *(cause.key.split(".") if isinstance(cause, Wrong) else ()))
+
+
+def _what(problem: Mapping[str, Any], model: type[Block]) -> str:
+    kind, context, place = problem["type"], problem.get("ctx", {}), tuple(problem["loc"])
+    if kind == "extra_forbidden":
+        here = [name for block in _blocks_at(model, place[:-1]) for name in block.model_fields]
+        return answer(str(place[-1]), list(dict.fromkeys(here)), _paths(model))
+    if kind == "missing":
+        owners = [block for block in _blocks_at(model, place[:-1]) if place[-1] in block.model_fields]
+        return f"is missing: {owners[0].model_fields[str(place[-1])].description}" if owners else "is missing"
+    if kind == "value_error":
+        return str(context["error"])
+    kinds = _listed(kind_of(block) or "" for block in _blocks_at(model, place))
+    if kind in _MUST:
+        return _MUST[kind].format(**{"kinds": kinds, **context, "input": problem["input"]})
+    return f"is refused: {problem['msg']}, got {problem['input']!r}"
+
+
+def _blocks_at(model: type[Block], place: Sequence[Any]) -> list[type[Block]]:
+    """The blocks that may stand at a place; a kind on the way picks one of several."""
+    here: list[type[Block]] = [model]
+    for step in place:
+        fields = [block.model_fields[step] for block in here if step in block.model_fields]
+        if fields and step != OWN:
+            here = [block for field in fields for block in blocks(field)]
+        else:
+            here = [block for block in here if kind_of(block) == step] or here
+    return here
+
+
+def _paths(model: type[Block]) -> dict[str, list[str]]:
+    """The full paths of every key of the file, by its last word."""
+    found: dict[str, list[str]] = {}
+    for path in _all_paths(model, ()):
+        known = found.setdefault(path[-1], [])
+        if ".".join(path) not in known:
+            known.append(".".join(path))
+    return found
+
+
+def _all_paths(block: type[Block], above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for name, field in block.model_fields.items():
+        yield (*above, name)
+        for inner in blocks(field):
+            yield from _all_paths(inner, (*above, name))
+
+
+def _line(path: Path, lines: Mapping[Path, int]) -> int | None:
+    """The line of the key, or of the block that lacks it."""
+    texts = tuple(step if isinstance(step, int) else str(step) for step in path)
+    return next((lines[texts[:n]] for n in range(len(texts), -1, -1) if texts[:n] in lines), None)
+
+
+def _place(file: str, line: int | None) -> str:
+    parts = [part for part in (file, f"line {line}" if line else "") if part]
+    return f"{', '.join(parts)}: " if parts else ""
+
+
+def _listed(words: Iterator[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last

@@ -1,0 +1,156 @@
+"""The file that describes a run, as frozen values: everything in it is public, and nothing is guessed.
+
+Sizes, rates, scales and classes are declared here by those who know the data; none is read off the records. A key
+that dpfed does not know is refused with the word it has for it.
+
+>>> config = RunConfig.parse('''
+... name: wards
+... data: {source: "sklearn:digits", partition: {kind: iid, clients: 10}, sizes: 140}
+... model: {kind: logistic}
+... rounds: 5
+... local: {steps: 10, batch_size: 14, learning_rate: 0.5}
+... privacy: {style: sample, record: {epsilon: 4, delta: 1e-5, clip_norm: 1}}
+... ''')
+>>> config.guarantees
+(Guarantee(epsilon=4.0, delta=1e-05, unit='record', adjacency='add_remove'),)
+>>> RunConfig.parse(config.to_yaml().replace("clip_norm", "max_grad_norm", 1), file="run.yaml")
+Traceback (most recent call last):
+    ...
+dpfed.errors.InvalidArgument: run.yaml, line ...: privacy.record.max_grad_norm is not a key; dpfed's word is clip_norm
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import ValidationError, field_validator, model_validator
+
+from dpfed.checks import ADD_REMOVE, REPLACE_ONE
+from dpfed.config.data import Data
+from dpfed.config.fields import Block, Whole, Wrong, setting
+from dpfed.config.privacy import LedgerBlock, Privacy
+from dpfed.config.reading import refusal, values_and_lines
+from dpfed.config.training import Algorithm, AllClients, Cohort, FedAvg, FixedClients, Local, Model
+from dpfed.config.writing import Notes, commented
+from dpfed.errors import InvalidArgument
+from dpfed.guarantee import Guarantee
+
+
+class RunConfig(Block):
+    """A run, as its file describes it."""
+
+    name: str = setting(effect="the name of the run, in its directory and in the ledger")
+    data: Data = setting(effect="the records, who holds them, and what of them is public")
+    model: Model = setting(effect="what is trained")
+    rounds: Whole = setting(symbol="T", effect="how often the clients are asked: more learn more and need more noise", ge=1)  # noqa: E501  # fmt: skip
+    cohort: Cohort = setting(AllClients(kind="all"), effect="who takes part in a round")
+    local: Local = setting(effect="what a client does in a round")
+    algorithm: Algorithm = setting(FedAvg(kind="fedavg"), effect="how updates become the next model")
+    weighting: Literal["equal", "declared"] = setting("equal", effect="the clients' say in the mean: equal, or by declared sizes")  # noqa: E501  # fmt: skip
+    privacy: Privacy = setting(effect="whom the run protects, and how well")
+    max_participations: Whole | None = setting(None, symbol="m", effect="rounds a client is asked for at most and charged for; without it, what a client exceeds once in a thousand runs", ge=1)  # noqa: E501  # fmt: skip
+    spare_rounds: Whole = setting(0, effect="rounds reserved beyond the plan, to repeat what a crash lost", ge=0)
+    max_sites_per_person: Whole = setting(1, symbol="k", effect="at how many clients one person may have records: the promise adds up the k worst", ge=1)  # noqa: E501  # fmt: skip
+    ledger: LedgerBlock | None = setting(None, effect="where privacy is booked; without it the run opens a ledger of its own")  # noqa: E501  # fmt: skip
+    seed: Whole | None = setting(None, effect="makes noise reproducible, for tests only: such a run is stamped NOT PRIVATE", ge=0)  # noqa: E501  # fmt: skip
+
+    @classmethod
+    def read(cls, path: str | Path) -> RunConfig:
+        """The configuration in a file."""
+        try:
+            text = Path(path).read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidArgument("path", f"{path} cannot be read: {getattr(error, 'strerror', error)}") from None
+        return cls.parse(text, file=str(path))
+
+    @classmethod
+    def parse(cls, text: str, file: str = "") -> RunConfig:
+        """The configuration in a YAML text; refusals name the file, the line and the key."""
+        values, lines = values_and_lines(text, file)
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise refusal(error, cls, values, lines, file) from None
+
+    @classmethod
+    def of(cls, values: Any) -> RunConfig:
+        """The configuration that plain values describe; refusals name the key."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise refusal(error, cls, values) from None
+
+    def to_yaml(self, notes: Notes | None = None) -> str:
+        """The configuration as YAML with a comment for every setting, read back by `parse` as the same value."""
+        return commented(self, notes)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody can predict the noise: false with a seed, and such a run is stamped NOT PRIVATE."""
+        return self.seed is None
+
+    @property
+    def guarantees(self) -> tuple[Guarantee, ...]:
+        """What noise is calibrated to, one for each protected unit that has an epsilon."""
+        blocks = {"record": self.privacy.record, "client": self.privacy.client}
+        return tuple(
+            Guarantee(block.epsilon, block.delta, unit, self.adjacency(unit))
+            for unit, block in blocks.items()
+            if block is not None and block.epsilon is not None
+        )
+
+    def adjacency(self, unit: str) -> str:
+        """The neighbours that a promise for the unit is about: replace-one where a count of them is public."""
+        is_counted = isinstance(self.cohort, FixedClients) if unit == "client" else self.data.sizes_are_public
+        return REPLACE_ONE if is_counted else ADD_REMOVE
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_name(cls, name: str) -> str:
+        if not name.strip() or any(letter in name for letter in "/\\\n\t\0") or name.startswith("."):
+            raise ValueError(f"must be a text that can name a directory, got {name!r}")
+        return name
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        self._check_sizes()
+        self._check_counts()
+        self._check_ledger()
+        return self
+
+    def _check_sizes(self) -> None:
+        declared = self.data.declared_sizes
+        if declared is None and self.weighting == "declared":
+            raise Wrong("weighting", "must be equal: declared weights need data.sizes, and true counts are private")
+        if self.privacy.record is None:
+            return
+        if declared is None and not self.data.sizes_are_public:
+            what = "what each client declares in public, or 'public' to publish the true counts"
+            raise Wrong("data.sizes", f"is missing: {what}; sampling rates come from it and never from the data")
+        smallest = min(declared.values()) if isinstance(declared, dict) else declared
+        if smallest is not None and self.local.batch_size > smallest:
+            message = f"must be at most the smallest declared size ({smallest}), got {self.local.batch_size}"
+            raise Wrong("local.batch_size", message)
+
+    def _check_counts(self) -> None:
+        clients = self.data.clients
+        if clients is None:
+            return
+        if isinstance(self.cohort, FixedClients) and self.cohort.size > len(clients):
+            raise Wrong(
+                "cohort.size", f"must be at most the number of clients ({len(clients)}), got {self.cohort.size}"
+            )
+        if self.max_sites_per_person > len(clients):
+            message = f"must be at most the number of clients ({len(clients)}), got {self.max_sites_per_person}"
+            raise Wrong("max_sites_per_person", message)
+        if self.max_participations is not None and self.max_participations > self.rounds + self.spare_rounds:
+            raise Wrong("max_participations", f"must be at most rounds and spare_rounds, got {self.max_participations}")
+
+    def _check_ledger(self) -> None:
+        if self.ledger is None:
+            return
+        accounts = {"client": "account", "record": "client_accounts"}
+        for unit, key in accounts.items():
+            if getattr(self.privacy, unit) is not None and getattr(self.ledger, key) is None:
+                raise Wrong(f"ledger.{key}", f"is missing: style {self.privacy.style} charges for each {unit}")

@@ -1,0 +1,155 @@
+"""The blocks ``model:``, ``cohort:``, ``local:`` and ``algorithm:``: what is trained, by whom and how.
+
+>>> Local(epochs=2, batch_size=16, learning_rate="1e-1").learning_rate
+0.1
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+
+from dpfed.config.fields import OWN, Block, Number, Whole, Wrong, setting
+from dpfed.references import is_reference
+
+COHORT = "who takes part in a round"
+SECRECY = "whether the server keeps to itself who took part: only then sampling clients counts for their privacy"
+SCHEDULE = "how the learning rate changes with the number of the step; it never follows a loss"
+ALGORITHM = "how updates become the next model"
+SERVER_RATE = "how far the model follows the mean update"
+
+
+class Model(Block):
+    """What is trained."""
+
+    kind: str = setting(effect="logistic, mlp, cnn, resnet, transformer, unet or package.module:name")
+    options: dict[str, Any] = setting({}, effect="arguments of the model, such as {hidden: [64]}; features and classes follow from the data")  # noqa: E501  # fmt: skip
+    init: str | None = setting(None, effect="a .safetensors file of public weights to start from")
+    loss: str = setting("cross_entropy", effect="cross_entropy, mse or package.module:name; one value per record")
+    metric: str = setting("accuracy", effect="accuracy, mse or package.module:name, measured on what is held out")
+
+
+class AllClients(Block):
+    """Everyone."""
+
+    kind: Literal["all"] = setting(effect=COHORT)
+
+
+class PoissonClients(Block):
+    """Each client by a coin of its own."""
+
+    kind: Literal["poisson"] = setting(effect=COHORT)
+    rate: Number = setting(symbol="q", effect="the chance of each client to be in a round", gt=0, le=1)
+    secret: bool = setting(False, effect=SECRECY)
+
+
+class FixedClients(Block):
+    """So many clients without replacement."""
+
+    kind: Literal["fixed"] = setting(effect=COHORT)
+    size: Whole = setting(symbol="k", effect="how many clients are in a round, drawn without replacement", ge=1)
+    secret: bool = setting(False, effect=SECRECY)
+
+
+Cohort = Annotated[AllClients | PoissonClients | FixedClients, Field(discriminator="kind")]
+
+
+class Constant(Block):
+    """The same rate throughout."""
+
+    kind: Literal["constant"] = setting(effect=SCHEDULE)
+
+
+class Cosine(Block):
+    """Half a wave down."""
+
+    kind: Literal["cosine"] = setting(effect=SCHEDULE)
+    floor: Number = setting(0.0, effect="the share of the learning rate that is left at the end", ge=0, lt=1)
+
+
+class Step(Block):
+    """Down by a factor after every so many steps."""
+
+    kind: Literal["step"] = setting(effect=SCHEDULE)
+    every: Whole = setting(effect="after how many steps the rate is multiplied", ge=1)
+    by: Number = setting(0.1, effect="what it is multiplied by", gt=0)
+
+
+Schedule = Annotated[Constant | Cosine | Step, Field(discriminator="kind")]
+
+
+class Local(Block):
+    """What a client does in a round."""
+
+    steps: Whole | None = setting(None, symbol="τ", effect="steps of a client in a round; or give epochs", ge=1)
+    epochs: Number | None = setting(None, symbol="E", effect="passes over the declared size in a round; or give steps", gt=0)  # noqa: E501  # fmt: skip
+    batch_size: Whole = setting(symbol="b", effect="expected records in a step: larger drowns more noise and samples each record more often", ge=1)  # noqa: E501  # fmt: skip
+    optimizer: Literal["sgd", "adam", "adamw"] = setting("sgd", effect="the client's own optimizer")
+    learning_rate: Number = setting(symbol="η", effect="how far a client goes in a step", gt=0)
+    momentum: Number = setting(0.0, symbol="β", effect="momentum of sgd", ge=0, lt=1)
+    weight_decay: Number = setting(0.0, symbol="λ", effect="how strongly weights are drawn to zero", ge=0)
+    schedule: Schedule = setting(Constant(kind="constant"), effect=SCHEDULE)
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Self:
+        if (self.steps is None) == (self.epochs is None):
+            raise Wrong("steps", "and epochs are two ways to say how long a client trains: give one of them")
+        if self.momentum and self.optimizer != "sgd":
+            raise Wrong("momentum", f"goes with optimizer: sgd only, not with {self.optimizer}")
+        return self
+
+
+class FedAvg(Block):
+    """The mean update (McMahan et al. 2017)."""
+
+    kind: Literal["fedavg"] = setting(effect=ALGORITHM)
+    server_learning_rate: Number = setting(1.0, symbol="η_s", effect=SERVER_RATE, gt=0)
+
+
+class FedProx(Block):
+    """Clients are held near the model they were sent (Li et al. 2020)."""
+
+    kind: Literal["fedprox"] = setting(effect=ALGORITHM)
+    proximal: Number = setting(symbol="μ", effect="how strongly clients are held near the model they were sent", ge=0)
+    server_learning_rate: Number = setting(1.0, symbol="η_s", effect=SERVER_RATE, gt=0)
+
+
+class FedOpt(Block):
+    """An optimizer on the server takes the mean update for a gradient (Reddi et al. 2021)."""
+
+    kind: Literal["fedopt"] = setting(effect=ALGORITHM)
+    optimizer: Literal["momentum", "adam", "yogi", "adagrad"] = setting("adam", effect="the server's optimizer")
+    server_learning_rate: Number = setting(0.1, symbol="η_s", effect=SERVER_RATE, gt=0)
+    beta1: Number = setting(0.9, symbol="β₁", effect="memory of the mean update", ge=0, lt=1)
+    beta2: Number = setting(0.99, symbol="β₂", effect="memory of its square (adam, yogi)", ge=0, lt=1)
+    tau: Number = setting(1e-3, symbol="τ", effect="what keeps the step bounded where updates are small", gt=0)
+
+
+class OwnAlgorithm(Block):
+    """An algorithm of your own."""
+
+    kind: str = setting(effect=ALGORITHM)
+    options: dict[str, Any] = setting({}, effect="arguments of your own algorithm")
+    server_learning_rate: Number = setting(1.0, symbol="η_s", effect=SERVER_RATE, gt=0)
+
+    @field_validator("kind")
+    @classmethod
+    def _named(cls, kind: str) -> str:
+        if not is_reference(kind):
+            raise ValueError(f"must be package.module:name, got {kind!r}")
+        return kind
+
+
+def _kind(value: Any) -> str | None:
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    return OWN if isinstance(kind, str) and is_reference(kind) else kind
+
+
+Algorithm = Annotated[
+    Annotated[FedAvg, Tag("fedavg")]
+    | Annotated[FedProx, Tag("fedprox")]
+    | Annotated[FedOpt, Tag("fedopt")]
+    | Annotated[OwnAlgorithm, Tag(OWN)],
+    Discriminator(_kind),
+]

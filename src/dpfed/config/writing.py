@@ -1,0 +1,99 @@
+"""A configuration as YAML that explains itself: every comment is made from the setting below it.
+
+What is at its default is commented out; remove the ``#`` in the first column to change it.
+
+>>> from dpfed.config.privacy import Adaptive
+>>> print(commented(Adaptive(count_noise=5.0)))
+# γ · a number, above 0 and below 1 · the share of contributions that is to stay unclipped
+#quantile: 0.5
+<BLANKLINE>
+# η_C · a number, above 0 · how fast the clip norm follows
+#learning_rate: 0.2
+<BLANKLINE>
+# σ_b · a number, above 0 · noise on the count of unclipped contributions; it is paid for in the same draw
+count_noise: 5.0
+<BLANKLINE>
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dpfed.config.fields import Block, blocks, kind_of, meaning
+from dpfed.config.yaml12 import dump
+
+Notes = Mapping[str, Sequence[str]]  # by the path of a key: lines of comment above it
+WIDTH = 118
+_ROW = 10  # pairs of a long list on one line
+
+
+def commented(config: Block, notes: Notes | None = None) -> str:
+    """The configuration as YAML with a comment for every setting."""
+    return "\n".join(_block(config, (), notes or {})) + "\n"
+
+
+def _block(config: Block, path: tuple[str, ...], notes: Notes, others: Sequence[type[Block]] = ()) -> Iterator[str]:
+    kinds = tuple(kind_of(other) or "" for other in others) if len(others) > 1 else ()
+    for number, (name, field) in enumerate(type(config).model_fields.items()):
+        value, place = getattr(config, name), (*path, name)
+        is_default = not field.is_required() and value == field.get_default(call_default_factory=True)
+        if number and not path:
+            yield ""
+        lines = _comments(meaning(type(config), name, kinds if name == "kind" else ()), place, notes)
+        lines += list(_setting(name, value, place, notes, blocks(field)))
+        yield from (f"#{line}" if is_default and not line.lstrip().startswith("#") else line for line in lines)
+
+
+def _setting(
+    name: str, value: Any, place: tuple[str, ...], notes: Notes, kinds: Sequence[type[Block]]
+) -> Iterator[str]:
+    margin = "  " * (len(place) - 1)
+    if isinstance(value, Block):
+        yield f"{margin}{dump(name)}:"
+        yield from _block(value, place, notes, kinds)
+    elif value is None:
+        yield f"{margin}{dump(name)}:"
+        for kind in kinds[:1]:
+            yield from _blank(kind, place)
+    else:
+        yield from _written(f"{margin}{dump(name)}: ", _plain(value), margin)
+
+
+def _blank(kind: type[Block], place: tuple[str, ...]) -> Iterator[str]:
+    """The keys of a block that is not there, to be filled in."""
+    margin = "  " * len(place)
+    for name, field in kind.model_fields.items():
+        yield from _wrapped(meaning(kind, name), margin)
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
+        yield f"{margin}{name}:" + ("" if default is None else f" {dump(_plain(default))}")
+
+
+def _written(start: str, value: Any, margin: str) -> Iterator[str]:
+    line = start + dump(value)
+    if len(line) <= WIDTH or not isinstance(value, list):
+        yield line
+        return
+    yield f"{start}["
+    for first in range(0, len(value), _ROW):
+        yield f"{margin}  {dump(value[first : first + _ROW])[1:-1]},"
+    yield f"{margin}  ]"
+
+
+def _comments(text: str, place: tuple[str, ...], notes: Notes) -> list[str]:
+    margin = "  " * (len(place) - 1)
+    said = [text, *notes.get(".".join(place), ())]
+    return [line for part in said for line in _wrapped(part, margin)]
+
+
+def _wrapped(text: str, margin: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=f"{margin}# ", subsequent_indent=f"{margin}#   ")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Block):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value

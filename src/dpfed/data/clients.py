@@ -1,0 +1,154 @@
+"""What each client holds, what is held out, and which sizes are public: the ``data:`` block, carried out.
+
+Who is held out is decided in one of two ways. A bundled set plays a federation: so many of its records, drawn by the
+seed, are a public test set, and the rest is dealt. Where a column names real sites, each record's own content decides,
+by a keyed hash: then a record more or less moves no other record in or out, which a shuffle of all would do.
+
+>>> from dpfed.config.data import Data
+>>> config = Data(source="sklearn:iris", partition={"kind": "quantity", "sizes": [80, 40]}, names=["a", "b"])
+>>> prepared = prepare(config)
+>>> {name: len(records) for name, records in prepared.clients.items()}, len(prepared.test), prepared.sizes
+({'a': 80, 'b': 40}, 30, {'a': 80, 'b': 40})
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfed.config import data as blocks
+from dpfed.data import partition
+from dpfed.data.records import Records
+from dpfed.data.scaling import Bounds, Standard
+from dpfed.data.sources import load
+from dpfed.errors import InvalidArgument
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedData:
+    """The records of each client, those held out, and the sizes a plan may use.
+
+    `sizes` are what the configuration declares; None if it declares none. Only where it says ``sizes: public`` they
+    are the true counts, and `sizes_are_public` is true: the report must say so, and the promise is for replace-one.
+    """
+
+    clients: Mapping[str, Records] = field(repr=False)
+    test: Records | None = field(repr=False)
+    sizes: Mapping[str, int] | None
+    sizes_are_public: bool
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The declared names of the labels; none where labels are numbers or unnamed."""
+        return next(iter(self.clients.values())).classes
+
+
+def prepare(config: blocks.Data, directory: str | Path = ".") -> FederatedData:
+    """The data of a configuration; names of files and modules are looked up in `directory` first."""
+    records = scaled(_loaded(config, directory), config)
+    held_out = _held_out(records, config)
+    parts = _parts(records.take(~held_out), config)
+    test = records.take(held_out) if held_out.any() else None
+    return FederatedData(parts, test, _sizes(config, parts), config.sizes_are_public)
+
+
+def scaled(records: Records, config: blocks.Data) -> Records:
+    """The records, brought to scale by the declared constants, in the declared shape."""
+    features: NDArray[Any] = records.features
+    if config.feature_bounds is not None:
+        features = Bounds(config.feature_bounds).applied(features, records.columns)
+    elif config.mean is not None or config.scale is not None:
+        mean = 0.0 if config.mean is None else config.mean
+        features = Standard(mean, 1.0 if config.scale is None else config.scale).applied(features)
+    if config.shape is not None:
+        if features[0].size != np.prod(config.shape):
+            message = f"shape must hold the {features[0].size} features of a record, got {list(config.shape)}"
+            raise InvalidArgument("shape", message)
+        features = features.reshape(len(features), *config.shape)
+    return records.with_features(features)
+
+
+def held_out_by_content(records: Records, fraction: float, seed: int) -> NDArray[np.bool_]:
+    """Which records are held out: about so large a share of them, each by a hash of its own content.
+
+    Privacy: whether a record is trained on depends on that record and the seed alone, so neighbouring data sets have
+    neighbouring training sets.
+    """
+    key = int(seed).to_bytes(16, "big")
+    rows = np.hstack([records.features.reshape(len(records), -1), records.labels.reshape(len(records), -1)])
+    digests = [hashlib.blake2b(row.tobytes(), digest_size=8, key=key).digest() for row in rows.astype(np.float64)]
+    coins = np.frombuffer(b"".join(digests), dtype=">u8").astype(np.float64)
+    return np.asarray(coins < fraction * 2.0**64)
+
+
+def _loaded(config: blocks.Data, directory: str | Path) -> Records:
+    return load(
+        config.source,
+        label=config.label,
+        classes=config.classes,
+        categories=config.categories,
+        groups=[config.partition.column] if isinstance(config.partition, blocks.Column) else [],
+        ignore=config.ignore,
+        options=config.options,
+        directory=directory,
+    )
+
+
+def _held_out(records: Records, config: blocks.Data) -> NDArray[np.bool_]:
+    if isinstance(config.partition, blocks.Column):
+        return held_out_by_content(records, config.test_fraction, config.seed)
+    held_out = np.zeros(len(records), dtype=bool)
+    order = np.random.default_rng(config.seed).permutation(len(records))
+    held_out[order[: round(config.test_fraction * len(records))]] = True
+    return held_out
+
+
+def _parts(records: Records, config: blocks.Data) -> dict[str, Records]:
+    kind = config.partition
+    if isinstance(kind, blocks.Column):
+        return _sites(records, kind.column, config)
+    dealt = _dealt(records, kind, config.seed)
+    return {name: records.take(part) for name, part in zip(config.clients or (), dealt, strict=True) if len(part)}
+
+
+def _dealt(records: Records, kind: blocks.Partition, seed: int) -> partition.Parts:
+    match kind:
+        case blocks.Iid():
+            return partition.iid(len(records), kind.clients, seed, minimum=kind.minimum)
+        case blocks.Quantity():
+            return partition.quantity(len(records), kind.sizes, seed)
+        case blocks.Dirichlet():
+            return partition.dirichlet(records.labels, kind.clients, kind.alpha, seed, minimum=kind.minimum)
+        case blocks.Shards():
+            return partition.shards(records.labels, kind.clients, kind.shards_per_client, seed)
+        case blocks.ByClass():
+            return partition.by_class(records.labels, kind.clients, kind.classes_per_client, seed)
+    raise InvalidArgument("partition", f"partition must be of a known kind, got {kind!r}")
+
+
+def _sites(records: Records, column: str, config: blocks.Data) -> dict[str, Records]:
+    if column not in records.groups:
+        known = ", ".join(records.groups) or "none"
+        raise InvalidArgument("column", f"the data have no column {column!r} that names the site; there are: {known}")
+    parts = {name: records.take(part) for name, part in partition.by_column(records.groups[column]).items()}
+    missing = [name for name in config.clients or () if name not in parts]
+    unknown = [name for name in parts if config.clients and name not in config.clients]
+    if missing or unknown:
+        message = (
+            f"sizes must name the sites of column {column}: {', '.join(parts)}; not {', '.join(missing or unknown)}"
+        )
+        raise InvalidArgument("sizes", message)
+    return parts
+
+
+def _sizes(config: blocks.Data, parts: Mapping[str, Records]) -> dict[str, int] | None:
+    if config.sizes_are_public:
+        return {name: len(records) for name, records in parts.items()}
+    declared = config.declared_sizes
+    return dict.fromkeys(parts, declared) if isinstance(declared, int) else declared

@@ -1,0 +1,121 @@
+"""Where records come from: arrays, a torch dataset, a CSV file, a set bundled with scikit-learn, your own loader.
+
+>>> digits = load("sklearn:digits")
+>>> digits.features.shape, digits.classes[:3]
+((1797, 64), ('0', '1', '2'))
+>>> load(([[1.0], [2.0]], [0, 1])).labels.tolist()
+[0, 1]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpfed.data.records import Records
+from dpfed.data.tables import read_table
+from dpfed.errors import InvalidArgument
+from dpfed.references import is_reference, resolve
+
+BUNDLED = ("breast_cancer", "digits", "iris", "wine", "diabetes")
+CLIENT = "client"  # the group column of a loader that returns one part for each client
+
+
+def load(
+    source: Any,
+    *,
+    label: str | None = None,
+    classes: Sequence[Any] = (),
+    categories: Mapping[str, Sequence[Any]] | None = None,
+    groups: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
+    directory: str | Path = ".",
+) -> Records:
+    """The records of a source: a name as in the configuration file, or the data themselves.
+
+    `label` to `ignore` say what the columns of a CSV file are; `options` go to your own loader. Names of files and
+    modules are looked up in `directory` first.
+    """
+    if not isinstance(source, str):
+        return from_object(source)
+    if source.startswith("sklearn:"):
+        return bundled(source.removeprefix("sklearn:"))
+    if source.lower().endswith(".csv"):
+        if label is None:
+            raise InvalidArgument("label", f"label must name the column of {source} that is to be predicted")
+        table = read_table(Path(directory) / source)
+        return table.records(label, classes=classes, categories=categories, groups=groups, ignore=ignore)
+    if is_reference(source):
+        return from_object(resolve(source, directory)(**(options or {})))
+    allowed = "a file that ends in .csv, sklearn:NAME or package.module:name"
+    raise InvalidArgument("source", f"source must be {allowed}, got {source!r}")
+
+
+def bundled(name: str) -> Records:
+    """One of the public sets that come with scikit-learn; nothing is downloaded."""
+    if name not in BUNDLED:
+        raise InvalidArgument("source", f"sklearn:{name} is not bundled; there are {', '.join(BUNDLED)}")
+    from sklearn import datasets
+
+    bunch = getattr(datasets, f"load_{name}")()
+    classes = tuple(str(value) for value in getattr(bunch, "target_names", ()))
+    return Records(bunch.data, bunch.target, tuple(map(str, bunch.feature_names)), classes=classes)
+
+
+def from_object(source: Any) -> Records:
+    """The records of a pair (features, labels), a dataset of such pairs, or a mapping of these by client."""
+    if isinstance(source, Records):
+        return source
+    if isinstance(source, Mapping):
+        return _of_clients({str(name): from_object(part) for name, part in source.items()})
+    if isinstance(source, tuple) and len(source) == 2:
+        return Records(_numbers("features", source[0]), _numbers("labels", source[1]))
+    if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, str):
+        return _of_dataset(source)
+    message = (
+        f"data must be (features, labels), a dataset of such pairs or a mapping of these by client, got {source!r}"
+    )
+    raise InvalidArgument("source", message)
+
+
+def _of_clients(parts: Mapping[str, Records]) -> Records:
+    if not parts:
+        raise InvalidArgument("source", "a mapping of data by client must name at least one client")
+    first = next(iter(parts.values()))
+    for name, part in parts.items():
+        if part.features.shape[1:] != first.features.shape[1:] or part.labels.shape[1:] != first.labels.shape[1:]:
+            raise InvalidArgument("source", f"the records of {name} do not have the shape of {next(iter(parts))}'s")
+    return Records(
+        np.concatenate([part.features for part in parts.values()]),
+        np.concatenate([part.labels for part in parts.values()]),
+        first.columns,
+        {CLIENT: np.concatenate([np.full(len(part), name) for name, part in parts.items()])},
+        first.classes,
+    )
+
+
+def _of_dataset(dataset: Any) -> Records:
+    """Any map-style dataset, torch's among them: an item is a pair, and whatever numpy can read will do."""
+    items = [dataset[position] for position in range(len(dataset))]
+    if not items or any(not isinstance(item, tuple | list) or len(item) != 2 for item in items):
+        raise InvalidArgument(
+            "source", "every item of a dataset must be a pair (features, label), and there must be one"
+        )
+    features, labels = zip(*items, strict=True)
+    try:
+        return Records(np.stack([np.asarray(row) for row in features]), np.stack([np.asarray(row) for row in labels]))
+    except ValueError as error:
+        if isinstance(error, InvalidArgument):
+            raise
+        raise InvalidArgument("source", f"the items of the dataset do not have one shape: {error}") from None
+
+
+def _numbers(name: str, values: Any) -> Any:
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise InvalidArgument(name, f"{name} must be one array: the rows have different lengths") from None

@@ -1,0 +1,152 @@
+"""CSV files, read without guessing: what a column may hold is declared, and every cell must hold it.
+
+A column of text has declared categories (one feature each, 0 or 1), a label has declared classes, any other column
+holds numbers. Guessing these from the file would publish what is in it; a missing cell is refused, because every way
+to fill it is a choice of the owner. Refusals name line and column and never show a cell.
+
+>>> from pathlib import Path
+>>> _ = Path("ward.csv").write_text("age,sex,ill\\n61,f,yes\\n47,m,no\\n")
+>>> records = read_table("ward.csv").records("ill", classes=["no", "yes"], categories={"sex": ["f", "m"]})
+>>> records.columns, records.features.tolist(), records.labels.tolist()
+(('age', 'sex=f', 'sex=m'), [[61.0, 1.0, 0.0], [47.0, 0.0, 1.0]], [1, 0])
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfed.data.records import Records
+from dpfed.errors import InvalidArgument
+
+MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """The cells of a file as text, column by column, and the line each record ends on."""
+
+    name: str
+    columns: Mapping[str, tuple[str, ...]] = field(repr=False)
+    lines: tuple[int, ...] = field(repr=False)
+
+    def records(
+        self,
+        label: str,
+        *,
+        classes: Sequence[Any] = (),
+        categories: Mapping[str, Sequence[Any]] | None = None,
+        groups: Iterable[str] = (),
+        ignore: Iterable[str] = (),
+    ) -> Records:
+        """The records with all columns as features but the label, the groups and what is ignored.
+
+        With `classes`, a label is the position of its cell in them; without, it is a number.
+        """
+        declared, named, apart = dict(categories or {}), list(groups), set(ignore)
+        for column in [label, *declared, *named, *apart]:
+            self._require(column)
+        used = [column for column in self.columns if column not in {label, *named, *apart}]
+        self._require_features(label, used, declared)
+        parts = [self._indicators(column, declared[column]) if column in declared else self.numbers(column)[:, None]
+                 for column in used]  # fmt: skip
+        return Records(
+            features=np.hstack(parts),
+            labels=self.codes(label, classes) if classes else self.numbers(label, "or declare its classes"),
+            columns=tuple(name for column in used for name in _feature_names(column, declared)),
+            groups={column: np.array(self.complete(column)) for column in named},
+            classes=tuple(map(str, classes)),
+        )
+
+    def numbers(self, column: str, otherwise: str = "declare its categories, or ignore it") -> NDArray[np.float64]:
+        """The column as finite numbers."""
+        values = [_number(cell) for cell in self.complete(column)]
+        for line, value in zip(self.lines, values, strict=True):
+            if value is None:
+                raise self._refusal(line, column, f"the cell is not a finite number: correct it, {otherwise}")
+        return np.array(values, dtype=float)
+
+    def codes(self, column: str, declared: Sequence[Any]) -> NDArray[np.int64]:
+        """The column as positions in the declared values."""
+        position = {str(value): code for code, value in enumerate(declared)}
+        if len(position) != len(declared):
+            raise InvalidArgument(column, f"the values declared for column {column} are not all different")
+        codes = [position.get(cell, -1) for cell in self.complete(column)]
+        if -1 in codes:
+            allowed = ", ".join(position)
+            raise self._refusal(self.lines[codes.index(-1)], column, f"the cell is none of the declared {allowed}")
+        return np.array(codes, dtype=np.int64)
+
+    def complete(self, column: str) -> tuple[str, ...]:
+        """The column's cells as text, if none is missing."""
+        for line, cell in zip(self.lines, self.columns[column], strict=True):
+            if cell.lower() in MISSING:
+                message = "the cell is missing: fill it in, leave the record out or ignore the column"
+                raise self._refusal(line, column, message)
+        return self.columns[column]
+
+    def _indicators(self, column: str, declared: Sequence[Any]) -> NDArray[np.float64]:
+        return np.eye(len(declared))[self.codes(column, declared)]
+
+    def _require(self, column: str) -> None:
+        if column not in self.columns:
+            raise InvalidArgument("column", f"{self.name} has no column {column!r}; it has {', '.join(self.columns)}")
+
+    def _require_features(self, label: str, used: list[str], declared: Mapping[str, Any]) -> None:
+        stray = [column for column in declared if column not in used]
+        if stray:
+            message = f"column {stray[0]} of {self.name} has categories but is the label, a group or ignored"
+            raise InvalidArgument("categories", message)
+        if not used:
+            raise InvalidArgument("ignore", f"{self.name} has no column left as a feature beside {label}")
+
+    def _refusal(self, line: int, column: str, what: str) -> InvalidArgument:
+        return InvalidArgument(column, f"{self.name}, line {line}, column {column}: {what}")
+
+
+def read_table(path: str | Path) -> Table:
+    """The file's cells; its first line names the columns."""
+    name = Path(path).name
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, strict=True)
+            rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(map(str.strip, row))]
+    except OSError as error:
+        raise InvalidArgument("source", f"{path} cannot be read: {error.strerror}") from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InvalidArgument("source", f"{name} is not a CSV file in UTF-8: {error}") from None
+    if len(rows) < 2:
+        raise InvalidArgument("source", f"{name} must have a line of column names and at least one record")
+    (_, header), *body = rows
+    _require_rectangle(name, header, body)
+    columns = dict(zip(header, zip(*(row for _, row in body), strict=True), strict=True))
+    return Table(name, columns, tuple(line for line, _ in body))
+
+
+def _require_rectangle(name: str, header: list[str], body: list[tuple[int, list[str]]]) -> None:
+    twice = [column for column in header if not column or header.count(column) > 1]
+    if twice:
+        raise InvalidArgument("source", f"{name}, line 1: each column needs a name of its own, got {twice[0]!r}")
+    for line, row in body:
+        if len(row) != len(header):
+            raise InvalidArgument("source", f"{name}, line {line}: {len(row)} cells under {len(header)} column names")
+
+
+def _feature_names(column: str, declared: Mapping[str, Sequence[Any]]) -> list[str]:
+    return [f"{column}={value}" for value in declared[column]] if column in declared else [column]
+
+
+def _number(cell: str) -> float | None:
+    try:
+        value = float(cell)
+    except ValueError:
+        return None
+    # Python reads 1_000; no spreadsheet means a number by it.
+    return value if math.isfinite(value) and "_" not in cell else None

@@ -1,0 +1,55 @@
+"""Your own model, loss, metric, data or algorithm, by the name ``package.module:name`` in a configuration file.
+
+Whoever may write the file may run code: read a configuration from somebody else before you run it.
+
+>>> resolve("math:sqrt")(9.0)
+3.0
+>>> is_reference("math:sqrt"), is_reference("data.csv"), is_reference("sklearn:digits")
+(True, False, False)
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from dpfed.errors import InvalidArgument
+
+_FORM = re.compile(r"(?!sklearn:)[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def is_reference(text: str) -> bool:
+    """Whether the text has the form package.module:name."""
+    return _FORM.fullmatch(text) is not None
+
+
+def resolve(reference: str, directory: str | Path | None = None) -> Any:
+    """What the reference names; modules beside the configuration file, in `directory`, are found first."""
+    if not is_reference(reference):
+        raise InvalidArgument("reference", f"a reference has the form package.module:name, got {reference!r}")
+    module, _, name = reference.partition(":")
+    try:
+        with _found_first(directory):
+            return reduce(getattr, name.split("."), importlib.import_module(module))
+    except ImportError as error:
+        message = f"{reference}: the module {module} cannot be imported here ({error})"
+        raise InvalidArgument("reference", message) from error
+    except AttributeError:
+        raise InvalidArgument("reference", f"{reference}: the module {module} has no {name}") from None
+
+
+@contextmanager
+def _found_first(directory: str | Path | None) -> Iterator[None]:
+    path = str(Path.cwd() if directory is None else Path(directory).resolve())
+    sys.path.insert(0, path)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(path)
