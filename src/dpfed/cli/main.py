@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from dpfed import __version__
-from dpfed.cli import accounting, comparison, ledger, sensitivity
+from dpfed.cli import accounting, comparison, init, ledger, sensitivity
 from dpfed.cli.sections import Group
 
 
 @click.group(
     cls=Group,
     sections={
+        "Train": ("init",),
         "How private is a run": ("epsilon", "delta", "compare"),
         "What to set": ("calibrate", "sensitivity"),
         "What was spent": ("ledger",),
@@ -26,6 +27,7 @@ def main() -> None:
     """
 
 
+main.add_command(init.init)
 main.add_command(accounting.epsilon)
 main.add_command(accounting.delta)
 main.add_command(accounting.calibrate)

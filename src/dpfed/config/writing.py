@@ -26,7 +26,7 @@ from dpfed.config.yaml12 import dump
 
 Notes = Mapping[str, Sequence[str]]  # by the path of a key: lines of comment above it
 WIDTH = 118
-_ROW = 10  # pairs of a long list on one line
+_ROW = 5  # entries of a long list on one line
 
 
 def commented(config: Block, notes: Notes | None = None) -> str:

@@ -1,8 +1,9 @@
 """What each client holds, what is held out, and which sizes are public: the ``data:`` block, carried out.
 
-Who is held out is decided in one of two ways. A bundled set plays a federation: so many of its records, drawn by the
-seed, are a public test set, and the rest is dealt. Where a column names real sites, each record's own content decides,
-by a keyed hash: then a record more or less moves no other record in or out, which a shuffle of all would do.
+Who is held out must not depend on somebody else's record. One set that plays a federation loses so many records, drawn
+by the seed, to a public test set, and the rest is dealt. Where a column names real sites with declared sizes, each
+record's own content decides, by a keyed hash: a record more or less moves no other one in or out, which a shuffle of
+all would do. Where true counts are public, the place in its site decides: a record replaced leaves all counts alone.
 
 >>> from dpfed.config.data import Data
 >>> config = Data(source="sklearn:iris", partition={"kind": "quantity", "sizes": [80, 40]}, names=["a", "b"])
@@ -14,7 +15,7 @@ by a keyed hash: then a record more or less moves no other record in or out, whi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,13 +101,26 @@ def _loaded(config: blocks.Data, directory: str | Path) -> Records:
     )
 
 
-def _held_out(records: Records, config: blocks.Data) -> NDArray[np.bool_]:
-    if isinstance(config.partition, blocks.Column):
-        return held_out_by_content(records, config.test_fraction, config.seed)
-    held_out = np.zeros(len(records), dtype=bool)
-    order = np.random.default_rng(config.seed).permutation(len(records))
-    held_out[order[: round(config.test_fraction * len(records))]] = True
+def held_out_by_place(piles: Iterable[partition.Indices], fraction: float, seed: int) -> NDArray[np.bool_]:
+    """Which records are held out: exactly so large a share of each pile, rounded, at places drawn by the seed.
+
+    Privacy: the places depend on the sizes of the piles and the seed alone. Where these are public, data sets in which
+    one record is replaced have training sets of the same sizes in which at most one record is replaced.
+    """
+    draws, places = np.random.default_rng(seed), list(piles)
+    held_out = np.zeros(sum(map(len, places)), dtype=bool)
+    for pile in places:
+        held_out[draws.permutation(pile)[: round(fraction * len(pile))]] = True
     return held_out
+
+
+def _held_out(records: Records, config: blocks.Data) -> NDArray[np.bool_]:
+    if not isinstance(config.partition, blocks.Column):
+        return held_out_by_place([np.arange(len(records))], config.test_fraction, config.seed)
+    if not config.sizes_are_public:
+        return held_out_by_content(records, config.test_fraction, config.seed)
+    sites = partition.by_column(_site_names(records, config.partition.column))
+    return held_out_by_place(sites.values(), config.test_fraction, config.seed)
 
 
 def _parts(records: Records, config: blocks.Data) -> dict[str, Records]:
@@ -132,11 +146,16 @@ def _dealt(records: Records, kind: blocks.Partition, seed: int) -> partition.Par
     raise InvalidArgument("partition", f"partition must be of a known kind, got {kind!r}")
 
 
-def _sites(records: Records, column: str, config: blocks.Data) -> dict[str, Records]:
+def _site_names(records: Records, column: str) -> NDArray[Any]:
     if column not in records.groups:
         known = ", ".join(records.groups) or "none"
         raise InvalidArgument("column", f"the data have no column {column!r} that names the site; there are: {known}")
-    parts = {name: records.take(part) for name, part in partition.by_column(records.groups[column]).items()}
+    return records.groups[column]
+
+
+def _sites(records: Records, column: str, config: blocks.Data) -> dict[str, Records]:
+    sites = partition.by_column(_site_names(records, column))
+    parts = {name: records.take(part) for name, part in sites.items()}
     missing = [name for name in config.clients or () if name not in parts]
     unknown = [name for name in parts if config.clients and name not in config.clients]
     if missing or unknown:

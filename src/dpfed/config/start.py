@@ -1,0 +1,155 @@
+"""A first configuration to change: the five hospitals of the demo, or what fits a CSV file.
+
+What is in your file is private until you say otherwise. Ranges of columns are left to fill in; the names of classes
+and categories are needed to read the file and are written with a warning; sizes are the true counts only under
+``sizes: public``, which says so.
+
+>>> hospitals().config.data.names
+('north', 'south', 'east', 'west', 'harbour')
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dpfed.config.run import RunConfig
+from dpfed.config.writing import Notes
+from dpfed.config.yaml12 import dump
+from dpfed.data.tables import Table, read_table
+from dpfed.errors import InvalidArgument
+
+HEADER = """\
+# A run of dpfed. Everything in this file is public.
+# What is at its default is commented out: remove the # in the first column to change it.
+
+"""
+FOUND = "Found in the file, so it is NOT PRIVATE until you have checked that anybody may know it: "
+TEST_FRACTION = 0.2
+MOST_CLASSES = 20
+MOST_CATEGORIES = 50
+
+# The range in which each of the thirty measurements is expected, as constants that anybody may know: round numbers of
+# the size of a cell nucleus. A real study takes the ranges of its device.
+_RANGES = """8 22, 10 30, 50 150, 150 1300, .07 .13, 0 .25, 0 .3, 0 .15, .12 .25, .05 .08,
+    0 1, 0 3, 0 8, 0 120, 0 .015, 0 .08, 0 .1, 0 .03, 0 .04, 0 .01,
+    8 28, 12 42, 50 190, 200 2000, .08 .19, 0 .7, 0 .8, 0 .25, .15 .45, .05 .13"""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A configuration, and what to say about some of its settings."""
+
+    config: RunConfig
+    notes: Notes = field(default_factory=dict)
+
+    def to_yaml(self) -> str:
+        """The file to begin with."""
+        return HEADER + self.config.to_yaml(self.notes)
+
+
+def hospitals() -> Start:
+    """Five unequal hospitals with scikit-learn's breast-cancer data, ε = 4 for each record."""
+    data = {
+        "source": "sklearn:breast_cancer",
+        "feature_bounds": [[float(end) for end in pair.split()] for pair in _RANGES.split(",")],
+        "partition": {"kind": "quantity", "sizes": [182, 114, 68, 55, 36]},
+        "names": ["north", "south", "east", "west", "harbour"],
+    }
+    notes = {
+        "data.feature_bounds": ["Round numbers of the size of a cell nucleus, not taken from the patients."],
+        "data.partition.sizes": ["They are also what each hospital declares, as data.sizes is not given."],
+    }
+    return Start(RunConfig.of(_common("hospitals", data, batch_size=16) | {"weighting": "declared"}), notes)
+
+
+TEMPLATES = {"hospitals": hospitals}
+
+
+def from_csv(
+    path: str | Path, label: str, site_column: str, sizes: Mapping[str, int] | int | None = None, source: str = ""
+) -> Start:
+    """A configuration for the file; `source` is the file's name as the configuration is to give it."""
+    table = read_table(path)
+    for column in (label, site_column):
+        if column not in table.columns:
+            message = f"{table.name} has no column {column!r}; it has {', '.join(table.columns)}"
+            raise InvalidArgument("label" if column == label else "site_column", message)
+    features = [column for column in table.columns if column not in (label, site_column)]
+    numbers = {column: _numbers(table, column) for column in [*features, label]}
+    words = {column: sorted(set(table.complete(column))) for column in features if numbers[column] is None}
+    ignored = [column for column, values in words.items() if len(values) > MOST_CATEGORIES]
+    data = {
+        "source": source or str(path),
+        "label": label,
+        "classes": _classes(table, label, numbers[label]),
+        "categories": {column: values for column, values in words.items() if column not in ignored},
+        "ignore": ignored,
+        "partition": {"kind": "column", "column": site_column},
+        "sizes": "public" if sizes is None else sizes,
+    }
+    values = _common(Path(path).stem, data, _batch_size(table, site_column, sizes))
+    if not data["classes"]:
+        values["model"] |= {"options": {"classes": 1}, "loss": "mse", "metric": "mse"}
+    return Start(RunConfig.of(values), _notes(data, [column for column in features if numbers[column] is not None]))
+
+
+def _common(name: str, data: dict[str, Any], batch_size: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "data": data | {"test_fraction": TEST_FRACTION},
+        "model": {"kind": "logistic"},
+        "rounds": 10,
+        "local": {"steps": 10, "batch_size": batch_size, "learning_rate": 0.5},
+        "privacy": {"style": "sample", "record": {"epsilon": 4.0, "delta": 1e-5, "clip_norm": 1.0}},
+    }
+
+
+def _numbers(table: Table, column: str) -> list[float] | None:
+    table.complete(column)  # a missing cell is refused, not taken for text
+    try:
+        return [float(value) for value in table.numbers(column)]
+    except InvalidArgument:
+        return None
+
+
+def _classes(table: Table, label: str, numbers: Sequence[float] | None) -> list[str]:
+    """The values of the label in order, if there are few; none if it is a quantity."""
+    values = set(table.columns[label])
+    if numbers is not None and (len(values) > MOST_CLASSES or any(not value.is_integer() for value in numbers)):
+        return []
+    if len(values) > MOST_CLASSES:
+        raise InvalidArgument("label", f"column {label} has more than {MOST_CLASSES} different texts: no label is so")
+    return sorted(values, key=float if numbers is not None else str)
+
+
+def _batch_size(table: Table, site_column: str, sizes: Mapping[str, int] | int | None) -> int:
+    """16, or the smallest size if that is less: the declared one, or the true one, which is public then."""
+    if isinstance(sizes, int):
+        return min(16, sizes)
+    counts = sizes or Counter(table.complete(site_column))
+    kept = [count if sizes else count - round(TEST_FRACTION * count) for count in counts.values()]
+    return min(16, *kept)
+
+
+def _notes(data: Mapping[str, Any], columns: Sequence[str]) -> dict[str, list[str]]:
+    # The oldest patient's age is that patient's: a range is never copied from the records, not even as a comment.
+    form = ", ".join(f"{dump(column)}: [low, high]" for column in columns)
+    notes = {
+        "data.classes": [FOUND + "a class that few records have tells of them."],
+        "data.categories": [FOUND + "a category that few records have tells of them."],
+        "data.ignore": [f"Columns of text with more than {MOST_CATEGORIES} different values."],
+        "data.feature_bounds": [
+            "To fill in with what is publicly known, such as the range of the device; a range or mean computed from "
+            "the records is NOT PRIVATE. Without it features are used as they are, and the model may not learn.",
+            f"feature_bounds: {{{form}}}",
+        ],
+        "data.sizes": [
+            "Declare what each site publishes, such as {north: 180, south: 60}, to protect a record being there at all."
+        ],
+    }
+    shown = {"data.feature_bounds": form, "data.sizes": data["sizes"] == "public"}
+    return {key: lines for key, lines in notes.items() if shown.get(key, data.get(key.removeprefix("data.")))}
