@@ -7,6 +7,7 @@ import math
 import os
 import pickle
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -337,6 +338,28 @@ def test_settings_of_a_data_loader_reach_ours():
     ours = PoissonLoader(given, PoissonSampler(6, 0.5, 1), max_physical_batch=2)._stream._loader
     for name in ("collate_fn", "num_workers", "timeout", "generator", "pin_memory", "prefetch_factor"):
         assert getattr(ours, name) == getattr(given, name)
+
+
+class Named(NamedTuple):
+    x: Tensor
+    rest: object
+
+
+def named(records: list[tuple[int, int]]) -> Named:
+    return Named(torch.tensor(records), {"deep": [torch.ones(1), "text"]})
+
+
+def test_records_of_any_form_are_moved_to_the_device():
+    """To the device that only knows shapes: no other one can be counted on besides the CPU, where they come from."""
+    given = DataLoader(Squares(6), 2, collate_fn=named)
+    loader = PoissonLoader(given, PoissonSampler(6, 1.0, 1), max_physical_batch=4, device=torch.device("meta"))
+    micro_batches = list(next(iter(loader)))
+    assert len(micro_batches) == 2
+    for piece in micro_batches:
+        assert isinstance(piece, Named)
+        assert piece.x.is_meta
+        assert piece.rest["deep"][0].is_meta
+        assert piece.rest["deep"][1] == "text"
 
 
 class Broken(Squares):

@@ -45,7 +45,7 @@ def require_trainable(model: nn.Module, optimizer: Optimizer) -> None:
         )
     if given - {id(value) for value in model.parameters()}:
         raise InvalidArgument("optimizer", "optimizer holds parameters that are not the model's, which no noise covers")
-    if not all(bool(torch.isfinite(value).all()) for value in model.parameters()):
+    if not all(map(_is_finite, model.parameters())):
         raise InvalidArgument("model", "model has parameters that are not finite: start from others")
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
@@ -58,7 +58,7 @@ def require_sound(
 ) -> None:
     """Nothing, unless tensors given as data are not finite or do not fit the model; other data are not looked at."""
     tensors = _whole(data)
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+    if not all(map(_is_finite, tensors)):
         message = "fill or remove them by a rule that looks at one record at a time, or at none"
         raise InvalidArgument("data", f"data has values that are not finite: {message}")
     if loss is None or len(tensors) != 2:
@@ -80,10 +80,9 @@ def probe(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> bool:
     An example is replaced by its neighbour, and outputs and losses of the others must not move. The model runs in
     its present mode, each time with the same random numbers, so dropout moves nothing by itself.
     """
-    if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor):
+    if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor) or len(inputs) != len(targets):
         return False
-    is_finite = torch.isfinite(inputs).flatten(1).all(1) & torch.isfinite(targets).reshape(len(inputs), -1).all(1)
-    rows = is_finite.nonzero().flatten()[:PROBED]
+    rows = [row for row in range(len(inputs)) if _is_finite(inputs[row]) and _is_finite(targets[row])][:PROBED]
     if len(rows) < 2:
         return False
     compat.probe(_Rows(model, loss, inputs[rows], targets[rows]), torch.arange(len(rows)))
@@ -105,6 +104,10 @@ class _Rows(nn.Module):
         outputs = self.model(self._inputs[rows])
         found = (outputs, self._loss(outputs, self._targets[rows]))
         return [value for value in found if isinstance(value, Tensor) and value.shape[:1] == rows.shape]
+
+
+def _is_finite(values: Tensor) -> bool:
+    return bool(torch.isfinite(values).all())
 
 
 def _whole(data: Dataset[Any] | DataLoader[Any]) -> tuple[Tensor, ...]:

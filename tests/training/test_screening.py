@@ -1,0 +1,101 @@
+"""What is refused before anything is drawn: the optimizer, the data as a whole, models and losses that mix."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from dpfed.errors import InvalidArgument
+from dpfed.training.screening import probe, require_sound, require_trainable
+
+LOSS = nn.CrossEntropyLoss(reduction="none")
+
+
+def some(size=6):
+    torch.manual_seed(0)
+    return torch.randn(size, 3), torch.arange(size) % 2
+
+
+def test_tensors_that_fit_are_accepted_and_leave_the_model_as_it_was():
+    model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+    model.register_buffer("calls", torch.zeros(()))
+    model.register_forward_hook(lambda module, *_: [module.calls.add_(1), None][1])
+    state = torch.get_rng_state()
+    require_sound(TensorDataset(*some()), model, LOSS, None)
+    require_sound(DataLoader(TensorDataset(*some()), batch_size=2), model, LOSS, torch.device("cpu"))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert int(model.calls) == 0
+
+
+def test_the_trial_knows_shapes_only_and_no_record():
+    seen = []
+    model = nn.Linear(3, 2)
+    model.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].clone()))
+    require_sound(TensorDataset(*some()), model, LOSS, None)
+    assert seen
+    assert all(torch.equal(inputs, torch.zeros(2, 3)) for inputs in seen)
+
+
+def test_other_data_are_not_looked_at():
+    class Unreadable(TensorDataset):
+        def __getitem__(self, index):
+            raise OSError("nobody may read this yet")
+
+    spoiled = Unreadable(torch.full((4, 3), math.nan), torch.zeros(4).long())
+    require_sound(spoiled, nn.Linear(3, 2), LOSS, None)
+
+
+def test_numbers_of_words_and_empty_data_are_accepted():
+    words = TensorDataset(torch.arange(6).view(3, 2), torch.zeros(3).long())
+    model = nn.Sequential(nn.Embedding(6, 2), nn.Flatten(), nn.Linear(4, 2))
+    require_sound(words, model, LOSS, None)
+    require_sound(TensorDataset(torch.empty(0, 3), torch.empty(0).long()), nn.Linear(3, 2), LOSS, None)
+
+
+@pytest.mark.parametrize("device", [None, torch.device("cpu")])
+def test_labels_beyond_the_outputs_shape_are_named_with_the_reason(device):
+    data = TensorDataset(some()[0], torch.zeros(6, 4).long())
+    with pytest.raises(InvalidArgument, match=r"shape \(3,\) with targets of shape \(4,\)"):
+        require_sound(data, nn.Linear(3, 2), LOSS, device)
+
+
+def test_a_probe_passes_what_does_not_mix_and_says_whether_it_could_be_made():
+    inputs, targets = some()
+    model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+    assert probe(model, LOSS, inputs, targets)
+    assert not probe(model, LOSS, inputs[:1], targets[:1])
+    assert not probe(model, LOSS, inputs[:0], targets[:0])
+    assert not probe(model, LOSS, {"x": inputs}, targets)
+    inputs[1:] = math.inf
+    assert not probe(model, LOSS, inputs, targets)
+
+
+def test_a_probe_finds_mixing_though_a_record_is_not_finite():
+    inputs, targets = some()
+    inputs[0] = math.nan
+    with pytest.raises(InvalidArgument, match="moved the output of another"):
+        probe(nn.Linear(3, 2), lambda o, t: LOSS(o, t) * (t == t[-1]).float().mean(), inputs, targets)
+
+
+def test_a_probe_uses_values_that_occur():
+    """Numbers of words stay inside the table, and a square root sees nothing negative."""
+    words = torch.arange(12).view(6, 2)
+    model = nn.Sequential(nn.Embedding(12, 2), nn.Flatten(), nn.Linear(4, 2))
+    assert probe(model, LOSS, words, torch.zeros(6).long())
+    roots = []
+    linear = nn.Linear(3, 2)
+    linear.register_forward_pre_hook(lambda _, arguments: roots.append(arguments[0].sqrt()))
+    assert probe(linear, LOSS, torch.rand(6, 3), torch.zeros(6).long())
+    assert all(torch.isfinite(root).all() for root in roots)
+
+
+def test_every_optimizer_of_torch_is_accepted_but_the_one_with_a_closure():
+    model = nn.Linear(3, 2)
+    for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.RMSprop):
+        require_trainable(model, kind(model.parameters(), lr=0.1))
+    with pytest.raises(InvalidArgument, match="LBFGS"):
+        require_trainable(model, torch.optim.LBFGS(model.parameters()))
