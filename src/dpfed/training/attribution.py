@@ -72,9 +72,10 @@ def attributed(calls: list[Call], losses: Tensor, leaves: Leaves, pinned: Mappin
                 claimed[name] += count
     strays = {name for name, count in counts.items() if claimed[name] != count} if claimed != counts else set()
     kept = [part for part in parts if _keeps(part, strays, len(losses))]
-    users = Counter(name for part in kept for name in part.names.values())
-    for part in kept:
-        part.is_shared = any(users[name] > 1 for name in part.names.values())
+    if max(counts.values()) > 1:
+        users = Counter(name for part in kept for name in part.names.values())
+        for part in kept:
+            part.is_shared = any(users[name] > 1 for name in part.names.values())
     return Attribution(kept, tuple(name for name in counts if name in strays))
 
 
@@ -127,16 +128,21 @@ def _require_used(counts: Mapping[str, int]) -> None:
 
 def _require_examples(call: Call, size: int) -> None:
     """Nothing, unless the first axis of the call's input or output is not the example."""
-    where = f"{call.path or 'the model'} ({type(call.module).__name__})"
     shape = tuple(call.x.shape) if call.x is not None else ()
     kind = known_kind(call.module)
     axes = AXES.get(kind, len(shape)) if kind else len(shape)
     if len(shape) != axes:
-        message = f"{where} got one example of shape {shape}, not a batch: give it {axes} axes, the example first"
+        message = (
+            f"{_where(call)} got one example of shape {shape}, not a batch: give it {axes} axes, the example first"
+        )
         raise InvalidArgument("model", message)
     if shape[:1] != (size,) or tuple(call.shape[:1]) != (size,):
         message = (
-            f"{where} maps {shape} to {tuple(call.shape)}, but there are {size} examples: keep the example as first "
-            f"axis (batch_first=True, no reshape, no broadcast), or pin methods={{{call.path!r}: {WHOLE!r}}} (slow)"
+            f"{_where(call)} maps {shape} to {tuple(call.shape)}, but there are {size} examples: keep the example as "
+            f"first axis (batch_first=True, no reshape or broadcast), or pin methods={{{call.path!r}: 'whole'}} (slow)"
         )
         raise InvalidArgument("model", message)
+
+
+def _where(call: Call) -> str:
+    return f"{call.path or 'the model'} ({type(call.module).__name__})"

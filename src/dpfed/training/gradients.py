@@ -16,7 +16,6 @@ Nothing is differentiated twice, and gradients of single examples are written ou
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -30,17 +29,20 @@ from dpfed.errors import InvalidArgument
 from dpfed.training import compat, shared
 from dpfed.training.attribution import Attribution, Part, attributed
 from dpfed.training.capture import Capture, Leaves, require_unchanged
-from dpfed.training.rules import registry, whole
+from dpfed.training.rerun import Root
+from dpfed.training.rules import registry
 from dpfed.training.rules.pieces import Call, Materialised, Piece, rows_of
 
 # Gradients are cut to clip_norm·(1 − TOLERANCE). A norm is at most NORM_ERROR = 3.2e-5 of itself too small (proved in
-# rules/pieces.py), and its coefficient has three roundings of float32 and float64, below 1e-6 together. The rest, two
-# thirds, is for the rounding of the sum: n examples added in float32 are off by at most n²·2⁻²⁴·clip_norm, whatever the
-# order (n ≤ 23 is therefore covered for certain), and by about √n·2⁻²⁴·clip_norm in practice. Beyond that the promise is
-# for ideal sums, as it is for ideal noise; with ``exact`` everything is added in float64 and covered for certain.
+# rules/pieces.py), and its coefficient has a few roundings, below 1e-6 together. The rest, two thirds, is for the
+# rounding of the sum: n examples added in float32 are off by at most n²·2⁻²⁴·clip_norm, whatever the order, so that
+# n ≤ 23 is covered for certain; in practice it is about √n·2⁻²⁴·clip_norm. Beyond that the promise is for ideal sums,
+# as it is for ideal noise; with ``exact`` everything is added in float64 and covered for certain.
 TOLERANCE = 1e-4
-# √n · 1.1e-19 of a gradient of n numbers may vanish by underflow: nothing beside the tolerance of a clip norm like this.
+# √n · 1.1e-19 of a gradient of n numbers may vanish by underflow: nothing beside the tolerance from this clip norm on.
 LEAST_CLIP_NORM = 1e-9
+# A gradient this many clip norms long counts as not finite: its coefficient would leave the range of float32.
+REACH = 1e30
 
 # A piece, and the model's names of its parameters by the module's own.
 Named = tuple[Piece, Mapping[str, str]]
@@ -64,6 +66,7 @@ class ClippedGradients:
         self._steps = 0
         self._leaves = Leaves(model)
         self._capture = Capture(model)
+        self._root = Root(model)
 
     def __enter__(self) -> Self:
         return self
@@ -74,6 +77,7 @@ class ClippedGradients:
     def close(self) -> None:
         """Takes the hooks off the model."""
         self._capture.close()
+        self._root.close()
 
     def sum(self, losses: Tensor, *, weights: Tensor | None = None) -> dict[str, Tensor]:
         """Σ weightᵢ·min(1, clip/‖gᵢ‖)·gᵢ for every trainable parameter, from the losses of one forward pass.
@@ -91,7 +95,10 @@ class ClippedGradients:
         with self._capture.paused():
             plan = attributed(calls, losses, self._leaves, self._pinned)
             _require_one_type(self._leaves.parameters)
-            return self._summed(plan, losses, mask)
+            try:
+                return self._summed(plan, losses, mask)
+            finally:
+                self._root.forget()
 
     def _summed(self, plan: Attribution, losses: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
         parameters = self._leaves.parameters
@@ -99,18 +106,18 @@ class ClippedGradients:
             require_unchanged(part.call)
         self._require_independent([part.call for part in plan.parts], losses)
         _differentiate(plan, losses)
-        strays = whole.gradients(losses, {name: parameters[name] for name in plan.strays}) if plan.strays else {}
+        strays = self._root.gradients(losses, {name: parameters[name] for name in plan.strays}) if plan.strays else {}
         with torch.no_grad():
             pieces = self._pieces(plan.parts, strays, losses)
             norms = _norms(pieces)
-            if not math.isfinite(norms.sum().item()):
+            longest = REACH * self.clip_norm
+            if not norms.sum().item() <= longest:
                 # A value that is not finite would poison the sum even with coefficient 0, so its example is emptied.
-                bad = ~torch.isfinite(norms)
+                bad = ~(norms <= longest)
                 parts = [replace(part, call=_emptied(part.call, bad)) for part in plan.parts]
-                strays = {name: _zeroed(rows, bad) for name, rows in strays.items()}
-                pieces = self._pieces(parts, strays, losses)
+                pieces = self._pieces(parts, strays, losses, bad)
                 norms = _norms(pieces)
-                norms.masked_fill_(~torch.isfinite(norms), torch.inf)  # the coefficient of what is still not is 0
+                norms.masked_fill_(~(norms <= longest), torch.inf)  # the coefficient of what still is not is 0
             return _weighted(pieces, self._coefficients(norms, mask), parameters)
 
     def _coefficients(self, norms: Tensor, mask: Tensor | None) -> Tensor:
@@ -119,7 +126,9 @@ class ClippedGradients:
         found = norms.reciprocal_().mul_(limit).clamp_(max=1.0)
         return found if mask is None else found.mul_(mask)
 
-    def _pieces(self, parts: Iterable[Part], strays: dict[str, Tensor], losses: Tensor) -> list[Named]:
+    def _pieces(
+        self, parts: Iterable[Part], strays: dict[str, Tensor], losses: Tensor, bad: Tensor | None = None
+    ) -> list[Named]:
         """What each call contributes, with the full names of its parameters; each parameter is in one piece only."""
         parts = list(parts)
         pieces: list[Named] = shared.pieces([part for part in parts if part.is_shared], self._chosen)
@@ -135,13 +144,23 @@ class ClippedGradients:
                     raise
                 # vmap refuses randomness, state and some operations: the whole model is the way that is left.
                 missing = {full: call.module.get_parameter(own) for own, full in names.items()}
-                joint.update(_by_whole(losses, missing, call, error))
+                joint.update(self._by_whole(losses, missing, call, error))
                 continue
             pieces.append((piece, names))
         if joint:
-            rows = {name: rows_of(values) for name, values in joint.items()}
+            rows = {name: rows_of(values if bad is None else _zeroed(values, bad)) for name, values in joint.items()}
             pieces.append((Materialised(rows), {name: name for name in rows}))
         return pieces
+
+    def _by_whole(
+        self, losses: Tensor, missing: dict[str, nn.Parameter], call: Call, error: RuntimeError
+    ) -> dict[str, Tensor]:
+        with torch.enable_grad():
+            try:
+                return self._root.gradients(losses, missing)
+            except RuntimeError:
+                message = f"no rule can clip the gradients of {call.path or 'the model'} ({type(call.module).__name__})"
+                raise InvalidArgument("model", f"{message}: {error}") from error
 
     def _require_independent(self, calls: list[Call], losses: Tensor) -> None:
         """Nothing, unless the loss of one example has a gradient at another example's place."""
@@ -185,15 +204,6 @@ def _parameter(call: Call) -> Tensor:
     if found is None:
         raise RuntimeError(f"{call.path} has lost its {call.trainable[0]}")
     return found
-
-
-def _by_whole(losses: Tensor, missing: dict[str, nn.Parameter], call: Call, error: RuntimeError) -> dict[str, Tensor]:
-    with torch.enable_grad():
-        try:
-            return whole.gradients(losses, missing)
-        except RuntimeError:
-            message = f"no rule can clip the gradients of {call.path or 'the model'} ({type(call.module).__name__})"
-            raise InvalidArgument("model", f"{message}: {error}") from error
 
 
 def _norms(pieces: list[Named]) -> Tensor:
