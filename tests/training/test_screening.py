@@ -24,9 +24,10 @@ def test_tensors_that_fit_are_accepted_and_leave_the_model_as_it_was():
     model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2))
     model.register_buffer("calls", torch.zeros(()))
     model.register_forward_hook(lambda module, *_: [module.calls.add_(1), None][1])
+    data = TensorDataset(*some())
     state = torch.get_rng_state()
-    require_sound(TensorDataset(*some()), model, LOSS, None)
-    require_sound(DataLoader(TensorDataset(*some()), batch_size=2), model, LOSS, torch.device("cpu"))
+    require_sound(data, model, LOSS, None)
+    require_sound(DataLoader(data, batch_size=2), model, LOSS, torch.device("cpu"))
     assert torch.equal(torch.get_rng_state(), state)
     assert int(model.calls) == 0
 
