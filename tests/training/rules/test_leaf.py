@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
-from clipped import require_parity
+from clipped import distance, found_sum, require_parity, squares
+from dpfed.errors import InvalidArgument
 from dpfed.training.rules.registry import rule_of
+from one_by_one import clipped, gradients
 
 
 class Squared(nn.Linear):
@@ -32,3 +35,30 @@ def test_a_layer_with_a_forward_pass_of_its_own_is_not_taken_for_the_known_one()
 
 def test_a_subclass_that_changes_nothing_keeps_the_rule():
     assert rule_of(type("Mine", (nn.Linear,), {})(2, 2)).name == "linear"
+
+
+class Doubling(nn.Module):
+    """Changes what it is given."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.scale, self.inner = nn.Parameter(torch.ones(4)), inner
+
+    def forward(self, x):
+        return self.inner(x.mul_(2) * self.scale)
+
+
+@pytest.mark.parametrize("inner", [nn.Linear(4, 4), nn.Identity()], ids=["parameter", "leaf"])
+def test_a_module_that_changes_its_own_input_is_refused(inner):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), Doubling(inner))
+    with pytest.raises(InvalidArgument, match=r"^1 \(Doubling\) changes its own input in place.*x = x \+ y"):
+        found_sum(model, torch.randn(6, 4), torch.zeros(6), 1.0)
+
+
+def test_a_module_that_changes_its_own_input_may_be_pinned_to_the_slow_way():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), Doubling(nn.Identity()))
+    x, y = torch.randn(6, 4), torch.zeros(6)
+    expected = clipped(gradients(squares(model(x), y), model), 0.1)
+    assert distance(found_sum(model, x, y, 0.1, {"1": "whole"}), expected) < 1e-5

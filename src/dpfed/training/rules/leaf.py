@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from dpfed.errors import InvalidArgument
 from dpfed.training.rules.pieces import Call, Materialised, Method, rows_of
 
 
@@ -28,7 +29,12 @@ def methods(_: Call) -> dict[str, Method]:
 def direct(call: Call) -> Materialised:
     """Gradients written out by vmap(grad) of the module."""
     x, g = call.pair
+    version = x._version
     found = gradients(call.module, call.trainable, x, g, call.arguments[1:])
+    if x._version != version:
+        # What was recorded is then the input after the change, and a hook cannot tell: running it again does.
+        message = f"{call.path or 'the model'} ({type(call.module).__name__}) changes its own input in place"
+        raise InvalidArgument("model", f"{message}: use the operation that makes a new tensor (x = x + y)")
     return Materialised({name: rows_of(rows) for name, rows in found.items()})
 
 

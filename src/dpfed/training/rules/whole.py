@@ -20,8 +20,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from dpfed.errors import InvalidArgument
-
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -29,7 +27,7 @@ def gradients(losses: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Ten
     """∂lossᵢ/∂parameter for every example i, by one backward pass each; the graph is kept.
 
     A pass runs over the whole batch with zeros for the other examples, and 0·∞ is not 0: one example that is not
-    finite would spoil the gradients of all, and dropping all of them is not private. So it is refused.
+    finite may spoil the gradients of all. ``training.rerun`` sees to that.
     """
     found = [
         torch.autograd.grad(loss, list(parameters.values()), retain_graph=True, allow_unused=True) for loss in losses
@@ -38,9 +36,6 @@ def gradients(losses: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Ten
     for place, (name, parameter) in enumerate(parameters.items()):
         rows = [row[place] for row in found]
         stacks[name] = torch.stack([torch.zeros_like(parameter) if row is None else row.detach() for row in rows])
-        if not bool(torch.isfinite(stacks[name]).all()):
-            message = f"a value that is not finite reached {name}, whose gradients are made for the whole batch at once"
-            raise InvalidArgument("losses", f"{message}: remove such values from the data, or give its layer a rule")
     return stacks
 
 
