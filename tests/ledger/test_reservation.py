@@ -6,7 +6,9 @@ import math
 import re
 import threading
 import time
+from collections import Counter
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 
 import pytest
 
@@ -149,6 +151,19 @@ def test_an_event_in_other_words_costs_the_same(ledger):
     ledger.open("other", **PROMISE)
     ledger.record({"icu": {STEP: 4}, "other": {ev.Composed([ev.Repeated(STEP, 3), STEP]): 1}}, reason="both")
     assert ledger.balance("icu").spent == pytest.approx(ledger.balance("other").spent, rel=1e-15)
+
+
+def test_a_commit_writes_the_same_entry_however_its_charge_is_said(url):
+    with dpfed.Ledger(url) as ledger:
+        ledger.open("icu", **PROMISE)
+        held = ledger.reserve({"icu": {STEP: 10}}, run="r")
+        for charge in ({"icu": STEP}, {"icu": {STEP: 1}}, MappingProxyType({"icu": STEP}), {"icu": Counter([STEP])}):
+            held.commit(charge)
+        written = [row for row in rows_of(url) if row["kind"] == "committed"]
+        entries = [(row["item"], row["event"], row["times"], row["left"]) for row in written]
+        assert entries == [(3, ev.dumps(STEP), 1, left) for left in (9, 8, 7, 6)]
+        assert held.left("icu", STEP) == 6
+        ledger.verify()
 
 
 def test_a_commit_of_several_accounts_is_all_or_nothing(ledger):

@@ -38,6 +38,16 @@ def test_the_digest_can_be_computed_again_without_dpfed():
     assert ROW.hash == hashlib.sha256(text.encode()).hexdigest()
 
 
+class Name(str):
+    """A text of another class, as numpy has one."""
+
+
+@given(st.lists(st.none() | st.text() | st.integers() | st.text().map(Name), min_size=15, max_size=15))
+def test_the_digest_is_that_of_the_entry_as_a_json_list(values):
+    text = json.dumps(values, separators=(",", ":"))
+    assert Row(*values, "").digest() == hashlib.sha256(text.encode()).hexdigest()
+
+
 @pytest.mark.parametrize("column", [name for name in Row._fields if name != "hash"])
 def test_the_digest_covers_every_column(column):
     value = getattr(ROW, column)

@@ -44,7 +44,8 @@ def caps(epsilon: float, delta: float, orders: tuple[float, ...]) -> tuple[int, 
 
 def fits(total: Amounts, limits: Amounts) -> bool:
     """Whether the total is within its limit at some order; see `dpfed.accounting.filter` for why one is enough."""
-    return any(amount <= limit for amount, limit in zip(total, limits, strict=True))
+    # A list, because a generator takes twice as long and every commit asks.
+    return any([amount <= limit for amount, limit in zip(total, limits, strict=True)])  # noqa: C419
 
 
 def plus(amounts: Amounts, count: int, each: Amounts) -> Amounts:

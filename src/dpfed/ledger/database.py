@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event as hooks
@@ -38,6 +38,7 @@ _DAMAGED = ("malformed", "not a database", "unsupported file format", "database 
 MOVED = "the head of the ledger has moved"
 # After so many seconds without use a connection may have died unnoticed.
 _IDLE = 30.0
+Appended = TypeVar("Appended")
 # Any number will do as long as nobody else's advisory lock has it: "dpfed" in ASCII.
 _MIGRATION_LOCK = 0x6470666564
 
@@ -93,16 +94,22 @@ class Database:
         """Whether there is a connection to append over that was used a moment ago, so that it has not died."""
         return time.monotonic() - self._used < _IDLE and self._writer is not None and self._process == os.getpid()
 
-    @contextmanager
-    def appending(self) -> Iterator[Connection]:
-        """The writer's connection outside a transaction: each statement is durable when it returns."""
-        with self._translated():
-            try:
-                yield self._writer or self._connected()
-                self._used = time.monotonic()
-            except BaseException:
-                self._drop_writer()
-                raise
+    def append(self, work: Callable[[Connection], Appended | None]) -> Appended | None:
+        """What the work returns; None if the head has moved, so that a trigger refused its entry.
+
+        It gets the writer's connection outside a transaction: each statement is durable when it returns.
+        """
+        try:
+            done = work(self._writer or self._connected())
+            self._used = time.monotonic()
+            return done
+        except BaseException as error:
+            if isinstance(error, self.driver_error) and MOVED in str(error):
+                return None
+            self._drop_writer()
+            if isinstance(error, self._foreign):
+                raise self._told(error) from error
+            raise
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -205,21 +212,25 @@ class Database:
         arguments = {"options": options, "connect_timeout": max(2, int(self._wait))}
         return sa.create_engine(self._url, connect_args=arguments, pool_pre_ping=True)
 
+    @property
+    def _foreign(self) -> tuple[type[Exception], ...]:
+        """What is raised under a ledger and needs translation; UnicodeDecodeError when a driver quotes damage."""
+        return SQLAlchemyError, UnicodeDecodeError, self.driver_error
+
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except DBAPIError as error:
-            self._forget_idle()
-            raise self._meaning(str(error.orig)) from error
-        except SQLAlchemyError as error:
-            raise LedgerUnavailable(f"the ledger at {self.shown} could not be used: {error}") from error
-        except UnicodeDecodeError as error:  # of the driver itself, when it quotes a damaged schema
-            self._forget_idle()
-            raise LedgerCorrupted(f"the file of the ledger at {self.shown} is damaged: {error}") from error
-        except self.driver_error as error:  # of a prepared statement
-            self._forget_idle()
-            raise self._meaning(str(error)) from error
+        except self._foreign as error:
+            raise self._told(error) from error
+
+    def _told(self, error: Exception) -> LedgerError:
+        if isinstance(error, SQLAlchemyError) and not isinstance(error, DBAPIError):
+            return LedgerUnavailable(f"the ledger at {self.shown} could not be used: {error}")
+        self._forget_idle()
+        if isinstance(error, UnicodeDecodeError):
+            return LedgerCorrupted(f"the file of the ledger at {self.shown} is damaged: {error}")
+        return self._meaning(str(error.orig if isinstance(error, DBAPIError) else error))
 
     def _none_here(self) -> LedgerUnavailable:
         return LedgerUnavailable(

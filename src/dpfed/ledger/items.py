@@ -34,6 +34,7 @@ class Item:
     account: str
     origin: str
     event: Event
+    text: str
     count: int
     cost: Amounts
     is_extension: bool
@@ -44,7 +45,14 @@ class Item:
         cost = amounts.from_texts(json.loads(str(row.cost)))
         event = events.loads(str(row.event))
         return cls(
-            row.seq, str(row.account), str(row.origin), event, int(row.times or 0), cost, "extended" in row.details()
+            row.seq,
+            str(row.account),
+            str(row.origin),
+            event,
+            str(row.event),
+            int(row.times or 0),
+            cost,
+            "extended" in row.details(),
         )
 
 
@@ -112,18 +120,7 @@ def move_item(
 ) -> State:
     """The account's state after committing or releasing `count` of the item, with the entry appended."""
     after = state.after(kind, count, item.cost)
-    draft = Draft(
-        kind,
-        item.account,
-        run,
-        item.number,
-        item.origin,
-        event=text(item.event),
-        times=count,
-        left=left,
-        state=after.dumps(),
-        body=body,
-    )
+    draft = Draft(kind, item.account, run, item.number, item.origin, item.text, count, left, None, after.dumps(), body)
     journal.move(after, draft)
     return after
 

@@ -128,9 +128,11 @@ class State(NamedTuple):
                 return self._replace(held=held, pending=self.pending + count, plan=body.get("plan", self.plan))
             case "committed":
                 spent, charged = amounts.plus(self.spent, count, cost), self.charged + count
-                return self._without(count, cost, spent=spent, charged=charged)
+                held, pending = self._rest(count, cost)
+                return State(self.cap, spent, held, charged, pending, self.frozen, self.plan, self.closed)
             case "released":
-                return self._without(count, cost)._reopened()
+                held, pending = self._rest(count, cost)
+                return self._replace(held=held, pending=pending)._reopened()
             case "frozen" | "unfrozen":
                 return self._replace(frozen=kind == "frozen")
             case "topped_up":
@@ -140,17 +142,14 @@ class State(NamedTuple):
 
     def dumps(self) -> str:
         """The canonical JSON text of the state; every commit writes one, so it is put together by hand."""
-        texts = [
-            f'"cap":{float.__repr__(self.cap)},"spent":{_list(self.spent)},"held":{_list(self.held)}',
-            f'"charged":{self.charged},"pending":{self.pending}',
-        ]
-        if self.frozen:
-            texts.append('"frozen":true')
-        if self.plan is not None:
-            texts.append(f'"plan":{float.__repr__(self.plan)}')
-        if self.closed:
-            texts.append('"closed":true')
-        return f"{{{','.join(texts)}}}"
+        spent, held = '","'.join(map(str, self.spent)), '","'.join(map(str, self.held))
+        frozen = ',"frozen":true' if self.frozen else ""
+        plan = "" if self.plan is None else f',"plan":{float.__repr__(self.plan)}'
+        closed = ',"closed":true' if self.closed else ""
+        return (
+            f'{{"cap":{float.__repr__(self.cap)},"spent":["{spent}"],"held":["{held}"],'
+            f'"charged":{self.charged},"pending":{self.pending}{frozen}{plan}{closed}}}'
+        )
 
     @classmethod
     def loads(cls, text: str) -> State:
@@ -158,15 +157,11 @@ class State(NamedTuple):
         plain = json.loads(text)
         return cls(**{**plain, "spent": amounts.from_texts(plain["spent"]), "held": amounts.from_texts(plain["held"])})
 
-    def _without(self, count: int, cost: Amounts, **changes: Any) -> State:
+    def _rest(self, count: int, cost: Amounts) -> tuple[Amounts, int]:
+        """What stays reserved without so many events."""
         pending = self.pending - count
-        held = amounts.minus(self.held, count, cost) if pending else (0,) * len(self.held)
-        return self._replace(held=held, pending=pending, **changes)
+        return amounts.minus(self.held, count, cost) if pending else (0,) * len(self.held), pending
 
     def _reopened(self) -> State:
         """The state with its exact plan forgotten if nothing of that was ever committed: nothing was released."""
         return self._replace(plan=None) if self.is_fresh else self
-
-
-def _list(values: Amounts) -> str:
-    return '["' + '","'.join(amounts.texts(values)) + '"]'

@@ -14,6 +14,7 @@ a commit would be dominated by that. Nothing but the speed differs from executin
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 from sqlalchemy import Executable
@@ -33,15 +34,13 @@ class Prepared:
         Values are named tuples.
         """
         text, order = self._texts.get(link.dialect.name) or self._translated(link)
-        cursor = link.connection.cursor()
-        try:
-            if len(values) > 1:
-                cursor.executemany(text, [_given(value, order) for value in values])
-            else:
-                cursor.execute(text, _given(values[0], order) if values else ())
-            return cursor.fetchone() if cursor.description else cursor.rowcount
-        finally:
-            cursor.close()
+        connection: Any = link.connection.dbapi_connection
+        if len(values) > 1:
+            with closing(connection.cursor()) as many:
+                many.executemany(text, [_given(value, order) for value in values])
+                return many.rowcount
+        cursor = connection.execute(text, _given(values[0], order) if values else ())
+        return cursor.fetchone() if cursor.description else cursor.rowcount
 
     def _translated(self, link: Connection) -> tuple[str, tuple[str, ...] | None]:
         compiled = self._statement.compile(dialect=link.dialect)

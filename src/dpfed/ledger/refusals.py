@@ -65,7 +65,7 @@ def require_usable(journal: Journal, account: str, state: State) -> None:
     terms = journal.terms[account]
     if state.frozen:
         raise AccountUnavailable(f"{account} is frozen: its owner must unfreeze it before anything is charged")
-    if is_expired(terms, journal.now):
+    if terms.expires is not None and is_expired(terms, journal.now):
         raise AccountUnavailable(f"{account} expired at {terms.expires}: open an account for the new period")
 
 

@@ -31,7 +31,7 @@ from dpfed.ledger import admission, amounts, words
 from dpfed.ledger.amounts import Amounts
 from dpfed.ledger.items import Item, added_up, move_item, release_items, reserve_items
 from dpfed.ledger.journal import Journal, Store, left_of
-from dpfed.ledger.model import Terms
+from dpfed.ledger.model import State, Terms
 from dpfed.ledger.refusals import judge_all, raise_refusals, require_usable, require_within, write_refusals
 from dpfed.ledger.words import Charges
 
@@ -93,9 +93,10 @@ class Reservation:
 
     def commit(self, charges: Mapping[str, Any]) -> None:
         """Charge what was reserved; durable when it returns, and only then may noise be drawn."""
-        wanted = words.charges(charges)
-        if self._is_one_entry(wanted) and self._store.append_unmoved(lambda journal: self._commit(journal, wanted)):
+        lone = self._lone(charges)
+        if lone is not None and self._store.append_unmoved(lambda journal: self._commit_lone(journal, *lone)):
             return
+        wanted = words.charges(charges)
         with self._store.writing() as journal:
             self._commit(journal, wanted)
 
@@ -129,16 +130,37 @@ class Reservation:
         )
         return f"<p><b>Reservation of run {html.escape(self._run)}</b></p><table>{rows}</table>"
 
-    def _is_one_entry(self, wanted: Charges) -> bool:
-        """Whether the commit is likely to be one entry; several are written under the lock."""
-        (origin, counts), *others = wanted.items()
-        return not others and len(counts) == 1 and len(self._of(origin)) == 1
+    def _lone(self, charges: Any) -> tuple[Item, int] | None:
+        """The item and the count of a commit that is one entry, as almost all are; None for all others, right or wrong.
+
+        What equals a reserved item was checked when that was reserved, so it is not checked again.
+        """
+        if type(charges) is not dict or len(charges) != 1:
+            return None
+        ((origin, event),) = charges.items()
+        count = 1
+        if type(event) is dict and len(event) == 1:
+            ((event, count),) = event.items()
+        items = self._items.get(origin, ())
+        if len(items) != 1 or type(count) is not int or count < 1 or not isinstance(event, Event):
+            return None
+        return (items[0], count) if items[0].account == origin and items[0].event == event else None
+
+    def _commit_lone(self, journal: Journal, item: Item, count: int) -> None:
+        """Append the one entry of a commit."""
+        self._require_lease(journal)
+        left = journal.left((item.number,))[item.number]
+        self._require_left(item.event, item.origin, count, left)
+        state = journal.states((item.account,))[item.account]
+        self._append(journal, {item.account: state}, ((item, count, left - count),))
 
     def _commit(self, journal: Journal, wanted: Charges) -> None:
         """Append the entries of a commit."""
         self._require_lease(journal)
         taken = list(self._taken(journal, wanted))
-        states = journal.states(dict.fromkeys(item.account for item, _, _ in taken))
+        self._append(journal, journal.states(dict.fromkeys(item.account for item, _, _ in taken)), taken)
+
+    def _append(self, journal: Journal, states: dict[str, State], taken: Iterable[tuple[Item, int, int]]) -> None:
         for account, state in states.items():
             require_usable(journal, account, state)
         for item, count, left in taken:
