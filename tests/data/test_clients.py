@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpfed.config.data import Data
+from dpfed.config.start import hospitals
+from dpfed.data import partition
+from dpfed.data.clients import held_out_by_content, held_out_by_place, prepare
+from dpfed.data.records import Records
+from dpfed.errors import InvalidArgument
+
+SITES = "x,site,y\n" + "".join(f"{n},{'north' if n % 3 else 'south'},{n % 2}\n" for n in range(60))
+COLUMN = {"source": "a.csv", "label": "y", "partition": {"kind": "column", "column": "site"}}
+
+
+@pytest.fixture
+def here(tmp_path):
+    (tmp_path / "a.csv").write_text(SITES)
+    return tmp_path
+
+
+def test_the_five_hospitals_have_what_they_declare():
+    data = prepare(hospitals().config.data)
+    assert {name: len(records) for name, records in data.clients.items()} == data.sizes
+    assert data.sizes == {"north": 182, "south": 114, "east": 68, "west": 55, "harbour": 36}
+    assert len(data.test) == 114
+    assert not data.sizes_are_public
+    assert all(np.abs(records.features).max() <= 1 for records in data.clients.values())
+    assert data.classes == ("malignant", "benign")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"kind": "iid", "clients": 7},
+        {"kind": "dirichlet", "clients": 7, "alpha": 0.3},
+        {"kind": "shards", "clients": 7},
+        {"kind": "class", "clients": 7, "classes_per_client": 2},
+    ],
+)
+def test_clients_and_test_set_together_have_every_record_once(kind):
+    data = prepare(Data(source="sklearn:digits", partition=kind, test_fraction=0.25, shape=[1, 8, 8], sizes=192))
+    parts = [*data.clients.values(), data.test]
+    assert sum(map(len, parts)) == 1797
+    assert len({row.tobytes() for part in parts for row in part.features}) == 1797
+    assert list(data.clients) == list("1234567")
+    assert data.test.features.shape[1:] == (1, 8, 8)
+    assert data.sizes == dict.fromkeys("1234567", 192)
+
+
+def test_a_size_is_never_the_number_of_records_unless_the_file_says_public(here):
+    assert prepare(Data(**COLUMN), here).sizes is None
+    assert prepare(Data(**COLUMN, sizes={"north": 1, "south": 7}), here).sizes == {"north": 1, "south": 7}
+    public = prepare(Data(**COLUMN, sizes="public"), here)
+    assert (
+        public.sizes == {name: len(records) for name, records in public.clients.items()} == {"north": 32, "south": 16}
+    )
+    assert public.sizes_are_public
+
+
+def rows(records):
+    return {(*row, label) for row, label in zip(records.features.tolist(), records.labels.tolist(), strict=True)}
+
+
+@given(st.integers(0, 59), st.integers(0, 2**60))
+def test_a_record_removed_moves_no_other_in_or_out_where_sizes_are_declared(removed, seed):
+    everyone = Records(np.arange(60.0)[:, None], np.arange(60) % 2)
+    others = everyone.take(np.arange(60) != removed)
+    kept = rows(everyone.take(~held_out_by_content(everyone, 0.3, seed)))
+    left = rows(others.take(~held_out_by_content(others, 0.3, seed)))
+    assert left == kept - {(float(removed), removed % 2)}
+
+
+@given(st.integers(0, 59), st.integers(0, 2**60))
+def test_a_record_replaced_changes_no_count_where_counts_are_public(place, seed):
+    values = np.arange(60.0)
+    sites = partition.by_column(["north" if n % 3 else "south" for n in range(60)])
+    held_out = held_out_by_place(sites.values(), 0.3, seed)
+    before, after = values[~held_out], np.where(np.arange(60) == place, -1.0, values)[~held_out]
+    assert len(before) == 42
+    assert np.count_nonzero(before != after) <= 1
+
+
+def test_about_the_share_asked_for_is_held_out():
+    # A sum of 20,000 coins of probability 0.2: five standard deviations (283) are left with probability 6e-7.
+    records = Records(np.arange(20_000.0)[:, None], np.zeros(20_000))
+    assert abs(held_out_by_content(records, 0.2, 1).sum() - 4000) < 283
+    assert not held_out_by_content(records, 0.0, 1).any()
+    assert (held_out_by_content(records, 0.2, 1) != held_out_by_content(records, 0.2, 2)).any()
+
+
+def test_nothing_is_held_out_unless_asked(here):
+    data = prepare(Data(**COLUMN, test_fraction=0), here)
+    assert data.test is None
+    assert sum(map(len, data.clients.values())) == 60
+
+
+def test_mean_and_scale_are_the_declared_ones(here):
+    raw = prepare(Data(**COLUMN, test_fraction=0), here).clients["north"].features
+    scaled = prepare(Data(**COLUMN, test_fraction=0, mean=[30], scale=10), here).clients["north"].features
+    assert np.allclose(scaled, (raw - 30) / 10)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"sizes": {"north": 5, "east": 5}}, "sites of column site: north, south; not east"),
+        ({"sizes": {"north": 5}}, "not south"),
+        ({"shape": [2, 2]}, "shape must hold the 1 features"),
+        ({"partition": {"kind": "quantity", "sizes": [5, 5]}, "ignore": ["site"]}, "add up to all 48 records"),
+        ({"partition": {"kind": "column", "column": "ward"}}, "no column 'ward'"),
+        ({"feature_bounds": {"z": [0, 1]}}, "names 'z'"),
+    ],
+)
+def test_what_does_not_fit_the_data_is_refused(here, change, what):
+    with pytest.raises(InvalidArgument, match=what):
+        prepare(Data(**{**COLUMN, **change}), here)
+
+
+def test_a_loader_of_parts_by_client_needs_the_column_client(tmp_path):
+    (tmp_path / "own_parts_c.py").write_text("def load():\n    return {'a': ([[1.0]], [0]), 'b': ([[2.0]], [1])}\n")
+    config = {"source": "own_parts_c:load", "test_fraction": 0}
+    data = prepare(Data(**config, partition={"kind": "column", "column": "client"}), tmp_path)
+    assert list(data.clients) == ["a", "b"]
+    with pytest.raises(InvalidArgument, match="there are: client"):
+        prepare(Data(**config, partition={"kind": "column", "column": "site"}), tmp_path)

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+
+from dpfed.data.tables import read_table
+from dpfed.errors import InvalidArgument
+
+WARD = 'age,sex,hospital,"note, long",ill\n61,f,north,x,yes\n47,m,south,y,no\n'
+
+
+@pytest.fixture
+def table(tmp_path):
+    def write(text, encoding="utf-8"):
+        path = tmp_path / "ward.csv"
+        path.write_bytes(text.encode(encoding))
+        return read_table(path)
+
+    return write
+
+
+def test_columns_become_features_labels_and_groups(table):
+    records = table(WARD).records(
+        "ill", classes=["no", "yes"], categories={"sex": ["m", "f", "x"]}, groups=["hospital"], ignore=["note, long"]
+    )
+    assert records.columns == ("age", "sex=m", "sex=f", "sex=x")
+    assert records.features.tolist() == [[61, 0, 1, 0], [47, 1, 0, 0]]
+    assert records.labels.tolist() == [1, 0]
+    assert records.groups["hospital"].tolist() == ["north", "south"]
+    assert records.classes == ("no", "yes")
+
+
+def test_a_label_without_classes_is_a_number(table):
+    assert table("a,y\n1,0.5\n2,-3e2\n").records("y").labels.tolist() == [0.5, -300.0]
+
+
+def test_classes_that_are_numbers_are_compared_as_they_are_written(table):
+    assert table("a,y\n1,2\n2,1\n").records("y", classes=[1, 2]).labels.tolist() == [1, 0]
+
+
+def test_what_a_spreadsheet_adds_is_no_trouble(table):
+    text = "\ufeffage , y\r\n 61 ,0\r\n\r\n47,1\r\n,\r\n"
+    assert table(text).records("y").features.tolist() == [[61], [47]]
+
+
+@pytest.mark.parametrize("cell", ["", "  ", "NA", "nan", "NaN", "null", "None", "?", "n/a"])
+def test_a_missing_cell_is_refused_with_line_and_column(table, cell):
+    with pytest.raises(InvalidArgument, match=r"ward.csv, line 3, column age: the cell is missing"):
+        table(f"age,y\n1,0\n{cell},1\n").records("y")
+
+
+@pytest.mark.parametrize("column", ["sex", "site", "y"])
+def test_a_missing_cell_is_refused_in_every_kind_of_column(table, column):
+    row = {"age": "1", "sex": "f", "site": "n", "y": "1"}
+    lines = [",".join(row), ",".join(row.values()), ",".join((row | {column: ""}).values())]
+    with pytest.raises(InvalidArgument, match=f"line 3, column {column}: the cell is missing"):
+        table("\n".join(lines)).records("y", classes=["1"], categories={"sex": ["f"]}, groups=["site"])
+
+
+@pytest.mark.parametrize("cell", ["inf", "-Infinity", "1_000", "12 kg", "0x10", "1,5"])
+def test_a_cell_that_is_no_number_is_refused_and_not_shown(table, cell):
+    with pytest.raises(InvalidArgument, match=r"line 2, column age: the cell is not a finite number") as refused:
+        table(f'age,y\n"{cell}",0\n').records("y")
+    assert cell not in str(refused.value)
+
+
+def test_a_category_that_was_not_declared_is_refused_and_not_shown(table):
+    with pytest.raises(InvalidArgument, match=r"line 3, column sex: the cell is none of the declared f") as refused:
+        table("sex,y\nf,0\nsecret,0\n").records("y", categories={"sex": ["f"]})
+    assert "secret" not in str(refused.value)
+
+
+def test_the_line_counts_cells_that_run_over_several_lines(table):
+    with pytest.raises(InvalidArgument, match="line 5, column age"):
+        table('note,age,y\n"two\nlines",1,0\n\nx,,0\n').records("y", ignore=["note"])
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "line of column names"),
+        ("a,y\n", "at least one record"),
+        ("a,a,y\n1,2,3\n", "a name of its own, got 'a'"),
+        ("a,,y\n1,2,3\n", "a name of its own, got ''"),
+        ("a,y\n1,2,3\n", "line 2: 3 cells under 2 column names"),
+        ("a,y\n1\n", "line 2: 1 cells under 2"),
+        ('a,y\n"1,2\n', "not a CSV file"),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused(table, text, what):
+    with pytest.raises(InvalidArgument, match=what):
+        table(text)
+
+
+def test_a_file_in_another_encoding_or_not_there_is_refused(table, tmp_path):
+    with pytest.raises(InvalidArgument, match="UTF-8"):
+        table("größe,y\n1,2\n", encoding="latin-1")
+    with pytest.raises(InvalidArgument, match="cannot be read"):
+        read_table(tmp_path / "nothing.csv")
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"label": "z"}, {"groups": ["z"]}, {"ignore": ["z"]}, {"categories": {"z": ["1"]}}, {"ignore": ["age"]},
+     {"categories": {"y": ["0"]}}, {"categories": {"age": ["1", "1"]}}],
+)  # fmt: skip
+def test_columns_that_do_not_fit_the_file_are_refused(table, columns):
+    with pytest.raises(InvalidArgument):
+        table("age,y\n1,0\n").records(**{"label": "y", **columns})

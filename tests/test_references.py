@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from dpfed.errors import InvalidArgument
+from dpfed.references import is_reference, resolve
+
+
+def test_a_module_beside_the_configuration_is_found(tmp_path):
+    (tmp_path / "own_thing_a.py").write_text("class Net:\n    depth = 3\n")
+    assert resolve("own_thing_a:Net.depth", tmp_path) == 3
+    assert str(tmp_path) not in sys.path
+
+
+@pytest.mark.parametrize("text", ["model", "a.b", ":x", "a:", "a b:c", "a/b:c", "../a:b", "1a:b", "sklearn:digits", ""])
+def test_what_is_no_reference_is_told_apart(text):
+    assert not is_reference(text)
+    with pytest.raises(InvalidArgument, match=r"package\.module:name"):
+        resolve(text)
+
+
+@pytest.mark.parametrize(("text", "what"), [("no_such_module_x:f", "cannot be imported"), ("math:nothing", "has no")])
+def test_a_name_that_leads_nowhere_is_refused(text, what):
+    with pytest.raises(InvalidArgument, match=what):
+        resolve(text)
