@@ -100,7 +100,7 @@ def _what(problem: Mapping[str, Any], model: type[Block]) -> str:
         return f"is missing: {owners[0].model_fields[str(place[-1])].description}" if owners else "is missing"
     if kind == "value_error":
         return str(context["error"])
-    kinds = _listed(kind_of(block) or "" for block in _blocks_at(model, place))
+    kinds = _listed([kind_of(block) or "" for block in _blocks_at(model, place)])
     if kind in _MUST:
         return _MUST[kind].format(**{"kinds": kinds, **context, "input": problem["input"]})
     return f"is refused: {problem['msg']}, got {problem['input']!r}"
@@ -119,20 +119,23 @@ def _blocks_at(model: type[Block], place: Sequence[Any]) -> list[type[Block]]:
 
 
 def _paths(model: type[Block]) -> dict[str, list[str]]:
-    """The full paths of every key of the file, by its last word."""
+    """The full paths of every key of the file, by its last word; with the kinds of block that have it, if not all."""
+    kinds: dict[str, list[str]] = {}
+    for path, kind in _all_paths(model, ""):
+        kinds.setdefault(path, []).extend([kind] if kind else [])
     found: dict[str, list[str]] = {}
-    for path in _all_paths(model, ()):
-        known = found.setdefault(path[-1], [])
-        if ".".join(path) not in known:
-            known.append(".".join(path))
+    for path, having in kinds.items():
+        above, _, name = path.rpartition(".")
+        is_everywhere = len(having) == len(kinds.get(f"{above}.kind", ()))
+        found.setdefault(name, []).append(path if is_everywhere else f"{path} (kind {_listed(having)})")
     return found
 
 
-def _all_paths(block: type[Block], above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _all_paths(block: type[Block], above: str) -> Iterator[tuple[str, str | None]]:
     for name, field in block.model_fields.items():
-        yield (*above, name)
+        yield above + name, kind_of(block)
         for inner in blocks(field):
-            yield from _all_paths(inner, (*above, name))
+            yield from _all_paths(inner, f"{above}{name}.")
 
 
 def _line(path: Path, lines: Mapping[Path, int]) -> int | None:
@@ -146,6 +149,5 @@ def _place(file: str, line: int | None) -> str:
     return f"{', '.join(parts)}: " if parts else ""
 
 
-def _listed(words: Iterator[str]) -> str:
-    *most, last = words
-    return f"{', '.join(most)} or {last}" if most else last
+def _listed(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else "".join(words)

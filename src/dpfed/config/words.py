@@ -49,7 +49,7 @@ _THEIRS = {
     "alpha": "dirichlet_alpha concentration",
     "data.label": "target label_column target_column y",
     "data.partition: {kind: column, column: …}": "site site_column site_col hospital_column client_column group_column",
-    "data.sizes": "size dataset_size num_examples sample_size dataset_sizes num_samples n",
+    "data.sizes": "dataset_size num_examples sample_size dataset_sizes num_samples n",
     "data.test_fraction": "test_size val_fraction validation_split test_split test_ratio",
     "data.feature_bounds": "bounds ranges feature_range normalize normalise standardize standardise",
     "model.kind": "architecture arch net network model_name",
@@ -105,10 +105,13 @@ def answer(key: str, here: Sequence[str], elsewhere: Mapping[str, Iterable[str]]
         return f"is not a key; dpfed's word is {ours.split('.')[-1]}"
     if word in _NEEDLESS:
         return f"is not needed: {_NEEDLESS[word]}; leave it out"
-    if elsewhere and elsewhere.get(word):
-        return f"is not a key here; it belongs at {' or '.join(elsewhere[word])}"
-    near = get_close_matches(word, here, n=1, cutoff=0.6)
-    return f"is not a key; did you mean {near[0]}?" if near else f"is not a key; there are {', '.join(here)}"
+    places = list((elsewhere or {}).get(word, ()))
+    near = get_close_matches(word, here, n=1, cutoff=0.85 if places else 0.6)
+    if near:
+        return f"is not a key; did you mean {near[0]}?"
+    if places:
+        return f"is not a key here; it belongs at {' or '.join(places)}"
+    return f"is not a key; there are {', '.join(here)}"
 
 
 def _normal(key: str) -> str:
