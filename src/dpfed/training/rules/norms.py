@@ -3,6 +3,10 @@
 The normalised input x̂ comes from the mean and spread that the forward pass saved (private attributes of torch,
 the fast way: "saved") or is computed again by the public function (its twin, always there: "again").
 
+Where an input's mean is κ times its spread, the mean's own rounding leaves x̂ an error of about κ·2⁻²⁴, in float32,
+whoever computes it. At κ = 100 "saved" is 8e-6 from float64 (median of 60 models; "again" 6e-6) and vmap(grad) 8e-6, so
+that the two are up to 2e-5 apart and neither is the wrong one.
+
 >>> import torch
 >>> spread = last_axes(torch.ones(2, 3, 4), torch.ones(2, 3, 4), torch.Size([4]))
 >>> spread.tolist()
