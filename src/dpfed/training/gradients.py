@@ -102,10 +102,11 @@ class ClippedGradients:
 
     def _summed(self, plan: Attribution, losses: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
         parameters = self._leaves.parameters
+        dtype = _one_type(parameters)
         for part in plan.parts:
             require_unchanged(part.call)
         self._require_independent([part.call for part in plan.parts], losses)
-        _differentiate(plan, losses)
+        _differentiate(plan, losses, dtype)
         strays = self._root.gradients(losses, {name: parameters[name] for name in plan.strays}) if plan.strays else {}
         with torch.no_grad():
             pieces = self._pieces(plan.parts, strays, losses)
@@ -118,7 +119,8 @@ class ClippedGradients:
                 pieces = self._pieces(parts, strays, losses, bad)
                 norms = _norms(pieces)
                 norms.masked_fill_(~(norms <= longest), torch.inf)  # the coefficient of what still is not is 0
-            return _weighted(pieces, self._coefficients(norms, mask), parameters)
+            coefficients = self._coefficients(norms, mask).to(dtype)
+            return _weighted(pieces, coefficients, parameters)
 
     def _coefficients(self, norms: Tensor, mask: Tensor | None) -> Tensor:
         """min(1, clip/norm) of every example, 0 for one that is masked; the norms are used up."""
@@ -152,61 +154,7 @@ class ClippedGradients:
             pieces.append((Materialised(rows), {name: name for name in rows}))
         return pieces
 
-    def _by_whole(
-        self, losses: Tensor, missing: dict[str, nn.Parameter], call: Call, error: RuntimeError
-    ) -> dict[str, Tensor]:
-        with torch.enable_grad():
-            try:
-                return self._root.gradients(losses, missing)
-            except RuntimeError:
-                message = f"no rule can clip the gradients of {call.path or 'the model'} ({type(call.module).__name__})"
-                raise InvalidArgument("model", f"{message}: {error}") from error
-
-    def _require_independent(self, calls: list[Call], losses: Tensor) -> None:
-        """Nothing, unless the loss of one example has a gradient at another example's place."""
-        self._steps += 1
-        edges = [call.edge for call in calls if call.edge is not None]
-        if len(losses) < 2 or not edges or self._steps & (self._steps - 1):
-            return
-        place = len(losses) // 2
-        found: Sequence[Tensor | None] = torch.autograd.grad(losses[place], edges, retain_graph=True, allow_unused=True)
-        for call, gradient in zip(calls, found, strict=True):
-            if gradient is None:
-                continue
-            others = gradient.reshape(call.shape).clone()
-            others[place] = 0
-            if bool((others.nan_to_num(posinf=0.0, neginf=0.0) != 0).any()):
-                message = (
-                    f"the loss of one example depends on other examples at {call.path or 'the model'}: clipping "
-                    "protects no record then; keep the example as first axis (batch_first) and mix nothing across it"
-                )
-                raise InvalidArgument("losses", message)
-
-
-def _differentiate(plan: Attribution, losses: Tensor) -> None:
-    """Sets the output gradient of every call, by the one backward pass."""
-    calls = [part.call for part in plan.parts]
-    if not calls:
-        return
-    edges = [call.edge for call in calls if call.edge is not None]
-    found: Sequence[Tensor | None] = torch.autograd.grad(
-        losses, edges, torch.ones_like(losses), retain_graph=plan.needs_graph, allow_unused=True
-    )
-    for call, gradient in zip(calls, found, strict=True):
-        if gradient is None:
-            gradient = losses.new_zeros(call.shape, dtype=_parameter(call).dtype)
-        call.gradient = gradient if gradient.shape == call.shape else gradient.reshape(call.shape)
-        _require_same_type(call)
-
-
-def _parameter(call: Call) -> Tensor:
-    found = call.module._parameters[call.trainable[0]]
-    if found is None:
-        raise RuntimeError(f"{call.path} has lost its {call.trainable[0]}")
-    return found
-
-
-def _norms(pieces: list[Named]) -> Tensor:
+    def _norms(pieces: list[Named]) -> Tensor:
     first, *others = (piece.square_norms() for piece, _ in pieces)
     for other in others:
         first = first.add_(other)
@@ -215,7 +163,6 @@ def _norms(pieces: list[Named]) -> Tensor:
 
 def _weighted(pieces: list[Named], coefficients: Tensor, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
     """The sums of all pieces under the parameters' full names, every trainable parameter exactly once."""
-    coefficients = coefficients.to(next(iter(parameters.values())).dtype)
     sums: dict[str, Tensor] = {}
     while pieces:
         piece, names = pieces.pop()
@@ -260,17 +207,18 @@ def _require_weights(weights: Tensor | None, losses: Tensor) -> Tensor | None:
     return weights.to(torch.float64)
 
 
-def _require_one_type(parameters: Mapping[str, nn.Parameter]) -> None:
+def _one_type(parameters: Mapping[str, nn.Parameter]) -> torch.dtype:
+    """The type of all parameters."""
     kinds = {p.dtype for p in parameters.values()}
     if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
         found = ", ".join(sorted(map(str, kinds)))
         message = f"trainable parameters must all be float32 or all float64, got {found}: norms need the precision"
         raise InvalidArgument("model", message)
+    return kinds.pop()
 
 
-def _require_same_type(call: Call) -> None:
+def _require_same_type(call: Call, expected: torch.dtype) -> None:
     x, g = call.pair
-    expected = _parameter(call).dtype
     if g.dtype != expected or (x.is_floating_point() and x.dtype != expected):
         message = f"{call.path or 'the model'} ran in {g.dtype} with {expected} parameters: train without autocast"
         raise InvalidArgument("model", message)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -62,11 +63,13 @@ def rule_of(module: nn.Module) -> Rule:
 
 def known_kind(module: nn.Module) -> type[nn.Module] | None:
     """The layer with a rule of its own that the module is, if its forward pass is that layer's."""
-    if "forward" in vars(module):
-        return None
-    kinds = (kind for kind in type(module).__mro__ if kind in _RULES)
-    kind = next(kinds, None)
-    return kind if kind is not None and type(module).forward is kind.forward else None
+    return None if "forward" in vars(module) else _kind_with(type(module), type(module).forward)
+
+
+@cache
+def _kind_with(type_: type[nn.Module], forward: object) -> type[nn.Module] | None:
+    kind = next((kind for kind in type_.__mro__ if kind in _RULES), None)
+    return kind if kind is not None and forward is kind.forward else None
 
 
 def made(call: Call, rule: Rule, pinned: str | None, chosen: dict[Hashable, str]) -> Piece:
