@@ -30,7 +30,8 @@ UNKNOWN = {
     "data.partition.num_clients": "data.partition.num_clients is not a key; dpfed's word is clients",
     "data.partiton": "data.partiton is not a key; did you mean partition?",
     "Rounds": "Rounds is not a key; write it rounds",
-    "data.partition.alpha": "data.partition.alpha is not a key here; it belongs at data.partition.alpha (kind dirichlet)",
+    "data.partition.alpha": "data.partition.alpha is not a key here; it belongs at data.partition.alpha "
+    "(kind dirichlet)",
     "data.size": "data.size is not a key; did you mean sizes?",
     "rate": "rate is not a key here; it belongs at cohort.rate (kind poisson)",
     "secret": "secret is not a key here; it belongs at cohort.secret (kind poisson or fixed)",

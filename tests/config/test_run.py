@@ -73,13 +73,18 @@ def test_true_counts_are_promised_for_replacing_a_record_only(plain):
     assert config.data.declared_sizes is None
 
 
-def test_a_fixed_cohort_is_promised_for_replacing_a_client_only(plain):
-    user = {"privacy": {"style": "user", "client": CLIENT}}
-    adjacency = {
-        kind["kind"]: RunConfig.of(plain({**user, "cohort": kind})).guarantees[0].adjacency
-        for kind in ({"kind": "all"}, {"kind": "poisson", "rate": 0.5}, {"kind": "fixed", "size": 3})
-    }
-    assert adjacency == {"all": "add_remove", "poisson": "add_remove", "fixed": "replace_one"}
+@pytest.mark.parametrize(
+    ("cohort", "adjacency"),
+    [
+        ({"kind": "all"}, "add_remove"),
+        ({"kind": "poisson", "rate": 0.5, "secret": True}, "add_remove"),
+        ({"kind": "fixed", "size": 3}, "add_remove"),
+        ({"kind": "fixed", "size": 3, "secret": True}, "replace_one"),
+    ],
+)
+def test_a_secret_cohort_of_fixed_size_is_promised_for_replacing_a_client_only(plain, cohort, adjacency):
+    config = RunConfig.of(plain({"privacy": {"style": "user", "client": CLIENT}, "cohort": cohort}))
+    assert [promise.adjacency for promise in config.guarantees] == [adjacency]
 
 
 def test_given_noise_has_no_promise_to_calibrate_to(plain):
@@ -93,8 +98,11 @@ def test_a_seed_makes_a_run_that_is_not_private(plain):
     assert not RunConfig.of(plain({"seed": 0})).is_private
 
 
-def test_user_style_needs_no_sizes(plain):
-    RunConfig.of(plain({"data.sizes": None, "privacy": {"style": "user", "client": CLIENT}}))
+def test_only_a_run_that_protects_nobody_needs_no_sizes(plain):
+    RunConfig.of(plain({"data.sizes": None, "privacy": {"style": "none"}}))
+    for style in ("sample", "user", "hybrid"):
+        with pytest.raises(InvalidArgument, match=r"data\.sizes is missing"):
+            RunConfig.of(plain({"data.sizes": None, "privacy": {"style": style, **STYLES[style]}}))
 
 
 @pytest.mark.parametrize("kind", ["fedavg", "fedprox", "fedopt", "own.module:Algorithm"])
@@ -107,11 +115,15 @@ def test_every_algorithm_has_its_own_settings(plain, kind):
 
 REFUSED = {
     "data.sizes is missing": {"data.sizes": None},
+    "data.sizes must be declared: true counts are part of what a client holds": {
+        "data.sizes": "public",
+        "privacy": {"style": "user", "client": CLIENT},
+    },
     "weighting must be equal": {"data.sizes": "public", "weighting": "declared"},
     "local.batch_size must be at most the smallest declared size (140), got 141": {"local.batch_size": 141},
     "cohort.size must be at most the number of clients (10), got 11": {"cohort": {"kind": "fixed", "size": 11}},
     "max_sites_per_person must be at most the number of clients (10), got 11": {"max_sites_per_person": 11},
-    "max_participations must be at most rounds": {"max_participations": 6},
+    "max_participations must be at most the number of rounds (5), got 6": {"max_participations": 6},
     "local.steps and epochs are two ways": {"local.epochs": 2},
     "local.momentum goes with optimizer: sgd only": {"local.momentum": 0.9, "local.optimizer": "adam"},
     "privacy.record.epsilon and noise_multiplier are two ways": {"privacy.record.noise_multiplier": 1},

@@ -43,6 +43,7 @@ class RecordPrivacy(UnitPrivacy):
     """What is promised for one record of a client: DP-SGD on the client's side."""
 
     norm: Literal["l2", "l1"] = setting("l2", effect="l2 with Gaussian noise, or l1 with Laplace noise")
+    noise: Literal["own", "shared"] = setting("own", effect="each client the noise it needs, or all that of whoever needs most")  # noqa: E501  # fmt: skip
     layers: Literal["together", "each"] = setting("together", effect="clip the whole gradient or each layer of it")
 
 

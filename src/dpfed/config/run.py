@@ -51,6 +51,7 @@ class RunConfig(Block):
     privacy: Privacy = setting(effect="whom the run protects, and how well")
     max_participations: Whole | None = setting(None, symbol="m", effect="rounds a client is asked for at most and charged for; without it, what a client exceeds once in a thousand runs", ge=1)  # noqa: E501  # fmt: skip
     spare_rounds: Whole = setting(0, effect="rounds reserved beyond the plan, to repeat what a crash lost", ge=0)
+    minimum_cohort: Whole = setting(1, effect="a round with fewer clients releases noise around zero, and is charged", ge=1)  # noqa: E501  # fmt: skip
     max_sites_per_person: Whole = setting(1, symbol="k", effect="at how many clients one person may have records: the promise adds up the k worst", ge=1)  # noqa: E501  # fmt: skip
     ledger: LedgerBlock | None = setting(None, effect="where privacy is booked; without it the run opens a ledger of its own")  # noqa: E501  # fmt: skip
     seed: Whole | None = setting(None, effect="makes noise reproducible, for tests only: such a run is stamped NOT PRIVATE", ge=0)  # noqa: E501  # fmt: skip
@@ -102,7 +103,9 @@ class RunConfig(Block):
 
     def adjacency(self, unit: str) -> str:
         """The neighbours that a promise for the unit is about: replace-one where a count of them is public."""
-        is_counted = isinstance(self.cohort, FixedClients) if unit == "client" else self.data.sizes_are_public
+        # Sampling without replacement amplifies for whoever is replaced; it is not proved for whoever is added.
+        is_drawn = isinstance(self.cohort, FixedClients) and self.cohort.secret
+        is_counted = is_drawn if unit == "client" else self.data.sizes_are_public
         return REPLACE_ONE if is_counted else ADD_REMOVE
 
     @field_validator("name")
@@ -123,7 +126,10 @@ class RunConfig(Block):
         declared = self.data.declared_sizes
         if declared is None and self.weighting == "declared":
             raise Wrong("weighting", "must be equal: declared weights need data.sizes, and true counts are private")
-        if self.privacy.record is None:
+        if self.data.sizes_are_public and self.privacy.client is not None:
+            message = f"must be declared: true counts are part of what a client holds, which style {self.privacy.style}"
+            raise Wrong("data.sizes", f"{message} protects")
+        if self.privacy.style == "none":
             return
         if declared is None and not self.data.sizes_are_public:
             what = "what each client declares in public, or 'public' to publish the true counts"
@@ -134,6 +140,9 @@ class RunConfig(Block):
             raise Wrong("local.batch_size", message)
 
     def _check_counts(self) -> None:
+        if self.max_participations is not None and self.max_participations > self.rounds:
+            message = f"must be at most the number of rounds ({self.rounds}), got {self.max_participations}"
+            raise Wrong("max_participations", message)
         clients = self.data.clients
         if clients is None:
             return
@@ -144,8 +153,6 @@ class RunConfig(Block):
         if self.max_sites_per_person > len(clients):
             message = f"must be at most the number of clients ({len(clients)}), got {self.max_sites_per_person}"
             raise Wrong("max_sites_per_person", message)
-        if self.max_participations is not None and self.max_participations > self.rounds + self.spare_rounds:
-            raise Wrong("max_participations", f"must be at most rounds and spare_rounds, got {self.max_participations}")
 
     def _check_ledger(self) -> None:
         if self.ledger is None:

@@ -20,7 +20,7 @@ _THEIRS = {
     "privacy.client.clip_norm": "max_grad_norm_user user_clip client_clip update_clip_norm",
     "epsilon": "target_epsilon eps target_eps privacy_budget max_epsilon epsilon_budget total_epsilon budget",
     "delta": "target_delta max_delta",
-    "noise_multiplier": "noise_scale sigma noise_sigma noise z noise_std noise_level cohort_noise_scale "
+    "noise_multiplier": "noise_scale sigma noise_sigma z noise_std noise_level cohort_noise_scale "
     "noise_multiplier_sample",
     "privacy.client.noise_multiplier": "noise_multiplier_user server_noise_multiplier",
     "rounds": "num_rounds num_server_rounds n_rounds global_rounds global_epochs communication_rounds comm_rounds "
@@ -63,6 +63,7 @@ _THEIRS = {
     "count_noise": "clipped_count_stddev count_stddev count_noise_stddev",
     "name": "run_name experiment experiment_name run run_id",
     "seed": "random_seed random_state rng_seed",
+    "minimum_cohort": "min_cohort min_cohort_size min_clients",
     "max_participations": "max_participation max_rounds_per_client",
 }
 
