@@ -16,11 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Protocol
-
-import numpy as np
 
 from dpfed import checks, plan_costs, plan_json, plan_rules, plan_words
 from dpfed import events as ev
@@ -36,8 +33,7 @@ from dpfed.local_plan import MOST_RECORDS, LocalPlan
 from dpfed.mechanisms.sensitivity import Sensitivity
 from dpfed.plan_rules import UNITS_OF_STYLE
 from dpfed.randomness import RandomSource
-from dpfed.rounding import round_up
-from dpfed.structure import Floats
+from dpfed.server_release import Released, ServerRelease
 
 __all__ = [
     "MOST_RECORDS",
@@ -51,6 +47,7 @@ __all__ = [
     "Plan",
     "PoissonCohort",
     "Released",
+    "ServerRelease",
 ]
 
 
@@ -64,14 +61,6 @@ class Participant(Protocol):
     @property
     def account(self) -> str:
         """The ledger's account of this participant's data."""
-
-
-@dataclass(frozen=True)
-class Released:
-    """What the server releases of a round in styles `user` and `hybrid`; no count unless the clip norm adapts."""
-
-    average: Floats
-    noisy_count: float | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +102,7 @@ class Plan:
         object.__setattr__(self, "server_learning_rate", float(self.server_learning_rate))
         object.__setattr__(self, "local", MappingProxyType(dict(self.local)))
         for guarantee in self.guarantees:
-            self._require_kept(guarantee)
+            plan_rules.require_kept(self, guarantee)
 
     # ---- who takes part, and with what weight ----
 
@@ -123,21 +112,16 @@ class Plan:
         if self.max_participations is not None:
             return self.max_participations
         chance = self.cohort.chance(len(self.local))
-        return self.rounds if chance == 1 else likely_participations(self.rounds, chance)
+        if chance == 1 or plan_rules.forbids_a_cap(self):
+            return self.rounds
+        return likely_participations(self.rounds, chance)
 
     @property
     def weights(self) -> dict[str, float]:
         """What each client's update is multiplied by in the average of a round: its share of the expected cohort."""
-        scale = Fraction(len(self.local)) / self.cohort.expected(len(self.local))
         parts = self._parts()
-        return {name: float(scale * part / sum(parts.values())) for name, part in parts.items()}
-
-    @property
-    def relative_weights(self) -> dict[str, float]:
-        """Each client's weight over the largest."""
-        parts = self._parts()
-        most = max(parts.values())
-        return {name: part / most for name, part in parts.items()}
+        scale = len(parts) / self.cohort.expected(len(parts)) / sum(parts.values())
+        return {name: float(scale * part) for name, part in parts.items()}
 
     def draw(self, source: RandomSource) -> tuple[str, ...]:
         """The cohort of a round, drawn over all clients of the plan."""
@@ -176,7 +160,7 @@ class Plan:
     @property
     def client_event(self) -> ev.Event:
         """What one charge of the study's account stands for."""
-        return self.cohort.event(self._server.event, len(self.local))
+        return self.cohort.event(self._client.event, len(self.local))
 
     @property
     def client_adjacency(self) -> str:
@@ -196,7 +180,8 @@ class Plan:
         plan_rules.require_accounts(self, accounts, study)
         charges: dict[str, dict[ev.Event, int]] = {}
         if "record" in self.units:
-            charges |= {account: {self.local[name].event: self.record_charges} for name, account in accounts.items()}
+            times = self.record_charges
+            charges |= {account: {self.local[name].event: times} for name, account in accounts.items()}
         if study is not None:
             charges[study] = {self.client_event: self.client_charges}
         return charges
@@ -221,8 +206,7 @@ class Plan:
 
     def record_epsilon(self, delta: float) -> float:
         """The ε of all rounds for one record in the worst site, or in the worst few that a person may be in."""
-        events = {name: plan_costs.charged(part, self.record_charges) for name, part in self.local.items()}
-        return plan_costs.worst_together(events, delta, self.max_sites_per_person)
+        return plan_costs.worst_together(self._record_events(), delta, self.max_sites_per_person)
 
     def client_epsilon(self, delta: float) -> float:
         """The ε of all rounds for one client, rounded up."""
@@ -242,8 +226,7 @@ class Plan:
     def worst(self, delta: float | None = None) -> str:
         """The client whose records pay most."""
         self._require_records()
-        events = {name: plan_costs.charged(part, self.record_charges) for name, part in self.local.items()}
-        found = plan_costs.epsilons(events, self._delta("record", delta))
+        found = plan_costs.epsilons(self._record_events(), self._delta("record", delta))
         return max(found, key=found.__getitem__)
 
     def binding(self, delta: float | None = None) -> str:
@@ -263,58 +246,22 @@ class Plan:
         asked = plan_rules.by_unit(self, guarantees, noise)
         changed = self
         if "record" in asked:
-            parts = plan_costs.calibrated_local(
-                self.local, asked["record"], self.record_charges, self.max_sites_per_person, is_shared=noise == "shared"
-            )
+            search = plan_costs.calibrated_alike if noise == "shared" else plan_costs.calibrated_local
+            parts = search(self.local, asked["record"], self.record_charges, self.max_sites_per_person)
             changed = replace(changed, local=parts, guarantee=asked["record"])
         return changed._with_server_noise(asked["client"]) if "client" in asked else changed
 
     # ---- what the server does ----
 
     @property
+    def server(self) -> ServerRelease:
+        """What the server does to the updates of a round in styles `user` and `hybrid`."""
+        return ServerRelease(self._client, self._parts(), self.cohort.expected(len(self.local)))
+
+    @property
     def sensitivity(self) -> Sensitivity:
-        """How far one client moves, at most, the average of a round before noise: clip norm × largest weight."""
-        return self.sensitivity_under(self.client_adjacency)
-
-    def sensitivity_under(self, adjacency: str) -> Sensitivity:
-        """The same under that adjacency: twice as far where a client is replaced."""
-        parts = self._parts()
-        share = Fraction(max(parts.values()), sum(parts.values()))
-        most = share * len(parts) / self.cohort.expected(len(parts)) * Fraction(self._server.clip_norm)
-        times = 2 if checks.adjacency(adjacency) == REPLACE_ONE else 1
-        return Sensitivity(round_up(most * times), "l2", adjacency)
-
-    def query(self, updates: Mapping[str, Floats], dimension: int, clip_norm: float | None = None) -> Floats:
-        """The sum of the clipped updates by relative weight, which one client moves by at most the clip norm."""
-        unknown = set(updates) - set(self.local)
-        if unknown:
-            raise InvalidArgument("updates", f"updates must be of clients of the plan, got {sorted(unknown)[0]!r} too")
-        if not updates:
-            return np.zeros(dimension)
-        weights = self.relative_weights
-        return self._server.query(list(updates.values()), [weights[name] for name in updates], clip_norm)
-
-    def release(
-        self, updates: Mapping[str, Floats], dimension: int, source: RandomSource, clip_norm: float | None = None
-    ) -> Released:
-        """The noised average of a round, and the noised count where the clip norm adapts.
-
-        Privacy: ``client_event`` for one client, to be charged before. Updates of a cohort below the minimum must
-        not be given: the round then releases noise around zero.
-        """
-        server = self._server
-        total = server.noised_sum(self.query(updates, dimension, clip_norm), source, clip_norm)
-        average = total * max(self.weights.values())
-        if server.adaptive is None:
-            return Released(average)
-        return Released(average, server.noised_count(server.count(list(updates.values()), clip_norm), source))
-
-    def next_clip(self, clip_norm: float, noisy_count: float) -> float:
-        """The clients' clip norm of the next round, from a noised count; the same one if it does not adapt."""
-        if self._server.adaptive is None:
-            return checks.positive(clip_norm=clip_norm)
-        expected = float(self.cohort.expected(len(self.local)))
-        return self._server.adaptive.next_clip(clip_norm, noisy_count, expected)
+        """How far one client moves, at most, the average of a round before noise."""
+        return self.server.sensitivity(self.client_adjacency)
 
     # ---- words and files ----
 
@@ -332,7 +279,7 @@ class Plan:
         return plan_json.loads(text, cls)
 
     @property
-    def _server(self) -> ClientPlan:
+    def _client(self) -> ClientPlan:
         if self.client is None:
             message = f"style {self.style} adds no noise at the server: choose user or hybrid to protect a client"
             raise InvalidArgument("style", message)
@@ -341,14 +288,18 @@ class Plan:
     def _parts(self) -> dict[str, int]:
         return {name: part.size if self.weighting == "declared" else 1 for name, part in self.local.items()}
 
+    def _record_events(self) -> dict[str, ev.Event]:
+        times = self.record_charges
+        return {name: plan_costs.charged(part, times) for name, part in self.local.items()}
+
     def _with_server_noise(self, guarantee: Guarantee) -> Plan:
         population, times = len(self.local), self.client_charges
         found = least_noise(
             guarantee,
             lambda noised_sum: ev.Repeated(self.cohort.event(noised_sum, population), times),
-            self._server.adaptive,
+            self._client.adaptive,
         )
-        return replace(self, client=replace(self._server, noise_multiplier=found), client_guarantee=guarantee)
+        return replace(self, client=replace(self._client, noise_multiplier=found), client_guarantee=guarantee)
 
     def _delta(self, unit: str, delta: float | None) -> float:
         promise = self.guarantee if unit == "record" else self.client_guarantee
@@ -359,6 +310,3 @@ class Plan:
     def _require_records(self) -> None:
         if "record" not in self.units:
             raise InvalidArgument("style", f"style {self.style} protects no record, so no site's records pay most")
-
-    def _require_kept(self, guarantee: Guarantee) -> None:
-        plan_rules.require_kept(self, guarantee)

@@ -4,9 +4,9 @@ Sites with the same plan are counted once, so a thousand equal clients cost as m
 
 >>> small, large = ev.Gaussian(noise_multiplier=2.0), ev.Gaussian(noise_multiplier=9.0)
 >>> round(worst_together({"a": small, "b": large, "c": large}, delta=1e-5, sites=1), 3)
-1.995
+1.993
 >>> round(worst_together({"a": small, "b": large, "c": large}, delta=1e-5, sites=2), 3)
-2.048
+2.047
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from itertools import combinations_with_replacement, islice
 import numpy as np
 
 from dpfed import events as ev
+from dpfed.accounting.calibrate import TOLERANCE
 from dpfed.accounting.questions import epsilon as epsilon_of
 from dpfed.accounting.renyi import DEFAULT_ORDERS, epsilon_from_rdp, rdp
 from dpfed.errors import InfeasibleTarget
@@ -51,17 +52,17 @@ def worst_together(events: Mapping[str, ev.Event], delta: float, sites: int) -> 
 
 
 def calibrated_local(
-    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int, sites: int, *, is_shared: bool
+    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int, sites: int
 ) -> dict[str, LocalPlan]:
-    """The sites' plans with the least noise at which any `sites` of them together keep the guarantee.
+    """The sites' plans, each with its own noise, such that any `sites` of them together keep the guarantee.
 
     Each is first given the noise for as many sites like itself; unequal ones may cost a little more together,
     and then all aim a little lower.
     """
     target = guarantee
     for _ in range(30):
-        found = _alone(local, target, rounds * sites, is_shared=is_shared)
-        worst = worst_together({name: charged(part, rounds) for name, part in found.items()}, guarantee.delta, sites)
+        found = _alone(local, target, rounds * sites)
+        worst = _worst(found, rounds, guarantee.delta, sites)
         if worst <= guarantee.epsilon:
             return found
         target = replace(target, epsilon=target.epsilon * guarantee.epsilon / worst * (1 - 1e-4))
@@ -70,18 +71,41 @@ def calibrated_local(
     )
 
 
+def calibrated_alike(
+    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int, sites: int
+) -> dict[str, LocalPlan]:
+    """The sites' plans with one noise for all, the least at which any `sites` of them together keep the guarantee."""
+
+    def alike(noise_multiplier: float) -> dict[str, LocalPlan]:
+        known = {
+            part: replace(part, noise_multiplier=noise_multiplier, delta=guarantee.delta)
+            for part in dict.fromkeys(local.values())
+        }
+        return {name: known[part] for name, part in local.items()}
+
+    # As many sites like the worst need enough noise; one of it alone needs at least so much.
+    enough = max(part.noise for part in calibrated_local(local, guarantee, rounds, sites).values())
+    little = max(part.noise for part in _alone(local, guarantee, rounds).values())
+    while enough > little * (1 + TOLERANCE):
+        middle = math.sqrt(little * enough)
+        if _worst(alike(middle), rounds, guarantee.delta, sites) <= guarantee.epsilon:
+            enough = middle
+        else:
+            little = middle
+    return alike(enough)
+
+
 def charged(local: LocalPlan, rounds: int) -> ev.Event:
     """What so many rounds do to a site's records."""
     return ev.Repeated(local.event, rounds)
 
 
-def _alone(
-    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int, *, is_shared: bool
-) -> dict[str, LocalPlan]:
+def _worst(local: Mapping[str, LocalPlan], rounds: int, delta: float, sites: int) -> float:
+    return worst_together({name: charged(part, rounds) for name, part in local.items()}, delta, sites)
+
+
+def _alone(local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int) -> dict[str, LocalPlan]:
     found = {part: part.calibrated(guarantee, rounds) for part in dict.fromkeys(local.values())}
-    if is_shared:
-        most = max(part.noise for part in found.values())
-        found = {bare: replace(part, noise_multiplier=most) for bare, part in found.items()}
     return {name: found[part] for name, part in local.items()}
 
 

@@ -44,6 +44,17 @@ def require_sound(plan: Plan) -> None:
     _require_server(plan)
 
 
+def forbids_a_cap(plan: Plan) -> bool:
+    """Whether a client must be asked as often as it is drawn.
+
+    Draws without replacement depend on each other: who has no turns left tells who was drawn before, and so the
+    rounds are no longer independent given what they released, on which their composition rests. Poisson draws are
+    independent between clients, and a client that is left out only lowers its own rate.
+    """
+    is_fixed = isinstance(plan.cohort, FixedCohort) and plan.cohort.hides(len(plan.local))
+    return is_fixed and "client" in plan.units
+
+
 def require_kept(plan: Plan, guarantee: Guarantee) -> None:
     """Refuses a promise that the plan's noise does not keep."""
     if guarantee.unit == "client":
@@ -132,6 +143,12 @@ def _require_charges(plan: Plan) -> None:
         most = checks.count(max_participations=plan.max_participations)
         if most > plan.rounds:
             message = f"max_participations must be at most the {plan.rounds} rounds, got {most}"
+            raise InvalidArgument("max_participations", message)
+        if most < plan.rounds and forbids_a_cap(plan):
+            message = (
+                f"max_participations must be all {plan.rounds} rounds with a secret cohort of fixed size, got {most}: "
+                "whose turns are used up tells of earlier draws; draw a PoissonCohort instead"
+            )
             raise InvalidArgument("max_participations", message)
     if plan.max_sites_per_person > len(plan.local):
         message = f"max_sites_per_person must be at most the {len(plan.local)} sites, got {plan.max_sites_per_person}"

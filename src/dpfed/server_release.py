@@ -1,0 +1,124 @@
+"""What the server releases of a round: the weighted mean of clipped updates, with noise.
+
+Weights are taken relative to the largest, so each client moves the sum by at most the clip norm, whatever its
+weight; the sum, not the mean, is what noise is added to, and it is added up without any rounding error. The mean is
+over the *expected* cohort, a constant of the plan: the realised count would tell who took part.
+
+>>> import numpy as np
+>>> from dpfed.client_plan import ClientPlan
+>>> parts = {"large": 20, "small": 10}
+>>> server = ServerRelease(ClientPlan(clip_norm=1.0), parts, expected=Fraction(2))
+>>> server.query({"large": np.array([3.0, 4.0]), "small": np.array([0.0, 0.5])}, dimension=2).round(6)
+array([0.6 , 1.05])
+>>> server.sensitivity("add_remove")  # 1 × 20/30
+Sensitivity(0.6666666667, norm='l2', adjacency='add_remove')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from dpfed import checks
+from dpfed.checks import ADD_REMOVE, REPLACE_ONE
+from dpfed.client_plan import ClientPlan
+from dpfed.clipping import clip_per_example, sum_examples, total_norm
+from dpfed.errors import InvalidArgument
+from dpfed.mechanisms.gaussian import GaussianMechanism
+from dpfed.mechanisms.sensitivity import Sensitivity
+from dpfed.randomness import RandomSource
+from dpfed.rounding import round_up
+from dpfed.structure import Floats
+
+
+@dataclass(frozen=True)
+class Released:
+    """What left the server; there is no count unless the clip norm adapts."""
+
+    average: Floats
+    noisy_count: float | None = None
+
+
+@dataclass(frozen=True)
+class ServerRelease:
+    """The server's part of a round: `parts` are the clients' public weights, `expected` the size of a cohort.
+
+    Privacy: at fixed plan and model, adding or removing one client moves the sum by at most the clip norm,
+    exactly, and replacing one by at most twice that; noise is ``client.sum_noise`` clip norms. With `adaptive` a
+    count is released of the same updates. Both are ``client.event``, which must be charged before.
+    """
+
+    client: ClientPlan
+    parts: Mapping[str, int]
+    expected: Fraction
+
+    def largest_weight(self) -> Fraction:
+        """What the largest client's update is multiplied by in the mean."""
+        share = Fraction(max(self.parts.values()), sum(self.parts.values()))
+        return share * len(self.parts) / self.expected
+
+    def sensitivity(self, adjacency: str) -> Sensitivity:
+        """How far one client moves, at most, the mean before noise: clip norm × largest weight, twice if replaced."""
+        times = 2 if checks.adjacency(adjacency) == REPLACE_ONE else 1
+        most = times * self.largest_weight() * Fraction(self.client.clip_norm)
+        return Sensitivity(round_up(most), "l2", adjacency)
+
+    def query(self, updates: Mapping[str, Floats], dimension: int, clip_norm: float | None = None) -> Floats:
+        """The sum of the clipped updates by relative weight; an update that is not finite counts as zero."""
+        bound, rows = self._bound(clip_norm), self._rows(updates, dimension)
+        if not len(rows):
+            return np.zeros(dimension)
+        most = max(self.parts.values())
+        weights = np.array([self.parts[name] / most for name in updates])
+        # Rounding |w·x| with w ≤ 1 to the nearest float never exceeds |x|: weighing lengthens nothing.
+        return sum_examples(clip_per_example(rows, bound) * weights[:, None], bound)
+
+    def count(self, updates: Mapping[str, Floats], clip_norm: float | None = None) -> float:
+        """Half the number of updates that are no longer than the clip norm, less half that of those that are."""
+        bound = self._bound(clip_norm)
+        return sum(0.5 if _fits(update, bound) else -0.5 for update in updates.values())
+
+    def release(
+        self, updates: Mapping[str, Floats], dimension: int, source: RandomSource, clip_norm: float | None = None
+    ) -> Released:
+        """The noised mean of a round, and the noised count where the clip norm adapts.
+
+        The updates of a cohort below the plan's minimum must not be given: noise around zero is then released.
+        """
+        bound = Sensitivity(self._bound(clip_norm), "l2", ADD_REMOVE)
+        mechanism = GaussianMechanism.from_noise_multiplier(self.client.sum_noise, bound, source=source)
+        average = mechanism.add_noise(self.query(updates, dimension, clip_norm)) * float(self.largest_weight())
+        if self.client.adaptive is None:
+            return Released(average)
+        half, noise = Sensitivity(0.5, "l2", ADD_REMOVE), self.client.adaptive.count_multiplier
+        counter = GaussianMechanism.from_noise_multiplier(noise, half, source=source)
+        return Released(average, float(counter.add_noise(self.count(updates, clip_norm))))
+
+    def next_clip(self, clip_norm: float, noisy_count: float) -> float:
+        """The clip norm of the next round, from a noised count of this one; the same one if it does not adapt."""
+        if self.client.adaptive is None:
+            return checks.positive(clip_norm=clip_norm)
+        return self.client.adaptive.next_clip(clip_norm, noisy_count, float(self.expected))
+
+    def _bound(self, clip_norm: float | None) -> float:
+        return self.client.clip_norm if clip_norm is None else checks.positive(clip_norm=clip_norm)
+
+    def _rows(self, updates: Mapping[str, Floats], dimension: int) -> Floats:
+        unknown = sorted(set(updates) - set(self.parts))
+        if unknown:
+            raise InvalidArgument("updates", f"updates must be of clients of the plan, got {unknown[0]!r} too")
+        rows = np.zeros((len(updates), dimension))
+        for row, update in zip(rows, updates.values(), strict=True):
+            values = np.asarray(update, dtype=float)
+            if values.shape != (dimension,):
+                raise InvalidArgument("updates", f"an update must be {dimension} numbers, got shape {values.shape}")
+            row[:] = values if np.isfinite(values).all() else 0.0
+        return rows
+
+
+def _fits(update: Floats, bound: float) -> bool:
+    values = np.asarray(update, dtype=float)
+    return bool(np.isfinite(values).all()) and total_norm(values) <= bound

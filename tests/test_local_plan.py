@@ -1,0 +1,123 @@
+"""Variants of a local plan: L1 with Laplace noise, layers on their own, and a clip norm that adapts."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpfed import accounting
+from dpfed import events as ev
+from dpfed.adaptive import AdaptiveClip
+from dpfed.errors import InvalidArgument
+from dpfed.guarantee import Guarantee
+from dpfed.plan import LocalPlan
+from dpfed.randomness import SeededSource
+
+FALSE_ALARM = 1e-6
+PLAIN = LocalPlan(size=100, batch_size=16, steps=10, learning_rate=0.5, clip_norm=1.0, noise_multiplier=1.5)
+ADAPTIVE = AdaptiveClip(quantile=0.5, learning_rate=0.2, count_noise=4.0)
+L1 = replace(PLAIN, norm="l1")
+
+rows = st.lists(st.lists(st.floats(-1e9, 1e9), min_size=3, max_size=3), min_size=1, max_size=8).map(np.array)
+
+
+def test_an_l1_plan_is_charged_as_laplace():
+    assert L1.event == ev.Repeated(ev.PoissonSampled(ev.Laplace(1.5), L1.sample_rate), 10)
+    assert (L1.sensitivity, L1.sensitivity.norm) == (1.0, "l1")
+
+
+@given(gradients=rows, clip_norm=st.sampled_from([1.0, 0.1, 3.7]), data=st.data())
+def test_removing_one_record_moves_an_l1_sum_by_at_most_the_clip_norm_exactly(gradients, clip_norm, data):
+    local = replace(L1, clip_norm=clip_norm)
+    gone = data.draw(st.integers(0, len(gradients) - 1))
+    moved = local.query(gradients) - local.query(np.delete(gradients, gone, axis=0))
+    assert sum(abs(Fraction(value)) for value in moved.tolist()) <= Fraction(clip_norm)
+
+
+def test_l1_noise_is_laplace_of_the_scale_that_is_charged():
+    local = replace(L1, clip_norm=2.0)
+    draws = local.release(np.zeros((1, 20_000)), SeededSource(5)) * local.batch_size
+    assert stats.kstest(draws, stats.laplace(scale=3.0).cdf).pvalue > FALSE_ALARM
+    assert stats.kstest(draws, stats.laplace(scale=2.8).cdf).pvalue < 1e-4
+
+
+def test_an_l1_plan_is_calibrated_by_the_same_accountant():
+    plan = replace(L1, noise_multiplier=None).calibrated(Guarantee(3.0, 1e-5), rounds=2)
+    whole = ev.Repeated(ev.PoissonSampled(ev.Laplace(plan.noise_multiplier), plan.sample_rate), 20)
+    assert 2.99 < accounting.epsilon(whole, 1e-5) <= 3.0
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("groups", [1, 2, 3, 7, 1000])
+def test_layers_on_their_own_stay_together_within_the_clip_norm(norm, groups):
+    plan = replace(PLAIN, norm=norm, layers="each", clip_norm=0.7)
+    power = 1 if norm == "l1" else 2
+    whole = groups * Fraction(plan.group_clip_norm(groups)) ** power
+    assert whole <= Fraction(0.7) ** power
+    assert float(whole) == pytest.approx(0.7**power, rel=1e-12)
+
+
+def test_layers_on_their_own_change_nothing_of_the_charge():
+    assert replace(PLAIN, layers="each").event == PLAIN.event
+    assert PLAIN.group_clip_norm(5) == PLAIN.clip_norm
+
+
+def test_an_adaptive_plan_charges_sum_and_count_of_one_draw_as_one_sampled_event():
+    plan = replace(PLAIN, adaptive=ADAPTIVE)
+    pair = ev.Composed((ev.Gaussian(plan.sum_noise), ev.Gaussian(8.0)))
+    assert plan.step_event == ev.PoissonSampled(pair, plan.sample_rate)
+    assert plan.sum_noise > plan.noise == 1.5
+    assert plan.epsilon(1e-5, rounds=3) == pytest.approx(PLAIN.epsilon(1e-5, rounds=3), rel=1e-9)
+
+
+def test_the_next_clip_norm_divides_by_the_declared_batch_size():
+    plan = replace(PLAIN, adaptive=ADAPTIVE)
+    assert plan.next_clip(1.0, noisy_count=4.0) == pytest.approx(math.exp(-0.2 * 4 / 16))
+    assert PLAIN.next_clip(1.0, noisy_count=4.0) == 1.0
+
+
+@pytest.mark.parametrize("variant", [{"adaptive": ADAPTIVE}, {"layers": "each"}])
+def test_flat_gradients_are_not_released_by_a_plan_that_asks_for_more(variant):
+    with pytest.raises(InvalidArgument, match="knows"):
+        replace(PLAIN, **variant).release(np.ones((3, 2)), SeededSource(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("norm", {"norm": "linf"}),
+        ("layers", {"layers": "some"}),
+        ("adaptive", {"adaptive": 0.5}),
+        ("adaptive", {"adaptive": ADAPTIVE, "norm": "l1"}),
+        ("count_noise", {"adaptive": replace(ADAPTIVE, count_noise=0.7)}),
+        ("clip_norm", {"clip_norm": math.inf}),
+    ],
+)
+def test_a_variant_that_does_not_go_together_is_refused_by_name(name, bad):
+    with pytest.raises(InvalidArgument) as refusal:
+        replace(PLAIN, **bad)
+    assert refusal.value.argument == name
+
+
+def test_a_plan_without_a_clip_norm_gets_no_noise():
+    bare = LocalPlan(size=100, batch_size=16, steps=10)
+    assert bare.clip_norm == math.inf
+    with pytest.raises(InvalidArgument, match="no bound"):
+        bare.calibrated(Guarantee(3.0, 1e-5))
+    with pytest.raises(InvalidArgument, match="clip_norm"):
+        replace(bare, noise_multiplier=1.0)
+
+
+@pytest.mark.parametrize(
+    "plan", [PLAIN, L1, replace(PLAIN, layers="each", adaptive=ADAPTIVE), LocalPlan(size=9, batch_size=3, steps=1)]
+)
+def test_a_local_plan_comes_back_from_plain_json_values(plan):
+    assert LocalPlan.from_plain(json.loads(json.dumps(plan.to_plain(), allow_nan=False))) == plan
