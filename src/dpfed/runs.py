@@ -152,11 +152,11 @@ def _unpacked(path: Path, name: str) -> tuple[Floats, str]:
         raise InvalidArgument("directory", message) from None
 
 
-def write_durably(path: Path, content: bytes) -> None:
-    """Puts the content there whole and durably, or not at all."""
+def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Puts the content there whole and durably, or not at all; nobody beyond `mode` and the umask ever reads it."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with beside.open("wb") as stream:
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())

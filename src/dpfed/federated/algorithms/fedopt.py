@@ -1,0 +1,79 @@
+"""FedOpt: an optimizer on the server takes the mean update for a gradient (Reddi et al. 2021, Algorithm 2).
+
+Δ is the mean update of the round, all products are by coordinate::
+
+    momentum   m ← β₁m + Δ                        w ← w + ηm                (Hsu et al. 2019)
+    adam       v ← β₂v + (1−β₂)Δ²                 w ← w + ηm/(√v + τ)
+    yogi       v ← v − (1−β₂)Δ² sign(v − Δ²)
+    adagrad    v ← v + Δ²
+
+where the last three have m ← β₁m + (1−β₁)Δ, start at m = 0 and v = τ², and correct no bias, as in the paper. There
+adagrad goes with β₁ = 0.
+
+>>> import numpy as np
+>>> yogi = FedOpt(optimizer="yogi", server_learning_rate=0.1, beta1=0.0, beta2=0.0, tau=1.0)
+>>> weights, state = yogi.step(np.zeros(1), np.array([2.0]), yogi.start(1))
+>>> state["square"], weights.round(6)
+(array([5.]), array([0.061803]))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dpfed import checks
+from dpfed.errors import InvalidArgument
+from dpfed.federated.algorithms.protocol import State
+from dpfed.structure import Floats
+
+OPTIMIZERS = ("momentum", "adam", "yogi", "adagrad")
+
+
+@dataclass(frozen=True)
+class FedOpt:
+    """The next model by a server-side optimizer; `tau` bounds the step where updates are small.
+
+    Privacy: post-processing of the noised aggregate and of a state made of earlier ones. Under noise of standard
+    deviation s on the mean, squares of updates are at least about s²: a `tau` far below s adapts to nothing but noise.
+    """
+
+    optimizer: str = "adam"
+    server_learning_rate: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+    proximal: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in OPTIMIZERS:
+            message = f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {self.optimizer!r}"
+            raise InvalidArgument("optimizer", message)
+        for name in ("server_learning_rate", "tau"):
+            object.__setattr__(self, name, checks.positive(**{name: getattr(self, name)}))
+        for name in ("beta1", "beta2"):
+            object.__setattr__(self, name, checks.probability(**{name: getattr(self, name)}))
+
+    def start(self, size: int) -> State:
+        """No momentum yet, and τ² for the squares."""
+        mean = {"mean": np.zeros(checks.count(size=size))}
+        return mean if self.optimizer == "momentum" else {**mean, "square": np.full(size, self.tau**2)}
+
+    def step(self, weights: Floats, update: Floats, state: State) -> tuple[Floats, State]:
+        """The model moved by what the optimizer makes of the update, and its new state."""
+        if self.optimizer == "momentum":
+            mean = self.beta1 * state["mean"] + update
+            return weights + self.server_learning_rate * mean, {"mean": mean}
+        mean = self.beta1 * state["mean"] + (1 - self.beta1) * update
+        square = self._squares(state["square"], np.square(update))
+        moved = weights + self.server_learning_rate * mean / (np.sqrt(square) + self.tau)
+        return moved, {"mean": mean, "square": square}
+
+    def _squares(self, before: Floats, now: Floats) -> Floats:
+        if self.optimizer == "adagrad":
+            return before + now
+        if self.optimizer == "adam":
+            return self.beta2 * before + (1 - self.beta2) * now
+        return np.asarray(before - (1 - self.beta2) * now * np.sign(before - now))

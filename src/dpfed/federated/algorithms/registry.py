@@ -1,0 +1,54 @@
+"""An algorithm by its name, as a configuration file gives it, or your own by ``package.module:name``.
+
+>>> build("fedprox", proximal=0.1)
+FedProx(proximal=0.1, server_learning_rate=1.0)
+>>> build("dpfed.federated.algorithms.fedavg:FedAvg", server_learning_rate=0.5)
+FedAvg(server_learning_rate=0.5)
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dpfed.errors import InvalidArgument
+from dpfed.federated.algorithms.fedavg import FedAvg
+from dpfed.federated.algorithms.fedopt import FedOpt
+from dpfed.federated.algorithms.fedprox import FedProx
+from dpfed.federated.algorithms.protocol import FederatedAlgorithm
+from dpfed.references import is_reference, resolve
+
+KINDS: dict[str, Callable[..., FederatedAlgorithm]] = {"fedavg": FedAvg, "fedprox": FedProx, "fedopt": FedOpt}
+
+
+def build(kind: str, *, directory: str | Path | None = None, **options: Any) -> FederatedAlgorithm:
+    """The algorithm of that kind; modules of your own are looked for in `directory` first."""
+    if kind not in KINDS and not is_reference(kind):
+        raise InvalidArgument("kind", f"kind must be one of {', '.join(KINDS)} or package.module:name, got {kind!r}")
+    make = KINDS[kind] if kind in KINDS else resolve(kind, directory)
+    _require_options(kind, make, options)
+    return checked(make(**options))
+
+
+def checked(algorithm: Any) -> FederatedAlgorithm:
+    """The algorithm itself, if it is one."""
+    if inspect.isclass(algorithm) or not isinstance(algorithm, FederatedAlgorithm):
+        name = algorithm.__name__ if inspect.isclass(algorithm) else type(algorithm).__name__
+        raise InvalidArgument("algorithm", f"an algorithm has proximal, start(size) and step(...); {name} lacks one")
+    strength = algorithm.proximal
+    if not isinstance(strength, float | int) or not 0 <= strength < math.inf:
+        raise InvalidArgument("proximal", f"proximal must be a finite number of at least 0, got {strength!r}")
+    return algorithm
+
+
+def _require_options(kind: str, make: Any, options: dict[str, Any]) -> None:
+    if not callable(make):
+        raise InvalidArgument("kind", f"{kind} is no class or function that makes an algorithm")
+    try:
+        inspect.signature(make).bind(**options)
+    except TypeError as error:
+        known = ", ".join(inspect.signature(make).parameters)
+        raise InvalidArgument("options", f"{kind}: {error}; its options are: {known or 'none'}") from None
