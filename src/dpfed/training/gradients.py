@@ -94,7 +94,6 @@ class ClippedGradients:
             raise InvalidArgument("losses", "losses have no gradient: compute them outside torch.no_grad()")
         with self._capture.paused():
             plan = attributed(calls, losses, self._leaves, self._pinned)
-            _require_one_type(self._leaves.parameters)
             try:
                 return self._summed(plan, losses, mask)
             finally:
@@ -119,8 +118,7 @@ class ClippedGradients:
                 pieces = self._pieces(parts, strays, losses, bad)
                 norms = _norms(pieces)
                 norms.masked_fill_(~(norms <= longest), torch.inf)  # the coefficient of what still is not is 0
-            coefficients = self._coefficients(norms, mask).to(dtype)
-            return _weighted(pieces, coefficients, parameters)
+            return _weighted(pieces, self._coefficients(norms, mask).to(dtype), parameters)
 
     def _coefficients(self, norms: Tensor, mask: Tensor | None) -> Tensor:
         """min(1, clip/norm) of every example, 0 for one that is masked; the norms are used up."""
@@ -154,7 +152,54 @@ class ClippedGradients:
             pieces.append((Materialised(rows), {name: name for name in rows}))
         return pieces
 
-    def _norms(pieces: list[Named]) -> Tensor:
+    def _by_whole(
+        self, losses: Tensor, missing: dict[str, nn.Parameter], call: Call, error: RuntimeError
+    ) -> dict[str, Tensor]:
+        with torch.enable_grad():
+            try:
+                return self._root.gradients(losses, missing)
+            except RuntimeError:
+                message = f"no rule can clip the gradients of {call.path or 'the model'} ({type(call.module).__name__})"
+                raise InvalidArgument("model", f"{message}: {error}") from error
+
+    def _require_independent(self, calls: list[Call], losses: Tensor) -> None:
+        """Nothing, unless the loss of one example has a gradient at another example's place."""
+        self._steps += 1
+        edges = [call.edge for call in calls if call.edge is not None]
+        if len(losses) < 2 or not edges or self._steps & (self._steps - 1):
+            return
+        place = len(losses) // 2
+        found: Sequence[Tensor | None] = torch.autograd.grad(losses[place], edges, retain_graph=True, allow_unused=True)
+        for call, gradient in zip(calls, found, strict=True):
+            if gradient is None:
+                continue
+            others = gradient.reshape(call.shape).clone()
+            others[place] = 0
+            if bool((others.nan_to_num(posinf=0.0, neginf=0.0) != 0).any()):
+                message = (
+                    f"the loss of one example depends on other examples at {call.path or 'the model'}: clipping "
+                    "protects no record then; keep the example as first axis (batch_first) and mix nothing across it"
+                )
+                raise InvalidArgument("losses", message)
+
+
+def _differentiate(plan: Attribution, losses: Tensor, dtype: torch.dtype) -> None:
+    """Sets the output gradient of every call, by the one backward pass."""
+    calls = [part.call for part in plan.parts]
+    if not calls:
+        return
+    edges = [call.edge for call in calls if call.edge is not None]
+    found: Sequence[Tensor | None] = torch.autograd.grad(
+        losses, edges, torch.ones_like(losses), retain_graph=plan.needs_graph, allow_unused=True
+    )
+    for call, gradient in zip(calls, found, strict=True):
+        if gradient is None:
+            gradient = losses.new_zeros(call.shape, dtype=dtype)
+        call.gradient = gradient if gradient.shape == call.shape else gradient.reshape(call.shape)
+        _require_same_type(call, dtype)
+
+
+def _norms(pieces: list[Named]) -> Tensor:
     first, *others = (piece.square_norms() for piece, _ in pieces)
     for other in others:
         first = first.add_(other)
