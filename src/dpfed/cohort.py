@@ -144,7 +144,8 @@ class FixedCohort:
         return ev.SampledWithoutReplacement(event, self.size, population) if self.hides(population) else event
 
     def __str__(self) -> str:
-        return f"{self.size} clients drawn without replacement, {_kept(self.secret)}"
+        clients = "1 client" if self.size == 1 else f"{self.size} clients"
+        return f"{clients} drawn without replacement, {_kept(self.secret)}"
 
 
 Cohort = All | PoissonCohort | FixedCohort
