@@ -293,9 +293,17 @@ def test_a_collate_that_fills_gaps_is_left_to_do_so():
     ids=["features", "precision", "targets"],
 )
 def test_tensors_that_do_not_fit_the_model_are_refused_before_anything_is_reserved(ledger, data):
-    with pytest.raises(InvalidArgument, match="fails on zeros in the place of two examples"):
+    with pytest.raises(InvalidArgument, match="fails on made-up examples of shape"):
         made(data=data, loss=lambda o, t: (o[:, 0] - t).square(), account=ledger.account("icu"), run="r")
     assert not ledger.reservations(open_only=False)
+
+
+def test_records_that_do_not_fit_the_model_spend_nothing_where_they_cannot_be_seen_before(ledger):
+    data = Records([torch.randn(SIZE, 5), torch.randn(SIZE)])
+    private = made(a_plan(batch_size=SIZE), data=data, account=ledger.account("icu"), run="r")
+    with pytest.raises(RuntimeError, match="shapes"):
+        train(private)
+    assert ledger.balance("icu").spent == 0
 
 
 def test_a_model_that_is_not_finite_at_the_start_is_refused():

@@ -38,7 +38,28 @@ def test_the_trial_knows_shapes_only_and_no_record():
     model.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].clone()))
     require_sound(TensorDataset(*some()), model, LOSS, None)
     assert seen
-    assert all(torch.equal(inputs, torch.zeros(2, 3)) for inputs in seen)
+    assert all(torch.equal(inputs, torch.tensor([[0.25, 0.5, 0.75]] * 2)) for inputs in seen)
+
+
+def test_a_loss_that_is_not_finite_from_the_start_is_refused():
+    def logarithm(outputs, targets):
+        return LOSS(outputs, targets) + (outputs * 0).log().sum(1)
+
+    with pytest.raises(InvalidArgument, match="the loss is not finite on made-up examples"):
+        require_sound(TensorDataset(*some()), nn.Linear(3, 2), logarithm, None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [torch.log, torch.logit, torch.sqrt, lambda x: (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)],
+    ids=["log", "logit", "sqrt", "standardised"],
+)
+def test_features_that_are_transformed_in_the_model_are_accepted(change):
+    class Changed(nn.Linear):
+        def forward(self, x):
+            return super().forward(change(x))
+
+    require_sound(TensorDataset(some()[0].sigmoid(), some()[1]), Changed(3, 2), LOSS, None)
 
 
 def test_other_data_are_not_looked_at():

@@ -282,9 +282,9 @@ class _MicroBatches:
 
 
 def _moved(piece: Any, device: torch.device) -> Any:
-    """The piece with all its tensors on the device."""
-    if isinstance(piece, Tensor):
-        return piece.to(device, non_blocking=True)
+    """The piece with all its tensors, and what else can be moved, on the device."""
+    if hasattr(piece, "to"):
+        return piece.to(device)
     if isinstance(piece, dict):
         return {name: _moved(value, device) for name, value in piece.items()}
     if isinstance(piece, list | tuple):

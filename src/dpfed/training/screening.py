@@ -63,15 +63,21 @@ def require_sound(
         raise InvalidArgument("data", f"data has values that are not finite: {message}")
     if loss is None or len(tensors) != 2:
         return
-    inputs, targets = (tensor.new_zeros((2, *tensor.shape[1:]), device=device) for tensor in tensors)
+    _try(model, loss, *(_made_up(tensor, device) for tensor in tensors))
+
+
+def _try(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> None:
+    """Nothing, unless the model or the loss fails on made-up examples, of which only the shape is that of the data."""
+    rows = _Rows(model, loss, inputs, targets)
+    what = f"made-up examples of shape {tuple(inputs.shape[1:])} with targets of shape {tuple(targets.shape[1:])}"
     try:
-        compat.probe(_Rows(model, loss, inputs, targets), torch.arange(2))
+        compat.probe(rows, torch.arange(len(inputs)))
     except PrivacyError:
         raise
     except Exception as error:
-        shapes = f"{tuple(inputs.shape[1:])} with targets of shape {tuple(targets.shape[1:])}"
-        message = f"the model or the loss fails on zeros in the place of two examples of shape {shapes}: {error}"
-        raise InvalidArgument("data", message) from error
+        raise InvalidArgument("data", f"the model or the loss fails on {what}: {error}") from error
+    if isinstance(rows.losses, Tensor) and not _is_finite(rows.losses):
+        raise InvalidArgument("loss", f"the loss is not finite on {what}: start from other parameters or another loss")
 
 
 def probe(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> bool:
@@ -97,13 +103,24 @@ class _Rows(nn.Module):
         self.model = model
         self._loss = loss
         self._inputs, self._targets = inputs, targets
+        self.losses: Tensor | None = None
 
     def forward(self, rows: Tensor) -> list[Tensor]:
         """The outputs and the losses, as far as they have one row per example."""
         rows = rows.to(self._inputs.device)
         outputs = self.model(self._inputs[rows])
-        found = (outputs, self._loss(outputs, self._targets[rows]))
-        return [value for value in found if isinstance(value, Tensor) and value.shape[:1] == rows.shape]
+        self.losses = self._loss(outputs, self._targets[rows])
+        return [
+            value for value in (outputs, self.losses) if isinstance(value, Tensor) and value.shape[:1] == rows.shape
+        ]
+
+
+def _made_up(tensor: Tensor, device: torch.device | None) -> Tensor:
+    """Two examples of that shape: zeros of whole numbers; others between ¼ and ¾, so that logarithms and such exist."""
+    like = tensor.new_zeros(tensor.shape[1:], device=device)
+    if tensor.is_floating_point():
+        like = torch.linspace(0.25, 0.75, like.numel(), dtype=like.dtype, device=like.device).view_as(like)
+    return torch.stack([like, like])
 
 
 def _is_finite(values: Tensor) -> bool:
