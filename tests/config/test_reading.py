@@ -102,6 +102,8 @@ def test_our_word_is_the_last_of_its_path():
         ("a: [1", "line 1: this is not YAML"),
         ("a: 1\nb: {c: 1, c: 2}", "line 2: this is not YAML: c is there twice"),
         ("a: !!python/object:os.system {}", "line 1: this is not YAML"),
+        ("a: &x [1]\nb: *x", "line 2: this is not YAML: aliases are not read"),
+        ("a: &x [*x]", "aliases are not read"),
         ("a: 1\n--- \nb: 1", "this is not YAML"),
         ("\0", "this is not YAML"),
         ("[" * 2000, "this is not YAML"),

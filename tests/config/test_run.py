@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from dpfed.config import RunConfig
+from dpfed.config.fields import blocks
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
 
@@ -186,3 +189,29 @@ def test_a_refusal_names_file_and_line(tmp_path):
     with pytest.raises(InvalidArgument, match=r"run\.yaml, line 5: rounds must be at least 1, got 0$") as refused:
         RunConfig.read(tmp_path / "run.yaml")
     assert refused.value.argument == "rounds"
+
+
+def paths(block, above=""):
+    for name, field in block.model_fields.items():
+        yield above + name
+        for inner in blocks(field):
+            yield from paths(inner, f"{above}{name}.")
+
+
+STRANGE = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**400), 10**400) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | st.integers(), inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(path=st.sampled_from(sorted(set(paths(RunConfig)))), value=STRANGE)
+def test_whatever_stands_in_the_file_is_read_or_refused_in_words(plain, path, value):
+    if value is None:
+        return
+    try:
+        config = RunConfig.of(plain({path: value}))
+    except InvalidArgument:
+        return
+    assert RunConfig.parse(config.to_yaml()) == config

@@ -54,7 +54,8 @@ def test_declared_sizes_are_taken_as_they_are(csv):
     assert config.data.declared_sizes == {"north": 50, "south": 9}
     assert config.local.batch_size == 9
     assert config.guarantees[0].adjacency == "add_remove"
-    assert from_csv(csv, "y", "hospital", sizes=100).config.local.batch_size == 16
+    same = from_csv(csv, "y", "hospital", sizes=100).config
+    assert (same.local.batch_size, same.data.clients) == (16, ("north", "south"))
 
 
 def test_a_label_with_many_numbers_is_a_quantity(csv):

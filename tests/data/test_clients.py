@@ -107,7 +107,7 @@ def test_mean_and_scale_are_the_declared_ones(here):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"sizes": {"north": 5, "east": 5}}, "sites of column site: north, south; not east"),
+        ({"sizes": {"north": 5, "east": 5}}, "for the sites of column site: north, south; not east"),
         ({"sizes": {"north": 5}}, "not south"),
         ({"shape": [2, 2]}, "shape must hold the 1 features"),
         ({"partition": {"kind": "quantity", "sizes": [5, 5]}, "ignore": ["site"]}, "add up to all 48 records"),
@@ -127,3 +127,18 @@ def test_a_loader_of_parts_by_client_needs_the_column_client(tmp_path):
     assert list(data.clients) == ["a", "b"]
     with pytest.raises(InvalidArgument, match="there are: client"):
         prepare(Data(**config, partition={"kind": "column", "column": "site"}), tmp_path)
+
+
+def test_sites_that_share_one_declared_size_are_named():
+    column = {"kind": "column", "column": "site"}
+    config = Data(source="a.csv", label="y", partition=column, sizes=20, names=["south", "north"])
+    assert config.clients == ("south", "north")
+    with pytest.raises(ValueError, match="the sites that the column of the partition may name"):
+        Data(source="a.csv", label="y", partition=column, sizes=20)
+
+
+def test_ten_thousand_clients_are_dealt():
+    labels = np.arange(30_000) % 10
+    parts = partition.dirichlet(labels, 10_000, 0.1, seed=1)
+    assert min(map(len, parts)) == 1
+    assert len(partition.by_column(np.arange(30_000) // 3)) == 10_000

@@ -104,7 +104,10 @@ class Data(Block):
     mean: Any = setting(None, effect="public constant subtracted from all features, or a list of one each; never taken from the data")  # noqa: E501  # fmt: skip
     scale: Any = setting(None, effect="public constant all features are divided by, or a list of one each; never taken from the data")  # noqa: E501  # fmt: skip
     partition: Partition = setting(effect="who holds which record")
-    names: tuple[str, ...] = setting((), effect="names of the clients, in order; without them they are numbered")
+    names: tuple[str, ...] = setting(
+        (),
+        effect="names of the clients, in order (without them they are numbered), or the sites that a column may name",
+    )
     sizes: Any = setting(None, symbol="n", effect="records each client declares in public: one number, or by name. Sampling rates, steps and weights come from it and never from the data. 'public' takes the true counts: they are then published, and the promise is for replacing a record instead of adding or removing it")  # noqa: E501  # fmt: skip
     test_fraction: Number = setting(0.2, effect="the share of records held out for evaluation; what is measured on them is not covered by the promise", ge=0, lt=1)  # noqa: E501  # fmt: skip
     seed: Whole = setting(
@@ -187,9 +190,12 @@ class Data(Block):
 
     def _check_names(self) -> None:
         count = self.partition.clients
-        if len(set(self.names)) != len(self.names) or (self.names and count is None):
-            raise Wrong("names", "must all be different, and a partition by column has the names of its column")
-        if self.names and count != len(self.names):
+        if len(set(self.names)) != len(self.names):
+            raise Wrong("names", "must all be different")
+        if self.clients is None and isinstance(self.sizes, int):
+            # Else the list of sites would be read off the records, and a site with one record would tell of it.
+            raise Wrong("names", "is missing: the sites that the column of the partition may name")
+        if self.names and count not in (None, len(self.names)):
             raise Wrong("names", f"must be one for each of the {count} clients, got {len(self.names)}")
         if isinstance(self.sizes, Mapping) and set(self.sizes) != set(self.clients or self.sizes):
             known = ", ".join(self.clients or ())

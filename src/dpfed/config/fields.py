@@ -43,8 +43,11 @@ def as_number(value: Any) -> Any:
         raise ValueError(f"must be a number, got {value!r}")
     try:
         number = float(value) if isinstance(value, str) else value
+        float(number)
     except ValueError:
         raise ValueError(f"must be a number, got {value!r}") from None
+    except OverflowError:
+        raise ValueError("must be a finite number, got one with hundreds of digits") from None
     is_whole = isinstance(number, float) and math.isfinite(number) and number.is_integer()
     return int(number) if is_whole else number
 

@@ -89,6 +89,7 @@ def from_csv(
         "categories": {column: values for column, values in words.items() if column not in ignored},
         "ignore": ignored,
         "partition": {"kind": "column", "column": site_column},
+        "names": sorted(set(table.complete(site_column))) if isinstance(sizes, int) else [],
         "sizes": "public" if sizes is None else sizes,
     }
     values = _common(Path(path).stem, data, _batch_size(table, site_column, sizes))
@@ -141,6 +142,7 @@ def _notes(data: Mapping[str, Any], columns: Sequence[str]) -> dict[str, list[st
     notes = {
         "data.classes": [FOUND + "a class that few records have tells of them."],
         "data.categories": [FOUND + "a category that few records have tells of them."],
+        "data.names": [FOUND + "a site with few records tells of them."],
         "data.ignore": [f"Columns of text with more than {MOST_CATEGORIES} different values."],
         "data.feature_bounds": [
             "To fill in with what is publicly known, such as the range of the device; a range or mean computed from "

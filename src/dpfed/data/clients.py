@@ -107,7 +107,7 @@ def held_out_by_place(piles: Iterable[partition.Indices], fraction: float, seed:
     Privacy: the places depend on the sizes of the piles and the seed alone. Where these are public, data sets in which
     one record is replaced have training sets of the same sizes in which at most one record is replaced.
     """
-    draws, places = np.random.default_rng(seed), list(piles)
+    draws, places = np.random.default_rng([seed, len(b"held out")]), list(piles)  # not the draws that deal the rest
     held_out = np.zeros(sum(map(len, places)), dtype=bool)
     for pile in places:
         held_out[draws.permutation(pile)[: round(fraction * len(pile))]] = True
@@ -159,10 +159,8 @@ def _sites(records: Records, column: str, config: blocks.Data) -> dict[str, Reco
     missing = [name for name in config.clients or () if name not in parts]
     unknown = [name for name in parts if config.clients and name not in config.clients]
     if missing or unknown:
-        message = (
-            f"sizes must name the sites of column {column}: {', '.join(parts)}; not {', '.join(missing or unknown)}"
-        )
-        raise InvalidArgument("sizes", message)
+        message = f"names and sizes must be for the sites of column {column}: {', '.join(parts)}"
+        raise InvalidArgument("sizes", f"{message}; not {', '.join(missing or unknown)}")
     return parts
 
 

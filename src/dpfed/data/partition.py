@@ -91,8 +91,7 @@ def by_column(values: ArrayLike) -> dict[str, Indices]:
     if column.ndim != 1 or not len(column):
         raise InvalidArgument("values", "values must be one column with a site's name per record")
     names, codes = np.unique(column.astype(str), return_inverse=True)
-    parts = [np.flatnonzero(codes == code) for code in range(len(names))]
-    return {str(name): part for name, part in zip(names, parts, strict=True)}
+    return {str(name): part for name, part in zip(names, _by_code(codes), strict=True)}
 
 
 def numbered(clients: int) -> tuple[str, ...]:
@@ -112,11 +111,13 @@ def _shared_out(members: list[Indices], holders: Any, held: Any, clients: int, d
 
 
 def _topped_up(parts: list[Indices], minimum: int) -> list[Indices]:
-    for taker in range(len(parts)):
-        while len(parts[taker]) < minimum:
-            giver = max(range(len(parts)), key=lambda client: len(parts[client]))
+    sizes = np.array([len(part) for part in parts])
+    for taker in np.flatnonzero(sizes < minimum).tolist():
+        while sizes[taker] < minimum:
+            giver = int(sizes.argmax())
             parts[taker] = np.append(parts[taker], parts[giver][-1])
             parts[giver] = parts[giver][:-1]
+            sizes[[taker, giver]] += (1, -1)
     return parts
 
 
@@ -145,7 +146,8 @@ def _codes(labels: ArrayLike) -> Indices:
 
 
 def _by_code(codes: Indices) -> list[Indices]:
-    return [np.flatnonzero(codes == code) for code in range(codes.max() + 1)]
+    """The positions of 0, of 1 and so on, each in order."""
+    return np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
 
 
 def _shuffled(records: int, seed: int) -> Indices:
