@@ -29,7 +29,7 @@ def test_style_sample_protects_a_record_from_the_server_too():
 
 def test_style_user_protects_a_client_but_not_from_the_server():
     text = a_plan("user").calibrated(CLIENT).explain()
-    assert "whether one client took part with its records" in text
+    assert "whether one client's records, all at once, were used" in text
     assert "not from the server" in text
     assert "Trusted for it: the server" in text
     assert "clipped to norm 0.5, noise multiplier" in text

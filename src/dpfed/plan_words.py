@@ -101,7 +101,7 @@ def _protection(plan: Plan) -> list[str]:
         lines += _record_lines(plan)
     if "client" in plan.units:
         lines += _client_lines(plan)
-    lines.append("- Not protected: who takes part in the study at all, declared sizes and every other number above.")
+    lines.append("- Not protected: the list of clients, their declared sizes and every other number above.")
     return lines
 
 
@@ -121,9 +121,9 @@ def _record_lines(plan: Plan) -> list[str]:
 
 
 def _client_lines(plan: Plan) -> list[str]:
-    did = "took part with its records" if plan.client_adjacency == ADD_REMOVE else "held these records or others"
+    did = "were used" if plan.client_adjacency == ADD_REMOVE else "were these or others"
     lines = [
-        f"- Protected: whether one client {did}, all of them at once; from whoever sees the models and all that is "
+        f"- Protected: whether one client's records, all at once, {did}; from whoever sees the models and all that is "
         "computed from them, the other clients included, but not from the server.",
         "- Trusted for it: the server, which sees every update. It clips and adds noise, and the study pays first.",
     ]
