@@ -286,6 +286,8 @@ def _durable(connection: Any, record: Any) -> None:  # noqa: ARG001 - SQLAlchemy
     connection.isolation_level = None  # transactions are begun by _begin
     cursor = connection.cursor()
     try:
+        # For a new file: a commit changes four pages, and the log gets each of them whole.
+        cursor.execute("PRAGMA page_size=2048")
         cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA temp_store=MEMORY")  # what a refused entry would need to be undone
