@@ -30,7 +30,7 @@ The plan says what a step is, and the same object is what is executed and charge
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -76,7 +76,7 @@ class Private:
         self,
         model: nn.Module,
         optimizer: Optimizer,
-        loader: PoissonLoader,
+        loader: Iterable[Batch],
         plan: LocalPlan,
         noise: NoiseSource,
         paid: PaidSteps,

@@ -1,0 +1,55 @@
+"""Losses that give one number per record, by name: DP-SGD cuts each record's gradient on its own.
+
+>>> import torch
+>>> named("cross_entropy")(torch.zeros(3, 2), torch.tensor([0, 1, 1]))
+tensor([0.6931, 0.6931, 0.6931])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional
+
+from dpfed.errors import InvalidArgument
+from dpfed.references import is_reference, resolve
+
+Loss = Callable[[Any, Any], Tensor]
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """−log of the softmax at the target's class; the mean over a record's pixels if it has any."""
+    losses = functional.cross_entropy(outputs, targets, reduction="none")
+    return losses if losses.dim() == 1 else losses.flatten(1).mean(1)
+
+
+def binary_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """−log of the logistic function at a target of 0 or 1; the mean over a record's outputs if it has several."""
+    scores = outputs.flatten(1)
+    wanted = targets.reshape(scores.shape).to(scores.dtype)
+    return functional.binary_cross_entropy_with_logits(scores, wanted, reduction="none").mean(1)
+
+
+def mse(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The mean square of the errors of a record."""
+    scores = outputs.flatten(1)
+    return (scores - targets.reshape(scores.shape)).square().mean(1)
+
+
+KINDS: dict[str, Loss] = {"cross_entropy": cross_entropy, "binary_cross_entropy": binary_cross_entropy, "mse": mse}
+
+
+def named(kind: str | Loss, directory: str | Path | None = None) -> Loss:
+    """The loss: one of ours, package.module:name, or the function itself."""
+    if callable(kind):
+        return kind
+    if kind in KINDS:
+        return KINDS[kind]
+    if not is_reference(kind):
+        message = f"loss must be one of {', '.join(KINDS)} or package.module:name, got {kind!r}"
+        raise InvalidArgument("loss", message)
+    loss: Loss = resolve(kind, directory)
+    return loss

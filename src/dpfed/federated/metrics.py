@@ -1,0 +1,105 @@
+"""How good a model is, with a mark on every number that was measured on data which nobody declared public.
+
+A score on private data is a release without noise: it may be shown to the owner, and is "not covered" by any
+guarantee. A metric is a function of a model's outputs and the targets, both numpy arrays, that gives one value per
+record; what is reported is their mean.
+
+>>> outputs = np.array([[0.1, 0.9], [0.8, 0.2], [0.3, 0.7]])
+>>> accuracy(outputs, np.array([1, 0, 0]))
+array([1., 1., 0.])
+>>> print(Score("accuracy", 2 / 3, is_public=False))
+accuracy 0.6667 (not covered)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfed.errors import InvalidArgument
+from dpfed.references import is_reference, resolve
+
+Metric = Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
+NOT_COVERED = "not covered"
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number about a model; only one that was measured on public data may leave its owner."""
+
+    name: str
+    value: float
+    is_public: bool = False
+
+    @property
+    def mark(self) -> str:
+        """What to write beside the number."""
+        return "" if self.is_public else NOT_COVERED
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value:.4g}" + ("" if self.is_public else f" ({NOT_COVERED})")
+
+
+def accuracy(outputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
+    """1 where the largest score is the target's, 0 elsewhere; the mean over an example's pixels if it has any."""
+    hits = _decided(outputs) == targets
+    return np.asarray(hits.reshape(len(hits), -1).mean(axis=1))
+
+
+def dice(outputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
+    """2|A∩B|/(|A| + |B|), the mean over all classes but class 0; 1 for a class that is in neither.
+
+    Of an output with one score per pixel or record, class 1 is where it is above 0.
+    """
+    found, classes = _decided(outputs), outputs.shape[1] if outputs.ndim == targets.ndim + 1 else 2
+    found, wanted = found.reshape(len(found), -1), targets.reshape(len(targets), -1)
+    overlaps = [_overlap(found == number, wanted == number) for number in range(1, max(classes, 2))]
+    return np.asarray(np.mean(overlaps, axis=0))
+
+
+def mse(outputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
+    """The mean square of the errors of a record."""
+    errors = outputs.reshape(len(outputs), -1) - targets.reshape(len(targets), -1)
+    return np.asarray(np.square(errors).mean(axis=1))
+
+
+KINDS: dict[str, Metric] = {"accuracy": accuracy, "dice": dice, "mse": mse}
+
+
+def named(kind: str | Metric, directory: str | Path | None = None) -> tuple[str, Metric]:
+    """The metric's name and the metric: one of ours, package.module:name, or a function."""
+    if callable(kind):
+        return getattr(kind, "__name__", "metric"), kind
+    if kind in KINDS:
+        return kind, KINDS[kind]
+    if not is_reference(kind):
+        message = f"metric must be one of {', '.join(KINDS)} or package.module:name, got {kind!r}"
+        raise InvalidArgument("metric", message)
+    return kind.partition(":")[2], resolve(kind, directory)
+
+
+def values(name: str, metric: Metric, outputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
+    """The metric's values, if there is one finite number per record."""
+    found = np.asarray(metric(outputs, targets), dtype=float)
+    if found.shape != (len(outputs),) or not all(map(math.isfinite, found.tolist())):
+        message = f"metric {name} must give one finite number per record, {len(outputs)} here, got {found.shape}"
+        raise InvalidArgument("metric", message)
+    return found
+
+
+def _decided(outputs: NDArray[Any]) -> NDArray[Any]:
+    """The class of the largest score along the second axis; with one score, whether it is above 0."""
+    if outputs.ndim > 1 and outputs.shape[1] > 1:
+        return np.asarray(outputs.argmax(axis=1))
+    return np.asarray((outputs.squeeze(1) if outputs.ndim > 1 else outputs) > 0).astype(int)
+
+
+def _overlap(found: NDArray[np.bool_], wanted: NDArray[np.bool_]) -> NDArray[Any]:
+    both, sizes = (found & wanted).sum(axis=1), found.sum(axis=1) + wanted.sum(axis=1)
+    return np.where(sizes == 0, 1.0, 2 * both / np.maximum(sizes, 1))

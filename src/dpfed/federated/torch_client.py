@@ -1,0 +1,157 @@
+"""One data owner with a torch model: DP-SGD where its plan has noise, plain training where the server adds it.
+
+>>> from dpfed.federated.algorithms.fedavg import FedAvg
+>>> from dpfed.models.logistic import Logistic
+>>> from dpfed.plan import LocalPlan
+>>> from dpfed.randomness import SeededSource
+>>> import numpy as np
+>>> model = TorchModel(Logistic, "cross_entropy")
+>>> ward = TorchClient("ward", (np.ones((20, 30)), np.zeros(20, dtype=int)), "ward-2026", model)
+>>> local = LocalPlan(size=20, batch_size=10, steps=2, learning_rate=0.5, clip_norm=1.0, noise_multiplier=1.0)
+>>> ward, ward.train(local, model.first_weights, SeededSource(1), FedAvg()).shape
+(TorchClient(name='ward', account='ward-2026'), (62,))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from dpfed.federated.algorithms.protocol import FederatedAlgorithm
+from dpfed.federated.examples import Examples
+from dpfed.federated.metrics import Score
+from dpfed.federated.torch_model import TorchModel, layout_of
+from dpfed.federated.weights import Vector
+from dpfed.plan import LocalPlan
+from dpfed.randomness import RandomSource
+from dpfed.structure import Floats
+from dpfed.training.noise import NoiseSource
+from dpfed.training.paid import paid_steps
+from dpfed.training.private import Private
+from dpfed.training.sampling import Batch, PoissonSampler
+
+__all__ = ["TorchClient", "TorchModel", "layout_of"]
+
+PHYSICAL = 256
+
+
+@dataclass(frozen=True, eq=False)
+class TorchClient:
+    """A name in the plan, the records (a pair of arrays, or a Dataset of pairs), their account, and the shared model.
+
+    Data that cannot be trained on are refused here, by their owner and before any round.
+    """
+
+    name: str
+    data: Any = field(repr=False)
+    account: str
+    model: TorchModel = field(repr=False)
+    _examples: Examples = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        records = self.model.examples(self.data)
+        self.model.require_fitting(records, self.name)
+        object.__setattr__(self, "_examples", records)
+
+    def rehearse(self, local: LocalPlan, weights: Vector) -> None:
+        """Nothing; refuses a model that does not fit the plan or the shape of the data, on made-up records."""
+        is_private = local.noise_multiplier is not None
+        if is_private:
+            local.require_executable("training with torch")
+        self.model.rehearse(self._examples, weights, is_private=is_private)
+
+    def train(self, local: LocalPlan, weights: Vector, source: RandomSource, algorithm: FederatedAlgorithm) -> Floats:
+        """The change of the weights after the plan's steps.
+
+        Privacy: with noise in the plan, ``local.event`` for one record under add/remove, to be charged before. Each
+        step looks at the records once, through a Poisson sample, clipping and noise (`Private`); optimizer, learning
+        rates and the proximal term see what these steps released. Without noise nothing is protected here, and the
+        change must go nowhere but to a server that clips it and adds noise.
+        """
+        self.rehearse(local, weights)
+        model = self.model
+        with model.lent(weights, source) as row:
+            start = row.clone()
+            optimizer = model.recipe.optimizer_of(model.parameters, local.learning_rate)
+            pull = _Pull(model, start, algorithm.proximal)
+            train = _train_plainly if local.noise_multiplier is None else _train_privately
+            train(model, self._examples, local, optimizer, pull, source)
+            return np.asarray((row.double() - start.double()).numpy())
+
+    def evaluate(self, weights: Vector) -> tuple[Score, ...]:
+        """Loss and accuracy on the client's own records: for its owner, not covered by any guarantee."""
+        return self.model.evaluate(weights, self.data, is_public=False)
+
+
+class _Pull:
+    """Adds proximal · (w − w_start) to gradients: known from released values, so after clipping and noise."""
+
+    def __init__(self, model: TorchModel, start: Tensor, proximal: float) -> None:
+        self._proximal = proximal
+        parts = torch.split(start, [parameter.numel() for parameter in model.parameters])
+        self._pairs = [(own, part.view(own.shape)) for own, part in zip(model.parameters, parts, strict=True)]
+
+    def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Nothing; changes the gradients in place."""
+        for parameter, start in self._pairs if self._proximal else ():
+            if parameter.grad is not None:
+                parameter.grad.add_(parameter.detach() - start, alpha=self._proximal)
+
+
+class _Draws:
+    """The draws of a sampler as batches of at most `PHYSICAL` records at a time."""
+
+    def __init__(self, examples: Examples, sampler: PoissonSampler) -> None:
+        self._examples = examples
+        self._sampler = sampler
+
+    def __iter__(self) -> Iterator[Batch]:
+        for draw in self._sampler:
+            pieces = torch.split(draw.indices, PHYSICAL) if len(draw.indices) else ()
+            yield Batch(draw, map(self._examples.fetch, pieces))
+
+
+def _train_privately(
+    model: TorchModel, examples: Examples, local: LocalPlan, optimizer: Optimizer, pull: _Pull, source: RandomSource
+) -> None:
+    # Not make_private: what it screens was screened when the client enrolled, and takes longer than a small client.
+    draws = _Draws(examples, PoissonSampler(len(examples), local.sample_rate, local.steps, source=source))
+    paid = paid_steps(local, None, None)
+    private = Private(model.module, optimizer, draws, local, NoiseSource(source), paid, schedule=model.recipe.schedule)
+    try:
+        optimizer.register_step_pre_hook(pull)  # hooks run in order: the noise is there when this one looks
+        for batch in private.loader:
+            for inputs, targets in batch:
+                private.backward(model.loss(model.module(inputs), targets))
+            optimizer.step()
+    finally:
+        private.close()
+
+
+def _train_plainly(
+    model: TorchModel, examples: Examples, local: LocalPlan, optimizer: Optimizer, pull: _Pull, source: RandomSource
+) -> None:
+    optimizer.register_step_pre_hook(pull)
+    for step, numbers in enumerate(_shuffled(len(examples), local.batch_size, local.steps, source)):
+        for group in optimizer.param_groups:
+            group["lr"] = model.recipe.rate(local.learning_rate, step, local.steps)
+        optimizer.zero_grad()
+        inputs, targets = examples.fetch(numbers)
+        torch.mean(model.loss(model.module(inputs), targets)).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+
+def _shuffled(records: int, batch_size: int, steps: int, source: RandomSource) -> Iterator[Tensor]:
+    """So many batches from passes over all records, each in a new order; none of nothing."""
+    order, draws = torch.empty(0, dtype=torch.long), source.stream("training order")
+    for _ in range(steps if records else 0):
+        if not len(order):
+            order = torch.from_numpy(np.argsort(draws.words(records), kind="stable"))
+        yield order[:batch_size]
+        order = order[batch_size:]

@@ -1,0 +1,238 @@
+"""One torch model of a process that all clients in it train in turn, filled from a flat vector and read back.
+
+Building a model for each of a thousand small clients would take longer than training them. Its parameters are windows
+on one row of numbers, so weights go in and out by one copy. Nothing else stays from one client to the next: buffers
+are put back to what the model was built with, and gradients and optimizers are thrown away.
+
+>>> from dpfed.models.logistic import Logistic
+>>> model = TorchModel(Logistic, "cross_entropy")
+>>> model.layout.names, model.layout.size
+(('linear.weight', 'linear.bias'), 62)
+>>> test = np.zeros((4, 30)), np.array([0, 1, 1, 1])
+>>> [str(score) for score in model.evaluate(np.zeros(62), test, is_public=True)]
+['loss 0.6931', 'accuracy 0.25']
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dpfed.errors import InvalidArgument, PrivacyError
+from dpfed.federated import losses, metrics
+from dpfed.federated.examples import Examples, Form, Tensors, examples, made_up
+from dpfed.federated.metrics import Metric, Score
+from dpfed.federated.recipe import Recipe
+from dpfed.federated.weights import Layout, Vector
+from dpfed.models.seeds import seeded
+from dpfed.randomness import RandomSource
+from dpfed.training import compat, screening
+
+Factory = Callable[[], nn.Module]
+_DTYPES = {torch.float32: "float32", torch.float64: "float64"}
+_BLANKS = 4
+_AT_ONCE = 512
+
+
+def layout_of(model: nn.Module) -> Layout:
+    """Names and shapes of what is trained; frozen parameters and buffers come with the model and never leave it."""
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    kinds = {value.dtype for value in trained.values()}
+    if not trained or any(isinstance(value, nn.UninitializedParameter) for value in trained.values()):
+        raise InvalidArgument("model", "model must have trainable parameters, and none whose shape is not known yet")
+    if len(kinds) != 1 or not kinds <= set(_DTYPES):
+        found = ", ".join(sorted(map(str, kinds)))
+        raise InvalidArgument("model", f"trainable parameters must all be float32 or all float64, got {found}")
+    return Layout(tuple(trained), tuple(tuple(value.shape) for value in trained.values()), _DTYPES[kinds.pop()])
+
+
+class TorchModel:
+    """A model by a factory without arguments, which runs under a public seed, and its loss: one number per record.
+
+    Privacy: what a client leaves behind is thrown away before the next one trains, as far as torch knows of it: a
+    model whose forward pass keeps anything outside its buffers must not be used. First weights follow from the seed.
+    """
+
+    def __init__(
+        self, factory: Factory, loss: str | losses.Loss, *, recipe: Recipe | None = None, seed: int = 0
+    ) -> None:
+        self._arguments = (factory, loss, recipe, seed)
+        self.recipe = Recipe() if recipe is None else recipe
+        self.loss = losses.named(loss)
+        self._lock = threading.Lock()
+        self._rehearsed: set[tuple[bool, Form | None]] = set()
+        self._widths: dict[Form, int] = {}
+
+    @property
+    def layout(self) -> Layout:
+        """What the numbers of a vector belong to."""
+        return self._built[1]
+
+    @property
+    def module(self) -> nn.Module:
+        """The one model of this process."""
+        return self._built[0]
+
+    @cached_property
+    def parameters(self) -> tuple[nn.Parameter, ...]:
+        """What is trained, in the layout's order."""
+        own = dict(self.module.named_parameters())
+        return tuple(own[name] for name in self.layout.names)
+
+    @cached_property
+    def first_weights(self) -> Vector:
+        """The weights that every run starts from: public, from the seed alone."""
+        _ = self._row
+        return self._first
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision in which the model computes."""
+        return self._row.dtype
+
+    def examples(self, data: Any) -> Examples:
+        """The data in the model's precision."""
+        return examples(data, self.dtype)
+
+    @contextmanager
+    def lent(self, weights: Vector, source: RandomSource | None = None) -> Iterator[Tensor]:
+        """The row of numbers behind all trained parameters, now these weights; whoever comes next waits.
+
+        Dropout and the like draw from the source, if there is one; torch's own generator is left as it was.
+        """
+        values = np.asarray(weights)
+        if values.shape != (self.layout.size,):
+            raise InvalidArgument("weights", f"weights must have {self.layout.size} numbers, got shape {values.shape}")
+        with self._lock, _drawing_from(source):
+            self._restore()
+            self._row.copy_(torch.from_numpy(np.require(values, requirements=["C", "W"])))
+            try:
+                yield self._row
+            finally:
+                for parameter in self.parameters:
+                    parameter.grad = None
+
+    def rehearse(self, data: Examples, weights: Vector, *, is_private: bool) -> None:
+        """Nothing, unless the model fails on made-up records of the data's shape, or mixes them where it must not."""
+        form = data.form
+        if (is_private, form) in self._rehearsed:
+            return
+        with self.lent(weights):
+            if is_private:
+                compat.check(self.module)
+            if form is not None:
+                self._try(form, is_private=is_private)
+        self._rehearsed.add((is_private, form))
+
+    def require_fitting(self, data: Examples, name: str) -> None:
+        """Nothing, unless a label is no class of the model: found in the middle of a run, it would tell of a draw."""
+        if self.loss is not losses.cross_entropy or not isinstance(data, Tensors):
+            return
+        self.rehearse(data, self.first_weights, is_private=False)
+        classes = self._widths[data.form]
+        if data.targets.is_floating_point() or not bool(((data.targets >= 0) & (data.targets < classes)).all()):
+            message = f"labels of {name} must be whole numbers from 0 to {classes - 1}, one for each class of the model"
+            raise InvalidArgument("data", message)
+
+    def evaluate(
+        self, weights: Vector, data: Any, measured: Sequence[str | Metric] = ("accuracy",), *, is_public: bool
+    ) -> tuple[Score, ...]:
+        """The mean loss and metrics on the data, "not covered" by any guarantee unless the data are public."""
+        records = self.examples(data)
+        if not len(records):
+            raise InvalidArgument("data", "there is no record to measure on")
+        chosen = [metrics.named(kind) for kind in measured]
+        sums = np.zeros(1 + len(chosen))
+        with self.lent(weights), torch.no_grad():
+            self.module.eval()
+            for numbers in torch.split(torch.arange(len(records)), _AT_ONCE):
+                inputs, targets = records.fetch(numbers)
+                outputs = self.module(inputs)
+                arrays = outputs.numpy(), targets.numpy()
+                found = [metrics.values(name, metric, *arrays).sum() for name, metric in chosen]
+                sums += [float(self.loss(outputs, targets).double().sum()), *found]
+        names = ["loss", *(name for name, _ in chosen)]
+        return tuple(
+            Score(name, float(value) / len(records), is_public) for name, value in zip(names, sums, strict=True)
+        )
+
+    @cached_property
+    def _built(self) -> tuple[nn.Module, Layout]:
+        factory, _, _, seed = self._arguments
+        with seeded(seed):
+            module = factory()
+        if not isinstance(module, nn.Module):
+            raise InvalidArgument("model", f"the factory must make a torch module, got {type(module).__name__}")
+        return module, layout_of(module)
+
+    @cached_property
+    def _row(self) -> Tensor:
+        """All trained parameters as one row, which they are from here on windows of."""
+        with torch.no_grad():
+            row = torch.cat([parameter.flatten() for parameter in self.parameters])
+            start = 0
+            for parameter in self.parameters:
+                parameter.data = row[start : start + parameter.numel()].view(parameter.shape)
+                start += parameter.numel()
+        self._first = row.numpy().copy()
+        self._buffers = [
+            (module, name, buffer.clone())
+            for module in self.module.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
+        return row
+
+    def _restore(self) -> None:
+        _ = self._row
+        for module, name, first in self._buffers:
+            module._buffers[name] = first.clone()
+        self.module.train()
+
+    def _try(self, form: Form, *, is_private: bool) -> None:
+        inputs, targets = made_up(form, _BLANKS)
+        try:
+            outputs = self.module(inputs)
+            values = self.loss(outputs, targets)
+            if is_private:
+                screening.probe(self.module, self.loss, inputs, targets)
+        except PrivacyError:
+            raise
+        except Exception as error:
+            shapes = f"{tuple(inputs.shape[1:])} with targets of shape {tuple(targets.shape[1:])}"
+            message = f"the model or its loss fails on made-up records of shape {shapes}: {error}"
+            raise InvalidArgument("data", message) from error
+        if not isinstance(values, Tensor) or values.shape != (len(inputs),):
+            shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            message = f'the loss must give one number per record, {len(inputs)} here, got {shape}: use reduction="none"'
+            raise InvalidArgument("loss", message)
+        self._widths[form] = outputs.shape[1] if isinstance(outputs, Tensor) and outputs.dim() > 1 else 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, self._arguments
+
+    def __repr__(self) -> str:
+        return f"TorchModel({type(self.module).__name__}, {self.layout.size} numbers of {self.layout.dtype})"
+
+
+def _remade(factory: Factory, loss: str | losses.Loss, recipe: Recipe | None, seed: int) -> TorchModel:
+    return TorchModel(factory, loss, recipe=recipe, seed=seed)
+
+
+@contextmanager
+def _drawing_from(source: RandomSource | None) -> Iterator[None]:
+    # The generator itself: torch.manual_seed takes milliseconds, because it asks for every kind of device.
+    generator = torch.default_generator
+    before = generator.get_state()
+    generator.manual_seed(0 if source is None else int(source.stream("model").words(1)[0] >> np.uint64(1)))
+    try:
+        yield
+    finally:
+        generator.set_state(before)

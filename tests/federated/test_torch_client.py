@@ -1,0 +1,373 @@
+"""A client with a torch model releases what its plan noised, and leaves nothing behind for the next one."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+from torch.utils.data import Dataset, TensorDataset
+
+from dpfed.errors import InvalidArgument
+from dpfed.federated.algorithms.fedavg import FedAvg
+from dpfed.federated.algorithms.fedprox import FedProx
+from dpfed.federated.recipe import Recipe
+from dpfed.federated.torch_client import TorchClient, TorchModel, layout_of
+from dpfed.models.logistic import Logistic
+from dpfed.models.mlp import MLP
+from dpfed.plan import LocalPlan
+from dpfed.randomness import SeededSource, SystemSource
+from dpfed.training.schedules import Step
+
+FALSE_ALARM = 1e-6
+SILENT = 1e-9  # a noise multiplier so small that what is left is what the noise was to hide
+LOCAL = LocalPlan(size=40, batch_size=8, steps=3, learning_rate=0.5, clip_norm=1.0, noise_multiplier=2.0)
+WHOLE = LocalPlan(size=20, batch_size=20, steps=1, learning_rate=0.5, clip_norm=0.3, noise_multiplier=SILENT)
+PLAIN = LocalPlan(size=20, batch_size=20, steps=1, learning_rate=0.5)
+small = partial(Logistic, features=4, classes=3)
+
+
+def records(count=20, seed=1, features=4, classes=3):
+    draws = np.random.default_rng(seed)
+    return draws.normal(size=(count, features)), draws.integers(0, classes, count)
+
+
+def model(factory=small, loss="cross_entropy", **options) -> TorchModel:
+    return TorchModel(factory, loss, **options)
+
+
+def ward(data=None, shared=None) -> TorchClient:
+    return TorchClient("ward", records() if data is None else data, "account", shared or model())
+
+
+def trained(client, local=LOCAL, seed=3, algorithm=None, weights=None):
+    start = client.model.first_weights if weights is None else weights
+    return client.train(local, start, SeededSource(seed), algorithm or FedAvg())
+
+
+def gradients(data, module):
+    """The gradient of every record on its own, in float64."""
+    rows = []
+    for features, label in zip(*data, strict=True):
+        loss = nn.functional.cross_entropy(module(torch.tensor(features)[None]), torch.tensor([label]))
+        found = torch.autograd.grad(loss, list(module.parameters()))
+        rows.append(np.concatenate([part.numpy().ravel() for part in found]))
+    return np.array(rows)
+
+
+# ---- with noise ----
+
+
+def test_a_step_is_the_clipped_sum_over_the_declared_batch_size():
+    data = records(12)
+    found = trained(ward(data), WHOLE)
+    rows = gradients(data, small().double())
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    assert (norms > 0.3).any()
+    expected = -0.5 * (rows * np.minimum(1, 0.3 / norms)).sum(axis=0) / 20  # twelve records, and twenty declared
+    np.testing.assert_allclose(found, expected, atol=5e-6)
+
+
+def test_removing_one_record_moves_a_step_by_at_most_the_clip_norm_over_the_batch_size():
+    features, labels = records()
+    shared, moved = model(), []
+    whole = trained(ward((5 * features, labels), shared), WHOLE)
+    for gone in range(len(labels)):
+        less = np.delete(5 * features, gone, axis=0), np.delete(labels, gone)
+        moved.append(np.linalg.norm(whole - trained(ward(less, shared), WHOLE)))
+    most = WHOLE.learning_rate * WHOLE.clip_norm / WHOLE.batch_size
+    assert 0.999 * most < max(moved) <= most  # float32 gradients are cut to a little less than the clip norm
+
+
+def test_an_update_without_records_is_noise_of_the_charged_size():
+    shared = model(partial(MLP, features=4, hidden=(2000,), classes=3))
+    empty = np.zeros((0, 4)), np.zeros(0, dtype=int)
+    found = trained(ward(empty, shared), LOCAL)
+    per_step = LOCAL.learning_rate * LOCAL.noise_multiplier * LOCAL.clip_norm / LOCAL.batch_size
+    statistic = float(np.sum(found**2)) / (LOCAL.steps * per_step**2)
+    low, high = stats.chi2(found.size).ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2])
+    assert low < statistic < high
+
+
+def test_each_step_draws_poisson_samples_at_the_declared_rate():
+    seen = []
+
+    class Counting(Logistic):
+        def forward(self, inputs):
+            seen.append(len(inputs))
+            return super().forward(inputs)
+
+    client = ward(records(1000), model(partial(Counting, 4, 3)))
+    local = replace(LOCAL, steps=60)
+    client.rehearse(local, client.model.first_weights)
+    seen.clear()
+    trained(client, local)
+    assert stats.binomtest(sum(seen), 60 * 1000, 8 / 40).pvalue > FALSE_ALARM  # in pieces of at most 256
+
+
+def test_two_trainings_with_the_system_source_never_give_the_same_update():
+    client = ward()
+    first, second = (client.train(LOCAL, client.model.first_weights, SystemSource(), FedAvg()) for _ in range(2))
+    assert np.all(first != second)
+
+
+def test_the_recipe_comes_after_the_noise():
+    """At the same draws Adam's first step has length η in every coordinate, momentum's first is that of SGD."""
+    one = replace(LOCAL, steps=1)
+    plain = trained(ward(), one)
+    adam = trained(ward(shared=model(recipe=Recipe(optimizer="adam"))), one)
+    np.testing.assert_allclose(adam, 0.5 * np.sign(plain), rtol=1e-4)
+    momentum = trained(ward(shared=model(recipe=Recipe(momentum=0.9))), one)
+    assert momentum.tolist() == plain.tolist()
+
+
+def test_a_schedule_multiplies_the_rate_of_later_steps():
+    slow = model(recipe=Recipe(schedule=Step(every=1, by=1e-20)))
+    np.testing.assert_allclose(trained(ward(shared=slow)), trained(ward(), replace(LOCAL, steps=1)), atol=1e-7)
+
+
+@pytest.mark.parametrize("local", [LOCAL, replace(PLAIN, batch_size=8)], ids=["private", "plain"])
+def test_the_proximal_term_is_added_after_clipping_and_noise(local):
+    """At the same draws a second step differs by −η·μ·(w₁ − w₀), however large μ is."""
+    client = ward(shared=model(partial(nn.Linear, 4, 3, dtype=torch.float64)))
+    one, two = (trained(client, replace(local, steps=steps)) for steps in (1, 2))
+    pulled = trained(client, replace(local, steps=2), algorithm=FedProx(proximal=1000.0))
+    np.testing.assert_allclose(pulled, two - local.learning_rate * 1000.0 * one, rtol=1e-9)
+    assert trained(client, replace(local, steps=1), algorithm=FedProx(proximal=1000.0)).tolist() == one.tolist()
+
+
+# ---- without noise ----
+
+
+def test_without_noise_a_step_is_that_of_the_mean_gradient():
+    data = records()
+    found = trained(ward(data), PLAIN)
+    np.testing.assert_allclose(found, -0.5 * gradients(data, small().double()).mean(axis=0), atol=1e-6)
+
+
+def test_a_pass_over_the_data_sees_every_record_once_and_the_next_in_another_order():
+    seen = []
+
+    class Watching(Logistic):
+        def forward(self, inputs):
+            seen.append(inputs[:, 0].tolist())
+            return super().forward(inputs)
+
+    data = records(20)
+    client = ward(data, model(partial(Watching, 4, 3)))
+    client.rehearse(PLAIN, client.model.first_weights)
+    seen.clear()
+    trained(client, replace(PLAIN, batch_size=8, steps=6))
+    assert [len(batch) for batch in seen] == [8, 8, 4, 8, 8, 4]
+    passes = [list(chain(*batches)) for batches in (seen[:3], seen[3:])]
+    for each in passes:
+        assert sorted(each) == sorted(data[0][:, 0].astype(np.float32).tolist())
+    assert passes[0] != passes[1]
+
+
+def test_a_client_without_records_changes_nothing_where_the_server_adds_the_noise():
+    assert not trained(ward((np.zeros((0, 4)), np.zeros(0, dtype=int))), PLAIN).any()
+
+
+# ---- nothing is left behind ----
+
+
+class Dropping(nn.Module):
+    """A model with all that may stay behind: running statistics and dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+
+    def forward(self, inputs):
+        return self.layers(inputs)
+
+
+@pytest.mark.parametrize(
+    ("factory", "local"), [(small, LOCAL), (Dropping, replace(PLAIN, batch_size=8, steps=4))], ids=["private", "plain"]
+)
+def test_an_update_depends_on_nothing_that_others_did_before(factory, local):
+    shared = model(factory)
+    alone = trained(ward(shared=model(factory)), local)
+    other = ward(records(30, seed=9), shared)
+    trained(other, local, seed=8)
+    trained(other, PLAIN, seed=7)
+    torch.rand(5)
+    assert trained(ward(shared=shared), local).tobytes() == alone.tobytes()
+
+
+def test_statistics_of_one_clients_records_do_not_reach_an_evaluation():
+    shared = model(Dropping)
+    before = shared.evaluate(shared.first_weights, records(), is_public=True)
+    trained(ward(shared=shared), PLAIN)
+    assert shared.evaluate(shared.first_weights, records(), is_public=True) == before
+
+
+def test_torchs_own_generator_is_left_as_it_was():
+    before = torch.get_rng_state()
+    trained(ward(shared=model(Dropping)), PLAIN)
+    assert bool((torch.get_rng_state() == before).all())
+
+
+def test_a_client_that_raises_leaves_the_model_fit_for_the_next():
+    shared = model()
+    alone = trained(ward())
+
+    class Broken(Dataset):
+        def __len__(self):
+            return 40
+
+        def __getitem__(self, number):
+            if number > 3:
+                raise OSError("the disk is gone")
+            return torch.zeros(4), 0
+
+    with pytest.raises(OSError, match="disk"):
+        trained(ward(Broken(), shared))
+    assert trained(ward(shared=shared)).tobytes() == alone.tobytes()
+    assert all(parameter.grad is None for parameter in shared.parameters)
+
+
+def test_clients_in_threads_wait_for_each_other():
+    shared = model()
+    clients = [ward(records(20, seed=seed), shared) for seed in range(6)]
+    alone = [trained(client).tobytes() for client in clients]
+    with ThreadPoolExecutor(3) as pool:
+        assert [found.tobytes() for found in pool.map(trained, clients)] == alone
+
+
+def test_a_client_in_another_process_gives_the_same_bits():
+    client = ward()
+    copied = pickle.loads(pickle.dumps(client))  # noqa: S301 - what a process pool does
+    assert trained(copied).tobytes() == trained(client).tobytes()
+
+
+def test_weights_given_are_not_changed_and_may_be_wider_than_the_models():
+    client = ward()
+    wide = client.model.first_weights.astype(float)
+    before = wide.copy()
+    assert trained(client, weights=wide).tobytes() == trained(client).tobytes()
+    assert wide.tolist() == before.tolist()
+    wide.setflags(write=False)
+    trained(client, weights=wide)
+
+
+def test_first_weights_follow_from_the_seed_even_if_the_model_has_none():
+    first, again, other = (model(partial(nn.Linear, 4, 3), seed=seed).first_weights for seed in (1, 1, 2))
+    assert first.tolist() == again.tolist() != other.tolist()
+
+
+def test_what_is_frozen_is_no_part_of_the_vector_and_stays():
+    def frozen():
+        made = MLP(4, (5,), 3)
+        made.layers[1].requires_grad_(requires_grad=False)
+        return made
+
+    shared = model(frozen)
+    before = shared.module.layers[1].weight.clone()
+    assert layout_of(shared.module).size == shared.layout.size == 5 * 3 + 3
+    assert trained(ward(shared=shared)).size == 18
+    assert bool((shared.module.layers[1].weight == before).all())
+
+
+def test_a_dataset_of_records_gives_the_bits_that_its_arrays_give():
+    features, labels = records()
+    tensors = torch.tensor(features), torch.tensor(labels)
+
+    class Lazy(Dataset):
+        def __len__(self):
+            return len(tensors[0])
+
+        def __getitem__(self, number):
+            return tensors[0][number], tensors[1][number]
+
+    expected = trained(ward((features, labels)))
+    for data in (tensors, TensorDataset(*tensors), Lazy(), [features.astype(np.float32), labels.astype(np.uint8)]):
+        assert trained(ward(data)).tobytes() == expected.tobytes()
+
+
+# ---- what is refused before anything is spent ----
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        ((np.array([[np.nan] * 4]), np.zeros(1, dtype=int)), "not finite"),
+        ((np.ones((5, 4)), np.full(5, 3)), "from 0 to 2"),
+        ((np.ones((5, 4)), np.full(5, -1)), "from 0 to 2"),
+        ((np.ones((5, 4)), np.zeros(4, dtype=int)), "one leading axis"),
+        ((np.ones((5, 4)), np.array(["a"] * 5)), "numbers"),
+        ((np.ones((5, 4)),), "pair of arrays"),
+        ((np.ones((5, 7)), np.zeros(5, dtype=int)), "made-up records of shape"),
+        (iter([1]), "pair of arrays"),
+    ],
+)
+def test_data_that_cannot_be_trained_on_are_refused_at_the_door(data, word):
+    with pytest.raises(InvalidArgument, match=word):
+        ward(data)
+
+
+def test_a_rehearsal_shows_the_model_no_record_and_no_number_of_them():
+    seen = []
+
+    class Watching(Logistic):
+        def forward(self, inputs):
+            seen.append(inputs.clone())
+            return super().forward(inputs)
+
+    for count in (5, 50):
+        client = ward(records(count), model(partial(Watching, 4, 3)))
+        client.rehearse(LOCAL, client.model.first_weights)
+    half = len(seen) // 2
+    assert half
+    assert all(bool((one == two).all()) for one, two in zip(seen[:half], seen[half:], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("factory", "loss", "word"),
+    [
+        (Dropping, "cross_entropy", "BatchNorm"),
+        (small, nn.functional.cross_entropy, "one number per record"),
+        (small, lambda outputs, _: outputs[:, 0] + outputs[:, 1].sum(), "changing one example moved"),
+    ],
+)
+def test_a_model_that_dp_sgd_cannot_train_is_refused_in_the_rehearsal(factory, loss, word):
+    client = ward(shared=model(factory, loss))
+    for call in (client.rehearse, lambda local, _: trained(client, local)):
+        with pytest.raises(InvalidArgument, match=word):
+            call(LOCAL, client.model.first_weights)
+
+
+def test_a_clipping_that_is_not_executed_is_refused():
+    with pytest.raises(InvalidArgument, match="norm"):
+        trained(ward(), replace(LOCAL, norm="l1"))
+
+
+def test_weights_of_another_model_are_refused():
+    with pytest.raises(InvalidArgument, match="15 numbers"):
+        trained(ward(), weights=np.zeros(14))
+
+
+@pytest.mark.parametrize(
+    "factory", [partial(nn.Linear, 4, 3, dtype=torch.float16), nn.ReLU, partial(nn.LazyLinear, 3), lambda: 3]
+)
+def test_what_is_no_trainable_model_is_refused(factory):
+    with pytest.raises(InvalidArgument, match=r"model|trainable|torch module"):
+        _ = model(factory).layout
+
+
+@pytest.mark.parametrize("change", [{"optimizer": "lion"}, {"optimizer": "adam", "momentum": 0.5}, {"momentum": 1.0}])
+def test_a_recipe_that_is_none_is_refused(change):
+    with pytest.raises(InvalidArgument):
+        Recipe(**change)
+
+
+def test_records_are_not_shown_by_repr():
+    assert repr(ward()) == "TorchClient(name='ward', account='account')"
