@@ -183,7 +183,7 @@ def test_trap_06_a_loss_is_one_number_per_example_and_its_scale_never_moves_the_
         assert float(scaled[0].norm()) <= SIZE
 
 
-@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e12])
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e6, 1e18])
 def test_trap_07_norms_are_never_low_and_an_example_that_is_not_finite_counts_as_zero(scale):
     """Each example alone is at most clip_norm long in float32, also where its positions all but cancel."""
     torch.manual_seed(0)
