@@ -171,7 +171,9 @@ def test_ctrl_c_keeps_what_was_learnt_and_charges_what_was_spent(account):
     model = declared(account=account, run="fit", epochs=20)
     event = model._plan(50).step_event
     before = account.affordable(event)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(
+        KeyboardInterrupt, match=r"step 3 of 100: ε = 0\.\d+, δ = 1e-05 .* is spent, and the model so far is"
+    ):
         model.fit(X, Y)
     assert before - 100 < account.affordable(event) <= before - 3, "charged in blocks; the rest was given back"
     assert model.n_iter_ == 3

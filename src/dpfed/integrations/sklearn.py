@@ -102,7 +102,8 @@ class _PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                     update()
         except KeyboardInterrupt:
             self._keep(private)
-            raise
+            done = f"stopped after step {self.n_iter_} of {private.plan.steps}: {self.guarantee_} is spent"
+            raise KeyboardInterrupt(f"{done}, and the model so far is kept") from None
         self._keep(private)
 
     def _keep(self, private: Private) -> None:
