@@ -84,6 +84,27 @@ def test_a_record_replaced_changes_no_count_where_counts_are_public(place, seed)
     assert np.count_nonzero(before != after) <= 1
 
 
+def trained_on(directory, lines, sizes):
+    (directory / "a.csv").write_text("\n".join(lines))
+    data = prepare(Data(**COLUMN, sizes=sizes, test_fraction=0.3), directory)
+    return {name: rows(records) for name, records in data.clients.items()}
+
+
+def test_the_clients_of_neighbouring_files_are_neighbours(here):
+    header, *lines = SITES.splitlines()
+    for place in (0, 1, 17, 59):
+        declared = {"north": 40, "south": 20}
+        before = trained_on(here, [header, *lines], declared)
+        after = trained_on(here, [header, *lines[:place], *lines[place + 1 :]], declared)
+        moved = [before[site] ^ after[site] for site in before]
+        assert sum(map(len, moved)) <= 1
+        replaced = "-5,north,1" if "north" in lines[place] else "-5,south,1"
+        before = trained_on(here, [header, *lines], "public")
+        after = trained_on(here, [header, *lines[:place], replaced, *lines[place + 1 :]], "public")
+        assert {site: len(part) for site, part in before.items()} == {site: len(part) for site, part in after.items()}
+        assert sum(len(before[site] - after[site]) for site in before) <= 1
+
+
 def test_about_the_share_asked_for_is_held_out():
     # A sum of 20,000 coins of probability 0.2: five standard deviations (283) are left with probability 6e-7.
     records = Records(np.arange(20_000.0)[:, None], np.zeros(20_000))
