@@ -289,8 +289,7 @@ class Plan:
         return {name: part.size if self.weighting == "declared" else 1 for name, part in self.local.items()}
 
     def _record_events(self) -> dict[str, ev.Event]:
-        times = self.record_charges
-        return {name: plan_costs.charged(part, times) for name, part in self.local.items()}
+        return plan_costs.charged(self.local, self.record_charges)
 
     def _with_server_noise(self, guarantee: Guarantee) -> Plan:
         population, times = len(self.local), self.client_charges

@@ -95,13 +95,14 @@ def calibrated_alike(
     return alike(enough)
 
 
-def charged(local: LocalPlan, rounds: int) -> ev.Event:
-    """What so many rounds do to a site's records."""
-    return ev.Repeated(local.event, rounds)
+def charged(local: Mapping[str, LocalPlan], rounds: int) -> dict[str, ev.Event]:
+    """What so many rounds do to each site's records."""
+    known = {part: ev.Repeated(part.event, rounds) for part in dict.fromkeys(local.values())}
+    return {name: known[part] for name, part in local.items()}
 
 
 def _worst(local: Mapping[str, LocalPlan], rounds: int, delta: float, sites: int) -> float:
-    return worst_together({name: charged(part, rounds) for name, part in local.items()}, delta, sites)
+    return worst_together(charged(local, rounds), delta, sites)
 
 
 def _alone(local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int) -> dict[str, LocalPlan]:
