@@ -84,9 +84,11 @@ def test_the_twin_is_torchs_layer_to_everyone_else(kind):
     layer = made(kind, num_layers=2, bidirectional=True).double()
     twin = unrolled(layer)
     x = torch.randn(4, 5, 3).double()
-    (out, states), (found, ends) = layer(x), twin(x)
-    assert torch.allclose(out, found, atol=1e-12)
-    assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(_each(states), _each(ends), strict=True))
+    for is_training in (True, False):
+        with torch.set_grad_enabled(is_training):
+            (out, states), (found, ends) = layer(x), twin(x)
+        assert torch.allclose(out, found, atol=1e-12)
+        assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(_each(states), _each(ends), strict=True))
     assert [name for name, _ in twin.named_parameters()] == [name for name, _ in layer.named_parameters()]
     assert list(twin.state_dict()) == list(layer.state_dict())
     other = made(kind, num_layers=2, bidirectional=True).double()
@@ -168,6 +170,14 @@ def test_fixed_models_take_no_slow_way(monkeypatch):
     assert [type(layer) for layer in fixed.layers] == [Unrolled, Unrolled]
     monkeypatch.setattr(whole, "gradients", None)
     require_equal(plain, fixed, torch.randint(0, 11, (6, 5)), lambda model, x: model(x).square().sum(1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_empty_batch_gives_zeros(kind):
+    twin = unrolled(made(kind))
+    with ClippedGradients(twin, clip_norm=1.0) as engine:
+        found = engine.sum(all_outputs(twin, torch.zeros(0, 5, 3)))
+    assert not any(value.any() for value in found.values())
 
 
 def test_a_layer_that_stands_in_two_places_is_replaced_in_both():

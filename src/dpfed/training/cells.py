@@ -1,16 +1,20 @@
-"""The step of an LSTM, a GRU and a plain recurrent layer, forwards and backwards over all positions.
+"""The gates of an LSTM, a GRU and a plain recurrent layer, and their steps backwards.
 
-Book-keeping needs the gradient with respect to what each matrix product put into the gates, at every position. All
-that does not depend on the step after it is computed for the whole sequence at once; a step backwards is then one
-matrix product and a few products element by element. Sequences are (B, T, ·) outside and (T, B, ·) inside.
+Once the state before every position is known, all gates are found at once; only the gradient has to go position by
+position. What does not depend on the step after it is computed for the whole sequence before, so that a step backwards
+is one matrix product and a few products element by element. All sequences are (B, T, ·).
 
 >>> import torch
->>> run = Plain(torch.zeros(1, 2, 1), torch.eye(1), None, torch.full((1, 1), 0.5), None)
->>> [round(float(value), 4) for value in run.outputs.flatten()]      # tanh(0.5), tanh of that
-[0.4621, 0.4318]
+>>> states = torch.tensor([[[0.5], [0.25]]])
+>>> run = Plain(Sequence(states, states, before=states, after=states), torch.eye(1), None)
+>>> inputs, *_ = run.backwards(torch.ones(1, 2, 1), None)
+>>> [round(float(value), 4) for value in inputs.flatten()]      # 1 − h², and that of the next position through it
+[1.4531, 0.9375]
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,154 +22,124 @@ from torch import Tensor
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]
 
 
+class Sequence(NamedTuple):
+    """What the two matrix products put into the gates, and the states before and after every position."""
+
+    inputs: Tensor
+    hidden: Tensor
+    before: Tensor
+    after: Tensor
+
+
 class Plain:
-    """h' = tanh(input + W h + b), or ReLU."""
+    """h' = tanh(input + W h + b)."""
 
-    gates = 1
-
-    def __init__(self, inputs: Tensor, weight: Tensor, bias: Tensor | None, start: Tensor, cell: Tensor | None) -> None:
-        size, length, width = inputs.shape
+    def __init__(self, run: Sequence, weight: Tensor, cell: Tensor | None) -> None:
         self.weight = weight
-        self.products = inputs.new_empty(length, size, width)
-        self.states = inputs.new_empty(length + 1, size, start.shape[1])
-        self.states[0] = start
-        self.forwards(inputs, bias, cell)
+        self.find(run, cell)
 
-    @property
-    def before(self) -> Tensor:
-        """The state that each position starts from: (B, T, H)."""
-        return self.states[:-1].transpose(0, 1)
-
-    @property
-    def outputs(self) -> Tensor:
-        """The state after each position, in a tensor of its own: (B, T, H)."""
-        return self.states[1:].transpose(0, 1).clone(memory_format=torch.contiguous_format)
-
-    @property
-    def cell(self) -> Tensor | None:
-        """The last cell state, of an LSTM only."""
-        return None
-
-    def forwards(self, inputs: Tensor, bias: Tensor | None, _: Tensor | None) -> None:
-        """Sets the state at every position."""
-        weight, shifted = self.weight.t(), inputs if bias is None else inputs + bias
-        for product, x, state, new in zip(self.products, shifted.unbind(1), self.states, self.states[1:], strict=False):
-            self.activate(torch.addmm(x, state, weight, out=product), new)
-
-    def activate(self, product: Tensor, new: Tensor) -> None:
-        """Sets the new state."""
-        torch.tanh(product, out=new)
-
-    def slope(self) -> Tensor:
-        """The derivative of the activation at every position."""
-        return 1 - self.states[1:].square()
+    def find(self, run: Sequence, _: Tensor | None) -> None:
+        """Sets all that the steps backwards need."""
+        self.slope = 1 - run.after.square()
 
     def backwards(self, gradient: Tensor, _: Tensor | None) -> Gradients:
         """The gradient of the input products, of the hidden ones, of the first state and of the first cell."""
-        slope, found = self.slope(), torch.empty_like(self.products)
-        state = torch.zeros_like(self.states[0])
-        for g, factor, row in reversed(list(zip(gradient.unbind(1), slope, found, strict=True))):
-            torch.mul(state.add_(g), factor, out=row)
+        found = torch.empty_like(self.slope)
+        state = torch.zeros_like(found[:, 0])
+        steps = (gradient.unbind(1), self.slope.unbind(1), found.unbind(1))
+        for g, slope, row in reversed(list(zip(*steps, strict=True))):
+            torch.mul(state.add_(g), slope, out=row)
             state = row @ self.weight
-        found = found.transpose(0, 1)
         return found, found, state, None
 
 
 class Rectified(Plain):
     """h' = max(0, input + W h + b)."""
 
-    def activate(self, product: Tensor, new: Tensor) -> None:
-        """Sets the new state."""
-        torch.clamp(product, min=0, out=new)
-
-    def slope(self) -> Tensor:
-        """1 where the state is not cut."""
-        return (self.states[1:] > 0).to(self.states.dtype)
+    def find(self, run: Sequence, _: Tensor | None) -> None:
+        """Sets all that the steps backwards need."""
+        self.slope = (run.after > 0).to(run.after.dtype)
 
 
 class Long(Plain):
     """The LSTM: gates i, f, g, o; c' = f·c + i·g, h' = o·tanh c'."""
 
-    gates = 4
-
-    def forwards(self, inputs: Tensor, bias: Tensor | None, cell: Tensor | None) -> None:
-        """Sets gates, cell and state at every position."""
+    def find(self, run: Sequence, cell: Tensor | None) -> None:
+        """Sets all that the steps backwards need: for each gate, how far it moves the cell or the state."""
         if cell is None:
-            raise TypeError("an LSTM needs a cell state")
+            raise TypeError("an LSTM starts from a cell state as well")
+        gates = run.inputs + run.hidden
         width = cell.shape[1]
-        self.cells = torch.empty_like(self.states)
-        self.cells[0] = cell
-        self.curved = torch.empty_like(self.states[1:])
-        weight, shifted = self.weight.t(), inputs if bias is None else inputs + bias
-        for t, x in enumerate(shifted.unbind(1)):
-            gates = torch.addmm(x, self.states[t], weight, out=self.products[t])
-            gates[:, : 2 * width].sigmoid_()
-            i, f, g, o = gates.chunk(4, 1)
-            torch.mul(f, self.cells[t], out=self.cells[t + 1]).addcmul_(i, g.tanh_())
-            torch.tanh(self.cells[t + 1], out=self.curved[t])
-            torch.mul(o.sigmoid_(), self.curved[t], out=self.states[t + 1])
+        gates[:, :, : 2 * width].sigmoid_()
+        i, f, g, o = gates.chunk(4, 2)
+        g.tanh_()
+        o.sigmoid_()
+        before, curved = self._cells(f, i * g, cell)
+        self.factors = gates.new_empty(*gates.shape[:2], 4, width)
+        by_i, by_f, by_g, by_o = self.factors.unbind(2)
+        _sloped(torch.mul(g, i, out=by_i), i)
+        _sloped(torch.mul(before, f, out=by_f), f)
+        torch.addcmul(i, i * g, g, value=-1, out=by_g)
+        _sloped(torch.mul(curved, o, out=by_o), o)
+        self.forget, self.slope = f, torch.addcmul(o, o * curved, curved, value=-1)
 
-    @property
-    def cell(self) -> Tensor | None:
-        """The last cell state."""
-        return self.cells[-1].clone()
+    def _cells(self, forget: Tensor, added: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        """The cell state before every position, and tanh of that after it."""
+        cells = cell.new_empty(len(cell), added.shape[1] + 1, cell.shape[1])
+        cells[:, 0] = cell
+        steps = (forget.unbind(1), added.unbind(1), cells.unbind(1)[1:])
+        for f, new, row in zip(*steps, strict=True):
+            cell = torch.addcmul(new, f, cell, out=row)
+        return cells[:, :-1], cells[:, 1:].tanh()
 
     def backwards(self, gradient: Tensor, last: Tensor | None) -> Gradients:
         """By the cell: its gradient reaches three gates, that of the state the fourth."""
-        i, f, g, o = self.products.chunk(4, 2)
-        parts = (g * i * (1 - i), self.cells[:-1] * f * (1 - f), i * (1 - g * g), self.curved * o * (1 - o))
-        factors = torch.stack(parts, 2)
-        slope = o * (1 - self.curved.square())
-        found = torch.empty_like(self.products)
-        rows = found.view_as(factors)
-        state = torch.zeros_like(self.states[0])
+        rows = torch.empty_like(self.factors)
+        found = rows.flatten(2)
+        state = torch.zeros_like(self.slope[:, 0])
         cell = torch.zeros_like(state) if last is None else last
-        for t in reversed(range(len(found))):
-            state += gradient[:, t]
-            cell = torch.addcmul(cell, state, slope[t])
-            torch.mul(factors[t, :, :3], cell.unsqueeze(1), out=rows[t, :, :3])
-            torch.mul(factors[t, :, 3], state, out=rows[t, :, 3])
-            cell.mul_(f[t])
-            state = found[t] @ self.weight
-        found = found.transpose(0, 1)
+        steps = (gradient, self.factors, self.slope, self.forget, rows, found)
+        for g, factors, slope, forget, row, flat in reversed(list(zip(*(s.unbind(1) for s in steps), strict=True))):
+            state.add_(g)
+            cell = torch.addcmul(cell, state, slope)
+            torch.mul(factors[:, :3], cell.unsqueeze(1), out=row[:, :3])
+            torch.mul(factors[:, 3], state, out=row[:, 3])
+            cell.mul_(forget)
+            state = flat @ self.weight
         return found, found, state, cell
 
 
 class Gated(Plain):
     """The GRU: r, z from both products; n = tanh(input + r·(W h + b)); h' = n + z·(h − n)."""
 
-    gates = 3
-
-    def forwards(self, inputs: Tensor, bias: Tensor | None, _: Tensor | None) -> None:
-        """Sets gates and state at every position; the third gate's hidden product is kept apart."""
-        width = self.states.shape[2]
-        self.hidden = torch.empty_like(self.states[1:])
-        weight = self.weight.t()
-        for t, x in enumerate(inputs.unbind(1)):
-            state, gates = self.states[t], self.products[t]
-            product = state @ weight if bias is None else torch.addmm(bias, state, weight)
-            torch.add(x[:, : 2 * width], product[:, : 2 * width], out=gates[:, : 2 * width]).sigmoid_()
-            r, z, n = gates.chunk(3, 1)
-            self.hidden[t] = product[:, 2 * width :]
-            torch.addcmul(x[:, 2 * width :], r, self.hidden[t], out=n).tanh_()
-            torch.lerp(n, state, z, out=self.states[t + 1])
+    def find(self, run: Sequence, _: Tensor | None) -> None:
+        """Sets all that the steps backwards need; in the third gate the two products differ by r."""
+        width = run.before.shape[2]
+        r, z = (run.inputs + run.hidden)[:, :, : 2 * width].sigmoid_().chunk(2, 2)
+        hidden = run.hidden[:, :, 2 * width :]
+        n = torch.addcmul(run.inputs[:, :, 2 * width :], r, hidden).tanh_()
+        self.keep, self.inner = z, (1 - z) * (1 - n * n)
+        parts = (self.inner * hidden * r * (1 - r), (run.before - n) * z * (1 - z), self.inner * r)
+        self.factors = torch.stack(parts, 2)
 
     def backwards(self, gradient: Tensor, _: Tensor | None) -> Gradients:
-        """All gates by the state's gradient; the third differs between the two products by r."""
-        r, z, n = self.products.chunk(3, 2)
-        inner = (1 - z) * (1 - n * n)
-        parts = (inner * self.hidden * r * (1 - r), (self.states[:-1] - n) * z * (1 - z), inner * r)
-        factors = torch.stack(parts, 2)
-        found = torch.empty_like(factors)
-        totals = torch.empty_like(self.hidden)
-        state = torch.zeros_like(self.states[0])
-        for t in reversed(range(len(found))):
-            torch.add(state, gradient[:, t], out=totals[t])
-            torch.mul(factors[t], totals[t].unsqueeze(1), out=found[t])
-            state = torch.addmm(totals[t] * z[t], found[t].flatten(1), self.weight)
-        inputs = found.clone()
-        torch.mul(inner, totals, out=inputs[:, :, 2])
-        return inputs.flatten(2).transpose(0, 1), found.flatten(2).transpose(0, 1), state, None
+        """All gates by the state's gradient."""
+        hidden = torch.empty_like(self.factors)
+        totals = torch.empty_like(self.inner)
+        state = torch.zeros_like(totals[:, 0])
+        steps = (gradient, self.factors, self.keep, totals, hidden, hidden.flatten(2))
+        for g, factors, keep, total, row, flat in reversed(list(zip(*(s.unbind(1) for s in steps), strict=True))):
+            torch.add(state, g, out=total)
+            torch.mul(factors, total.unsqueeze(1), out=row)
+            state = torch.addmm(total * keep, flat, self.weight)
+        inputs = hidden.clone()
+        torch.mul(self.inner, totals, out=inputs[:, :, 2])
+        return inputs.flatten(2), hidden.flatten(2), state, None
+
+
+def _sloped(values: Tensor, gate: Tensor) -> None:
+    """Nothing; multiplies the values by 1 − gate, in one pass."""
+    values.addcmul_(values, gate, value=-1)
 
 
 CELLS: dict[str, type[Plain]] = {"LSTM": Long, "GRU": Gated, "RNN_TANH": Plain, "RNN_RELU": Rectified}

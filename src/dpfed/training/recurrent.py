@@ -1,8 +1,8 @@
 """nn.LSTM, nn.GRU and nn.RNN whose matrix products the engine can see, with the same parameters and state_dict.
 
-A layer's input product is one Linear over all positions. Its hidden product is one as well, over the states that a
-first run without gradients has found: only its gradient is needed, and that is what the steps backwards give. Both
-are served by the rule of Linear, so that gradients of single examples cost one batched product for each weight.
+torch's own kernel finds the states, without gradients. Then the input product of a layer is one Linear over all
+positions, and so is its hidden product, over the states that are now known; the steps backwards give the gradients of
+both. The rule of Linear serves them, so that gradients of single examples cost one batched product for each weight.
 
 >>> import torch
 >>> from torch import nn
@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from dpfed.errors import InvalidArgument
-from dpfed.training.cells import CELLS, Plain
+from dpfed.training.cells import CELLS, Plain, Sequence
 from dpfed.training.projection import Projection, adopted
 
 State = Tensor | tuple[Tensor, ...]
@@ -32,16 +32,16 @@ class Steps(torch.autograd.Function):
     """The states of a run as a function of both matrix products and of the first state."""
 
     @staticmethod
-    def forward(ctx: Any, run: Plain, *_: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The state after every position, and the last cell state of an LSTM."""
+    def forward(ctx: Any, run: Plain, states: Tensor, cell: Tensor | None, *_: Tensor | None) -> tuple[Any, ...]:
+        """The states after every position and the last cell, which are known."""
         ctx.run = run
-        return run.outputs, run.cell
+        return states.clone(), None if cell is None else cell.clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """What the steps backwards give."""
-        return (None, *ctx.run.backwards(*gradients))
+        return (None, None, None, *ctx.run.backwards(*gradients))
 
 
 class Unrolled(nn.RNNBase):
@@ -80,14 +80,30 @@ class Unrolled(nn.RNNBase):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """One direction of one layer: its outputs, and its state and cell at the end."""
         inputs, hidden = (self.projections[f"{kind}_l{layer}{suffix}"] for kind in ("ih", "hh"))
-        products = inputs(values)
-        if suffix:
-            products = products.flip(1)
+        values = values.flip(1) if suffix else values
+        states, end = self._states(values, [inputs, hidden], start, cell)
+        if not torch.is_grad_enabled():
+            return states.flip(1) if suffix else states, states[:, -1], end
+        before = torch.cat([start.detach().unsqueeze(1), states[:, :-1]], 1)
+        products = inputs(values), hidden(before)
         with torch.no_grad():
-            weight, bias = hidden.get_parameter("weight"), hidden._parameters["bias"]
-            run = CELLS[self.mode](products, weight, bias, start, cell)
-        outputs, last = Steps.apply(run, products, hidden(run.before), start, cell)  # type: ignore[no-untyped-call]
+            run = CELLS[self.mode](Sequence(*products, before, states), hidden.get_parameter("weight"), cell)
+        outputs, last = Steps.apply(run, states, end, *products, start, cell)  # type: ignore[no-untyped-call]
         return outputs.flip(1) if suffix else outputs, outputs[:, -1], last
+
+    @torch.no_grad()
+    def _states(
+        self, values: Tensor, layers: list[nn.Module], start: Tensor, cell: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The state after every position, and the last cell, by torch's own kernel."""
+        names = ("weight", "bias") if self.bias else ("weight",)
+        weights: list[Tensor] = [layer.get_parameter(name) for name in names for layer in layers]
+        options = (weights, bool(self.bias), 1, 0.0, False, False, True)
+        if cell is not None:
+            states, _, end = torch.lstm(values, (start.unsqueeze(0), cell.unsqueeze(0)), *options)
+            return states, end[0]
+        kernel = {"GRU": torch.gru, "RNN_TANH": torch.rnn_tanh, "RNN_RELU": torch.rnn_relu}[self.mode]
+        return kernel(values, start.unsqueeze(0), *options)[0], None
 
     def _starts(self, x: Tensor, given: State | None) -> list[tuple[Tensor, Tensor | None]]:
         """State and cell that each direction of each layer starts from."""
