@@ -130,6 +130,10 @@ REFUSED = {
     "local.steps and epochs are two ways": {"local.epochs": 2},
     "local.momentum goes with optimizer: sgd only": {"local.momentum": 0.9, "local.optimizer": "adam"},
     "privacy.record.epsilon and noise_multiplier are two ways": {"privacy.record.noise_multiplier": 1},
+    "privacy.record.adaptive goes with norm: l2 only": {
+        "privacy.record.norm": "l1",
+        "privacy.record.adaptive": {"count_noise": 5},
+    },
     "privacy.record.epsilon must be a finite number, got inf": {"privacy.record.epsilon": "inf"},
     "privacy.record.clip_norm must be a finite number": {"privacy.record.clip_norm": float("inf")},
     "privacy.record.clip_norm must be above 0, got 0": {"privacy.record.clip_norm": 0},

@@ -27,7 +27,7 @@ def test_the_five_hospitals_have_what_they_declare():
     assert {name: len(records) for name, records in data.clients.items()} == data.sizes
     assert data.sizes == {"north": 182, "south": 114, "east": 68, "west": 55, "harbour": 36}
     assert len(data.test) == 114
-    assert not data.sizes_are_public
+    assert (data.sizes_are_public, data.test_is_public) == (False, True)
     assert all(np.abs(records.features).max() <= 1 for records in data.clients.values())
     assert data.classes == ("malignant", "benign")
 

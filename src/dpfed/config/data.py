@@ -110,6 +110,7 @@ class Data(Block):
     )
     sizes: Any = setting(None, symbol="n", effect="records each client declares in public: one number, or by name. Sampling rates, steps and weights come from it and never from the data. 'public' takes the true counts: they are then published, and the promise is for replacing a record instead of adding or removing it")  # noqa: E501  # fmt: skip
     test_fraction: Number = setting(0.2, effect="the share of records held out for evaluation; what is measured on them is not covered by the promise", ge=0, lt=1)  # noqa: E501  # fmt: skip
+    test_is_public: bool = setting(False, effect="whether anybody may know the records held out: only then a score on them may be shared")  # noqa: E501  # fmt: skip
     seed: Whole = setting(
         0, effect="which records are dealt to whom and held out; it has nothing to do with noise", ge=0
     )

@@ -46,6 +46,12 @@ class RecordPrivacy(UnitPrivacy):
     noise: Literal["own", "shared"] = setting("own", effect="each client the noise it needs, or all that of whoever needs most")  # noqa: E501  # fmt: skip
     layers: Literal["together", "each"] = setting("together", effect="clip the whole gradient or each layer of it")
 
+    @model_validator(mode="after")
+    def _one_noise(self) -> Self:
+        if self.adaptive is not None and self.norm == "l1":
+            raise Wrong("adaptive", "goes with norm: l2 only: it splits Gaussian noise between the sum and a count")
+        return self
+
 
 class ClientPrivacy(UnitPrivacy):
     """What is promised for a client as a whole: clipped updates and noise at the server."""

@@ -58,6 +58,7 @@ def hospitals() -> Start:
         "feature_bounds": [[float(end) for end in pair.split()] for pair in _RANGES.split(",")],
         "partition": {"kind": "quantity", "sizes": [182, 114, 68, 55, 36]},
         "names": ["north", "south", "east", "west", "harbour"],
+        "test_is_public": True,
     }
     notes = {
         "data.feature_bounds": ["Round numbers of the size of a cell nucleus, not taken from the patients."],

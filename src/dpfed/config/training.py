@@ -26,8 +26,8 @@ class Model(Block):
     kind: str = setting(effect="logistic, mlp, cnn, resnet, transformer, unet or package.module:name")
     options: dict[str, Any] = setting({}, effect="arguments of the model, such as {hidden: [64]}; features and classes follow from the data")  # noqa: E501  # fmt: skip
     init: str | None = setting(None, effect="a .safetensors file of public weights to start from")
-    loss: str = setting("cross_entropy", effect="cross_entropy, mse or package.module:name; one value per record")
-    metric: str = setting("accuracy", effect="accuracy, mse or package.module:name, measured on what is held out")
+    loss: str = setting("cross_entropy", effect="cross_entropy, binary_cross_entropy, mse or package.module:name")
+    metric: str = setting("accuracy", effect="accuracy, dice, mse or package.module:name, measured on what is held out")
 
 
 class AllClients(Block):

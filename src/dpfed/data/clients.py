@@ -37,12 +37,14 @@ class FederatedData:
 
     `sizes` are what the configuration declares; None if it declares none. Only where it says ``sizes: public`` they
     are the true counts, and `sizes_are_public` is true: the report must say so, and the promise is for replace-one.
+    A score on `test` is not covered by any promise unless `test_is_public`.
     """
 
     clients: Mapping[str, Records] = field(repr=False)
     test: Records | None = field(repr=False)
     sizes: Mapping[str, int] | None
     sizes_are_public: bool
+    test_is_public: bool = False
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -56,7 +58,7 @@ def prepare(config: blocks.Data, directory: str | Path = ".") -> FederatedData:
     held_out = _held_out(records, config)
     parts = _parts(records.take(~held_out), config)
     test = records.take(held_out) if held_out.any() else None
-    return FederatedData(parts, test, _sizes(config, parts), config.sizes_are_public)
+    return FederatedData(parts, test, _sizes(config, parts), config.sizes_are_public, config.test_is_public)
 
 
 def scaled(records: Records, config: blocks.Data) -> Records:
