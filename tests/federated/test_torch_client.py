@@ -371,3 +371,10 @@ def test_a_recipe_that_is_none_is_refused(change):
 
 def test_records_are_not_shown_by_repr():
     assert repr(ward()) == "TorchClient(name='ward', account='account')"
+
+
+def test_no_hook_of_one_training_stays_on_the_model():
+    client = ward()
+    trained(client)
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    assert not any(getattr(module, name) for module in client.model.module.modules() for name in hooks)
