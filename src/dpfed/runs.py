@@ -1,67 +1,46 @@
-"""A run's directory: the plan, what every round released, and where to go on after a crash.
+"""A run's directory: the plan, what every round released, and what only the owner may see.
 
-Only released values and facts of the ledger are in it, so all of it may be shown. A file appears whole or not at
-all (written beside, synced, renamed), and no pickle is ever read::
+What is in `plan.json` and `rounds.jsonl` are constants of the plan, released values and facts of the ledger, and may
+be shown. Everything else is for the owner alone (mode 0600). A file appears whole or not at all (written beside,
+synced, renamed), and no pickle is ever read::
 
-    plan.json                     the plan, constants only
-    rounds.jsonl                  one line per round: who contributed, the ledger's head
-    released/round-0006-02.npz    the noised update of the plan's third client (by name) and the head it was charged at
-    checkpoints/round-0006.npz    the model after round 6 and the head
+    plan.json          the plan, constants only
+    rounds.jsonl       one line per round: what it cost, metrics with their marks, the ledger's head
+    owner.jsonl        one line per round: who took part, failed or was turned away, and how long it took
+    owner/             starts of the run, cohorts of the round that is under way
+    released/          noised values of the round that is under way: used again after a crash, at no cost
+    checkpoints/       the model after the last rounds
 
 >>> import tempfile
->>> import numpy as np
 >>> run = RunDirectory(tempfile.mkdtemp())
->>> run.write_checkpoint(Checkpoint(round=3, weights=np.zeros(2), head="12:ab34"))
->>> run.checkpoint()
-Checkpoint(round=3, weights=array([0., 0.]), head='12:ab34')
+>>> run.append({"round": 1, "head": "3:ab"})
+>>> run.rounds()
+[{'head': '3:ab', 'round': 1}]
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import time
-import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dpfed.errors import InvalidArgument
 from dpfed.plan import Plan
-from dpfed.structure import Floats
 
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """The model after so many rounds, and the head of the ledger that paid for them (never a balance)."""
-
-    round: int
-    weights: Floats
-    head: str
-
-
-@dataclass(frozen=True)
-class Update:
-    """What one client released, already noised, and the ledger's head when it was charged."""
-
-    client: str
-    value: Floats
-    head: str
+OWNER_ONLY = 0o600
+NO_HEAD = "0:none"  # of a run without a ledger
 
 
 class RunDirectory:
-    """Reads and writes one run's files."""
+    """Reads and writes one run's texts."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._released, self._checkpoints = self.path / "released", self.path / "checkpoints"
-        for part in (self._released, self._checkpoints):
-            part.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(parents=True, exist_ok=True)
 
     def begin(self, plan: Plan) -> None:
         """Writes the plan; a directory that already holds another one is refused."""
@@ -74,48 +53,40 @@ class RunDirectory:
     @cached_property
     def plan(self) -> Plan:
         """The plan of this run."""
-        return Plan.from_json((self.path / "plan.json").read_text(encoding="utf-8"))
+        try:
+            text = (self.path / "plan.json").read_text(encoding="utf-8")
+        except OSError as error:
+            raise InvalidArgument("directory", f"{self.path} holds no run: {error.strerror}") from None
+        return Plan.from_json(text)
 
-    def write_update(self, round_number: int, update: Update) -> None:
-        """Stores what a client released; from here on the round may use it for nothing, also after a crash."""
-        path = self._update_path(round_number, update.client)
-        write_durably(path, _packed(value=update.value, head=np.array(update.head)))
+    def folder(self, name: str) -> Path:
+        """A folder of the run that its owner alone may open."""
+        path = self.path / name
+        path.mkdir(mode=0o700, exist_ok=True)
+        return path
 
-    def updates(self, round_number: int) -> dict[str, Update]:
-        """What was stored of that round, by client."""
-        paths = {client: self._update_path(round_number, client) for client in self.plan.local}
-        return {client: Update(client, *_unpacked(path, "value")) for client, path in paths.items() if path.exists()}
-
-    def write_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Stores the model after a round."""
-        path = self._checkpoints / f"round-{checkpoint.round:04d}.npz"
-        write_durably(path, _packed(weights=checkpoint.weights, head=np.array(checkpoint.head)))
-
-    def checkpoints(self) -> Iterator[Checkpoint]:
-        """The models of all rounds so far, the first before any training."""
-        for path in sorted(self._checkpoints.glob("round-*.npz")):
-            yield Checkpoint(int(path.stem.removeprefix("round-")), *_unpacked(path, "weights"))
-
-    def checkpoint(self) -> Checkpoint | None:
-        """The newest model; None before enrolment."""
-        return max(self.checkpoints(), key=lambda checkpoint: checkpoint.round, default=None)
+    def count_start(self) -> int:
+        """How often the run was started, this time included: each start may do one round again."""
+        path = self.folder("owner") / "starts"
+        count = 1 + (path.stat().st_size if path.exists() else 0)
+        write_durably(path, b"." * count, mode=OWNER_ONLY)
+        return count
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Adds the public record of a round to rounds.jsonl, durably; half a line of a crash is cut off first."""
-        path = self.path / "rounds.jsonl"
-        with path.open("a+b") as stream:
-            stream.seek(0)
-            stream.truncate(stream.read().rfind(b"\n") + 1)
-            stream.write(json.dumps(dict(record), sort_keys=True, allow_nan=False).encode() + b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
+        """Adds the public record of a round to rounds.jsonl, durably."""
+        _append(self.path / "rounds.jsonl", record, mode=0o666)
+
+    def append_owner(self, record: Mapping[str, Any]) -> None:
+        """Adds what only the owner may see of a round to owner.jsonl, durably."""
+        _append(self.path / "owner.jsonl", record, mode=OWNER_ONLY)
 
     def rounds(self) -> list[dict[str, Any]]:
-        """The records of all rounds in order; a round that was written twice because of a crash counts once."""
-        path = self.path / "rounds.jsonl"
-        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-        records = {record["round"]: record for record in map(json.loads, lines)}
-        return [records[number] for number in sorted(records)]
+        """The public records of all rounds in order; a round that was written twice because of a crash counts once."""
+        return _records(self.path / "rounds.jsonl")
+
+    def owner_rounds(self) -> list[dict[str, Any]]:
+        """The owner's records of all rounds in order."""
+        return _records(self.path / "owner.jsonl")
 
     def follow(self, poll_seconds: float = 0.2) -> Iterator[dict[str, Any]]:
         """The records of a run as they are written, to its last round; works from another process."""
@@ -127,29 +98,39 @@ class RunDirectory:
             if seen < last:
                 time.sleep(poll_seconds)
 
-    def _update_path(self, round_number: int, client: str) -> Path:
-        # By number: a client's name may be any text, and a file's may not.
-        return self._released / f"round-{round_number:04d}-{sorted(self.plan.local).index(client):02d}.npz"
-
 
 def sequence(head: str) -> int:
     """The number of the ledger's entry that a head names; none comes twice in a ledger."""
     return int(head.partition(":")[0])
 
 
-def _packed(**arrays: Any) -> bytes:
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    return buffer.getvalue()
+def _append(path: Path, record: Mapping[str, Any], mode: int) -> None:
+    line = json.dumps(dict(record), sort_keys=True, allow_nan=False).encode() + b"\n"
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, mode), "r+b") as stream:
+        stream.seek(_end_of_whole_lines(stream))
+        stream.truncate()  # half a line of a crash
+        stream.write(line)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
-def _unpacked(path: Path, name: str) -> tuple[Floats, str]:
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            return arrays[name], str(arrays["head"])
-    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        message = f"{path} cannot be read ({error}): put back a copy, or remove it and pay for its round again"
-        raise InvalidArgument("directory", message) from None
+def _end_of_whole_lines(stream: Any) -> int:
+    """Where the last line that was written whole ends; only the end of the file is read."""
+    place = stream.seek(0, os.SEEK_END)
+    while place:
+        start = max(0, place - 4096)
+        stream.seek(start)
+        found = stream.read(place - start).rfind(b"\n")
+        if found >= 0:
+            return int(start + found + 1)
+        place = start
+    return 0
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    records = {record["round"]: record for record in map(json.loads, lines)}
+    return [records[number] for number in sorted(records)]
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:

@@ -16,8 +16,6 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from dpfed.errors import InvalidArgument
-from dpfed.federated.algorithms.fedavg import FedAvg
-from dpfed.federated.algorithms.fedprox import FedProx
 from dpfed.federated.recipe import Recipe
 from dpfed.federated.torch_client import TorchClient, TorchModel, layout_of
 from dpfed.models.logistic import Logistic
@@ -47,9 +45,9 @@ def ward(data=None, shared=None) -> TorchClient:
     return TorchClient("ward", records() if data is None else data, "account", shared or model())
 
 
-def trained(client, local=LOCAL, seed=3, algorithm=None, weights=None):
+def trained(client, local=LOCAL, seed=3, proximal=0.0, weights=None):
     start = client.model.first_weights if weights is None else weights
-    return client.train(local, start, SeededSource(seed), algorithm or FedAvg())
+    return client.train(local, start, SeededSource(seed), proximal)
 
 
 def gradients(data, module):
@@ -114,7 +112,7 @@ def test_each_step_draws_poisson_samples_at_the_declared_rate():
 
 def test_two_trainings_with_the_system_source_never_give_the_same_update():
     client = ward()
-    first, second = (client.train(LOCAL, client.model.first_weights, SystemSource(), FedAvg()) for _ in range(2))
+    first, second = (client.train(LOCAL, client.model.first_weights, SystemSource()) for _ in range(2))
     assert np.all(first != second)
 
 
@@ -138,9 +136,9 @@ def test_the_proximal_term_is_added_after_clipping_and_noise(local):
     """At the same draws a second step differs by −η·μ·(w₁ − w₀), however large μ is."""
     client = ward(shared=model(partial(nn.Linear, 4, 3, dtype=torch.float64)))
     one, two = (trained(client, replace(local, steps=steps)) for steps in (1, 2))
-    pulled = trained(client, replace(local, steps=2), algorithm=FedProx(proximal=1000.0))
+    pulled = trained(client, replace(local, steps=2), proximal=1000.0)
     np.testing.assert_allclose(pulled, two - local.learning_rate * 1000.0 * one, rtol=1e-9)
-    assert trained(client, replace(local, steps=1), algorithm=FedProx(proximal=1000.0)).tolist() == one.tolist()
+    assert trained(client, replace(local, steps=1), proximal=1000.0).tolist() == one.tolist()
 
 
 # ---- without noise ----

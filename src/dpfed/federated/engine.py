@@ -1,125 +1,202 @@
 """The rounds of a run, as an iterator: progress, early stopping and evaluation are the body of your `for`.
 
-A round: the cohort is charged and trains; each noised update is stored as it arrives; their average, by public
-weights, moves the model; a checkpoint is written; the result is yielded. After a crash at any point the same
-call goes on: stored updates are used again and cost nothing, anything else is charged anew, and a client whose
-reserved charges are used up contributes zero.
+A round: a cohort is drawn and trains, each client's records charged before; what comes is screened; in styles `user`
+and `hybrid` updates are clipped, added up, charged to the study and noised; the mean moves the model; a checkpoint is
+written; the result is yielded. After a crash at any point the same call goes on: what was stored is used again and
+costs nothing, anything else is charged anew, and a client whose reserved charges are used up contributes zero.
 
->>> RoundResult(round=1, weights=None, contributed=("ward",), head="3:ab").facts()["contributed"]
-('ward',)
+>>> from dpfed.federated.runners.local import LocalRunner
+>>> from dpfed.plan import LocalPlan
+>>> class Ward:
+...     name, account = "ward", ""
+...     def rehearse(self, local, weights): ...
+...     def train(self, local, weights, source, proximal=0.0):
+...         return 1 - weights
+>>> plan = Plan("study", rounds=2, local={"ward": LocalPlan(size=8, batch_size=4, steps=3)}, style="none")
+>>> federation = Federation(plan, np.zeros(2), LocalRunner([Ward()]), "run")
+>>> [(result.number, result.status, result.weights.tolist()) for result in federation]
+[(1, 'running', [1.0, 1.0]), (2, 'finished', [1.0, 1.0])]
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from time import monotonic
 
 import numpy as np
 
-from dpfed.federated.update import Failure, Runner, Task
+from dpfed.federated.algorithms import registry
+from dpfed.federated.algorithms.protocol import FederatedAlgorithm
+from dpfed.federated.checkpoint import Checkpoint, Checkpoints
+from dpfed.federated.costs import Spent, spent
+from dpfed.federated.metrics import Score
+from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED, RUNNING, RoundResult, plain
+from dpfed.federated.rounds import Mean, Round
+from dpfed.federated.stored import Stored
+from dpfed.federated.update import Runner, Task
+from dpfed.federated.weights import Layout, Vector
+from dpfed.guarantee import Guarantee
 from dpfed.plan import Plan
-from dpfed.runs import Checkpoint, RunDirectory, Update, sequence
-from dpfed.structure import Floats
+from dpfed.randomness import RandomSource, or_system
+from dpfed.runs import RunDirectory
 
-
-@dataclass(frozen=True)
-class RoundResult:
-    """What a round released, and who took part in it; `reused` are updates stored before a crash."""
-
-    round: int
-    weights: Floats
-    contributed: tuple[str, ...]
-    head: str
-    reused: tuple[str, ...] = ()
-    exhausted: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-
-    def facts(self) -> dict[str, Any]:
-        """The result without the model: what is written into rounds.jsonl."""
-        return {key: value for key, value in vars(self).items() if key != "weights"}
+Evaluation = Callable[[Vector], Iterable[Score]]
+DEFAULT_DELTA = 1e-5
 
 
 class Federation:
     """An iterator of RoundResult over the rounds of a plan that are still to be done in that directory.
 
-    Privacy: what leaves a client is noised by its LocalPlan and charged to its account before; the engine sees
-    nothing else, so all it computes, stores and yields is covered by the clients' guarantees. Who contributed,
-    was exhausted or failed is not noised. The promise is that of the whole reserved plan, also after a crash
-    or an early stop.
+    Privacy: in style `sample` what leaves a client is noised by its LocalPlan and charged to its account before; in
+    `user` the server adds the noise, after charging the study's account, and must be trusted with the updates;
+    `hybrid` does both. All that is computed from these releases is covered by their guarantees. The promise is that
+    of the whole reserved plan, also after a crash or an early stop. Metrics are not covered unless marked so.
     """
 
-    def __init__(self, plan: Plan, weights: Floats, runner: Runner, directory: str | Path) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        weights: Vector,
+        runner: Runner,
+        directory: str | Path,
+        *,
+        layout: Layout | None = None,
+        algorithm: FederatedAlgorithm | None = None,
+        evaluate: Evaluation | None = None,
+        source: RandomSource | None = None,
+    ) -> None:
         self.plan = plan
         self.runner = runner
+        self.status = RUNNING
+        first = np.asarray(weights)
+        self.layout = Layout(("weights",), (first.shape,), str(first.dtype)) if layout is None else layout
         self.run = RunDirectory(directory)
         self.run.begin(plan)
-        self._checkpoint = self._enrolled(np.asarray(weights, dtype=float))
+        self._algorithm = _algorithm(plan) if algorithm is None else registry.checked(algorithm)
+        self._evaluate = evaluate
+        self._source = or_system(source)
+        self._stored = Stored(self.run)
+        self._checkpoints = Checkpoints(self.run, self.layout)
+        self._attempts = self.run.count_start() - 1
+        self._checkpoint = self._enrolled(first.astype(self.layout.dtype))
 
     @property
-    def weights(self) -> Floats:
+    def weights(self) -> Vector:
         """The model after the last finished round."""
         return self._checkpoint.weights
+
+    @property
+    def round(self) -> int:
+        """How many rounds are done."""
+        return self._checkpoint.round
 
     def __iter__(self) -> Federation:
         return self
 
     def __next__(self) -> RoundResult:
-        if self._checkpoint.round >= self.plan.rounds:
-            self.finish()
-            raise StopIteration
-        result = self._round(self._checkpoint.round + 1)
-        stamp = {} if self.runner.is_private else {"noise": "NOT PRIVATE"}
-        self.run.append({**result.facts(), **stamp})
-        self._checkpoint = Checkpoint(result.round, result.weights, result.head)
-        self.run.write_checkpoint(self._checkpoint)
+        if self.round >= self.plan.rounds:
+            self._end(FINISHED)
+        started = monotonic()
+        number = self.round + 1
+        round_ = self._round(number)
+        if not round_.fits():
+            self._end(BUDGET_EXHAUSTED)
+        self._attempts += 1
+        mean = round_.mean()
+        self._attempts -= 1  # what ends here is done, what raised may be done again
+        checkpoint = self._stepped(number, mean)
+        cost = self._spent(number)
+        result = RoundResult(
+            number=number,
+            status=FINISHED if number == self.plan.rounds else RUNNING,
+            weights=checkpoint.weights,
+            cost=self._cost_of_one(),
+            spent=cost.statements,
+            worst_client=cost.worst_client,
+            head=mean.head,
+            metrics=tuple(self._evaluate(checkpoint.weights)) if self._evaluate else (),
+            participation=mean.participation,
+            seconds=monotonic() - started,
+        )
+        self._write(result, replace(checkpoint, privacy={"spent": plain(result.spent)}))
         return result
 
     def finish(self) -> None:
         """Returns what was never committed to the accounts; a run that is to be resumed is not finished."""
         self.runner.finish(self.plan.name)
 
-    def _enrolled(self, weights: Floats) -> Checkpoint:
-        checkpoint = self.run.checkpoint()
-        done = checkpoint.round if checkpoint else 0
-        heads = [update.head for update in self.run.updates(done + 1).values()]
-        if checkpoint is None:
-            checkpoint = Checkpoint(0, weights, self.runner.enroll(self.plan, weights, heads))
-            self.run.write_checkpoint(checkpoint)
-        elif done < self.plan.rounds:
-            self.runner.enroll(self.plan, checkpoint.weights, [checkpoint.head, *heads])
-        return checkpoint
+    def _end(self, status: str) -> None:
+        self.status = status
+        self.finish()
+        raise StopIteration
 
-    def _round(self, number: int) -> RoundResult:
-        reused = self.run.updates(number)
-        failures = self._train(number, [name for name in self.plan.local if name not in reused])
-        updates = self.run.updates(number)
-        for failure in failures if not updates else ():
-            # Every client that was asked broke down: more likely a fault of the program than of their data.
-            if failure.error is not None:
-                raise failure.error
-        return RoundResult(
-            round=number,
-            weights=self._stepped(updates),
-            contributed=tuple(updates),
-            head=max([self._checkpoint.head, *(update.head for update in updates.values())], key=sequence),
-            reused=tuple(reused),
-            exhausted=tuple(failure.client for failure in failures if failure.reason == "exhausted"),
-            failed=tuple(failure.client for failure in failures if failure.reason != "exhausted"),
+    def _write(self, result: RoundResult, checkpoint: Checkpoint) -> None:
+        stamp = {} if self.runner.is_private and self._source.is_private else {"noise": "NOT PRIVATE"}
+        self.run.append({**result.facts(), **stamp})
+        self.run.append_owner(result.owner_facts())
+        self._checkpoints.write(checkpoint)
+        self._checkpoint = checkpoint
+        self._stored.forget(result.number)
+
+    def _enrolled(self, first: Vector) -> Checkpoint:
+        found = self._checkpoints.newest()
+        done = found.round if found else 0
+        heads = self._stored.heads(done + 1)
+        if found is None:
+            state = self._algorithm.start(self.layout.size)
+            head = self.runner.enroll(self.plan, first, heads)
+            found = Checkpoint(0, first, head, state, self._first_clip())
+            self._checkpoints.write(found)
+        elif done < self.plan.rounds:
+            self.runner.enroll(self.plan, found.weights, [found.head, *heads])
+        return found
+
+    def _first_clip(self) -> float | None:
+        return self.plan.client.clip_norm if self.plan.client is not None else None
+
+    def _round(self, number: int) -> Round:
+        return Round(
+            plan=self.plan,
+            task=Task(number, self.weights, self._algorithm.proximal),
+            layout=self.layout,
+            runner=self.runner,
+            stored=self._stored,
+            source=self._source,
+            head=self._checkpoint.head,
+            clip_norm=self._checkpoint.clip_norm,
+            taken=self._checkpoint.taken,
         )
 
-    def _train(self, number: int, cohort: list[str]) -> list[Failure]:
-        failures = []
-        for outcome in self.runner.train(Task(number, self.weights), cohort):
-            if isinstance(outcome, Failure):
-                failures.append(outcome)
-            elif outcome.value.shape != self.weights.shape or not np.isfinite(outcome.value).all():
-                failures.append(Failure(outcome.client, "refused"))
-            else:
-                self.run.write_update(number, outcome)
-        return failures
+    def _stepped(self, number: int, mean: Mean) -> Checkpoint:
+        before = self._checkpoint
+        weights, state = self._algorithm.step(before.weights.astype(float), mean.value, before.state)
+        clip_norm = before.clip_norm
+        if clip_norm is not None and mean.noisy_count is not None:
+            clip_norm = self.plan.server.next_clip(clip_norm, mean.noisy_count)
+        taken = dict(before.taken)
+        for name in mean.asked:
+            taken[name] = taken.get(name, 0) + 1
+        return Checkpoint(number, np.asarray(weights, dtype=self.layout.dtype), mean.head, state, clip_norm, taken)
 
-    def _stepped(self, updates: dict[str, Update]) -> Floats:
-        shares = self.plan.weights
-        step = sum((shares[name] * update.value for name, update in updates.items()), np.zeros_like(self.weights))
-        return np.asarray(self.weights + self.plan.server_learning_rate * step)
+    def _spent(self, number: int) -> Spent:
+        charged = self.runner.charged()
+        local = charged.local
+        if self.plan.cohort.hides(len(self.plan.local)):
+            # How often a client took part is as secret as the cohort; nobody did more often than this.
+            most = min(number + self._attempts, self.plan.record_charges)
+            local = dict.fromkeys(self.plan.local, most)
+        return spent(self.plan, self._deltas(), local, charged.releases)
+
+    def _cost_of_one(self) -> tuple[Guarantee, ...]:
+        return spent(self.plan, self._deltas(), dict.fromkeys(self.plan.local, 1), 1).statements
+
+    def _deltas(self) -> dict[str, float]:
+        promised = {promise.unit: promise.delta for promise in self.plan.guarantees}
+        return {unit: promised.get(unit, DEFAULT_DELTA) for unit in self.plan.units}
+
+
+def _algorithm(plan: Plan) -> FederatedAlgorithm:
+    rate = {} if plan.server_learning_rate == 1.0 else {"server_learning_rate": plan.server_learning_rate}
+    return registry.build(plan.algorithm.name, **{**rate, **plan.algorithm.parameters})

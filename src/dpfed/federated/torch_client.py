@@ -1,6 +1,5 @@
 """One data owner with a torch model: DP-SGD where its plan has noise, plain training where the server adds it.
 
->>> from dpfed.federated.algorithms.fedavg import FedAvg
 >>> from dpfed.models.logistic import Logistic
 >>> from dpfed.plan import LocalPlan
 >>> from dpfed.randomness import SeededSource
@@ -8,7 +7,7 @@
 >>> model = TorchModel(Logistic, "cross_entropy")
 >>> ward = TorchClient("ward", (np.ones((20, 30)), np.zeros(20, dtype=int)), "ward-2026", model)
 >>> local = LocalPlan(size=20, batch_size=10, steps=2, learning_rate=0.5, clip_norm=1.0, noise_multiplier=1.0)
->>> ward, ward.train(local, model.first_weights, SeededSource(1), FedAvg()).shape
+>>> ward, ward.train(local, model.first_weights, SeededSource(1)).shape
 (TorchClient(name='ward', account='ward-2026'), (62,))
 """
 
@@ -23,7 +22,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from dpfed.federated.algorithms.protocol import FederatedAlgorithm
 from dpfed.federated.examples import Examples
 from dpfed.federated.metrics import Score
 from dpfed.federated.torch_model import TorchModel, layout_of
@@ -66,7 +64,7 @@ class TorchClient:
             local.require_executable("training with torch")
         self.model.rehearse(self._examples, weights, is_private=is_private)
 
-    def train(self, local: LocalPlan, weights: Vector, source: RandomSource, algorithm: FederatedAlgorithm) -> Floats:
+    def train(self, local: LocalPlan, weights: Vector, source: RandomSource, proximal: float = 0.0) -> Floats:
         """The change of the weights after the plan's steps.
 
         Privacy: with noise in the plan, ``local.event`` for one record under add/remove, to be charged before. Each
@@ -79,7 +77,7 @@ class TorchClient:
         with model.lent(weights, source) as row:
             start = row.clone()
             optimizer = model.recipe.optimizer_of(model.parameters, local.learning_rate)
-            pull = _Pull(model, start, algorithm.proximal)
+            pull = _Pull(model, start, proximal)
             train = _train_plainly if local.noise_multiplier is None else _train_privately
             train(model, self._examples, local, optimizer, pull, source)
             return np.asarray((row.double() - start.double()).numpy())

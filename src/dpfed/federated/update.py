@@ -1,4 +1,4 @@
-"""What passes between the engine and its clients: plain values, and the three verbs of a runner.
+"""What passes between the engine and its clients: plain values, the verbs of a runner and what a client can do.
 
 >>> Failure("ward", "exhausted")
 Failure(client='ward', reason='exhausted')
@@ -6,21 +6,36 @@ Failure(client='ward', reason='exhausted')
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from dpfed.plan import Plan
-from dpfed.runs import Update
+from dpfed.federated.weights import Vector
+from dpfed.plan import LocalPlan, Plan
+from dpfed.randomness import RandomSource
 from dpfed.structure import Floats
+
+EXHAUSTED = "exhausted"
+FAILED = "failed"
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a round asks of every client: the weights to start from."""
+    """What a round asks of every client: the weights to start from, and how strongly these hold it."""
 
     round: int
-    weights: Floats
+    weights: Vector
+    proximal: float = 0.0
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one client made of a task, and the ledger's head when it was charged."""
+
+    client: str
+    round: int
+    value: Floats
+    head: str
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,32 @@ class Failure:
     error: Exception | None = field(default=None, compare=False, repr=False)
 
 
+@dataclass(frozen=True)
+class Charged:
+    """How many charges of the plan are committed: each client's local event, and the server's release."""
+
+    local: Mapping[str, int]
+    releases: int
+
+
+class Client(Protocol):
+    """A data owner."""
+
+    @property
+    def name(self) -> str:
+        """The name in the plan."""
+
+    @property
+    def account(self) -> str:
+        """The ledger's account of its records."""
+
+    def rehearse(self, local: LocalPlan, weights: Vector) -> None:
+        """Refuses a model that does not fit, before anything is charged; tells nothing of any record."""
+
+    def train(self, local: LocalPlan, weights: Vector, source: RandomSource, proximal: float = 0.0) -> Floats:
+        """The change of the weights: ``local.event`` for one record where the plan has noise."""
+
+
 class Runner(Protocol):
     """Where clients live: in this process, or behind a network."""
 
@@ -39,11 +80,17 @@ class Runner(Protocol):
     def is_private(self) -> bool:
         """Whether nobody can predict the noise: false for a seeded source, whose rounds are stamped so."""
 
-    def enroll(self, plan: Plan, weights: Floats, heads: Iterable[str] = ()) -> str:
+    def enroll(self, plan: Plan, weights: Vector, heads: Iterable[str] = ()) -> str:
         """The ledger's head once the plan is reserved; a ledger that lacks one of the heads is refused."""
 
     def train(self, task: Task, cohort: Iterable[str]) -> Iterator[Update | Failure]:
         """What each client releases or why it does not; charges are durable before noise is drawn."""
+
+    def charge_release(self, times: int) -> str:
+        """The ledger's head once so many client events are committed: before the server draws noise."""
+
+    def charged(self) -> Charged:
+        """What is committed so far."""
 
     def finish(self, run: str) -> None:
         """Returns what was never committed."""

@@ -1,115 +1,169 @@
 """All clients in this process, their accounts in one ledger: one transaction charges a whole cohort.
 
->>> import numpy as np
->>> from dpfed.federated.client import Client
->>> from dpfed.ledger.ledger import Ledger
->>> from dpfed.plan import LocalPlan, Plan
->>> class Mean:
-...     def gradients(self, weights, values):
-...         return weights - values
->>> ledger = Ledger("sqlite:///ledger.db")
->>> _ = ledger.open("ward-2026", epsilon=4.0, delta=1e-5)
->>> local = LocalPlan(size=8, batch_size=4, steps=3, learning_rate=0.5, clip_norm=1.0, noise_multiplier=9.0)
->>> runner = LocalRunner([Client("ward", (np.ones((8, 2)),), "ward-2026")], Mean(), ledger)
->>> _ = runner.enroll(Plan("study", rounds=2, local={"ward": local}), np.zeros(2))
->>> [type(update).__name__ for update in runner.train(Task(1, np.zeros(2)), ["ward"])]
+>>> from dpfed.plan import LocalPlan
+>>> class Ward:
+...     name, account = "ward", "ward-2026"
+...     def rehearse(self, local, weights): ...
+...     def train(self, local, weights, source, proximal=0.0):
+...         return source.normal(2)
+>>> local = LocalPlan(size=8, batch_size=4, steps=3, clip_norm=1.0, noise_multiplier=9.0)
+>>> with Ledger("sqlite:///ledger.db") as ledger:
+...     _ = ledger.open("ward-2026", epsilon=4.0, delta=1e-5)
+...     runner = LocalRunner([Ward()], ledger)
+...     _ = runner.enroll(Plan("study", rounds=2, local={"ward": local}), np.zeros(2))
+...     [type(outcome).__name__ for outcome in runner.train(Task(1, np.zeros(2)), ["ward"])]
+...     runner.charged().local
 ['Update']
->>> ledger.close()
+{'ward': 1}
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
 
 from dpfed.errors import InvalidArgument
 from dpfed.events import Event
-from dpfed.federated.client import Client, Model
-from dpfed.federated.update import Failure, Task
+from dpfed.federated.update import EXHAUSTED, FAILED, Charged, Client, Failure, Task, Update
+from dpfed.federated.weights import Vector
 from dpfed.ledger.ledger import Ledger
+from dpfed.ledger.reservation import Reservation
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, or_system
-from dpfed.runs import Update, sequence
-from dpfed.structure import Floats
+from dpfed.runs import NO_HEAD, sequence
 
 
 class LocalRunner:
-    """Trains clients one after the other in this process."""
+    """Trains clients one after the other in this process; `study` is the account that pays for server noise.
+
+    Without a ledger only a plan that protects nobody can be run.
+    """
 
     def __init__(
-        self, clients: Iterable[Client], model: Model, ledger: Ledger, source: RandomSource | None = None
+        self,
+        clients: Iterable[Client],
+        ledger: Ledger | None = None,
+        *,
+        study: str | None = None,
+        source: RandomSource | None = None,
     ) -> None:
         self.clients = {client.name: client for client in clients}
-        self.model = model
         self.ledger = ledger
+        self.study = study
         self.source = or_system(source)
+        self._reservation: Reservation | None = None
+        self._local: dict[str, int] = {}
+        self._releases = 0
 
     @property
     def is_private(self) -> bool:
         """Whether nobody can predict the noise."""
         return self.source.is_private
 
-    def enroll(self, plan: Plan, weights: Floats, heads: Iterable[str] = ()) -> str:
-        """The ledger's head once every client's part of the plan is reserved, or found reserved after a crash.
+    def enroll(self, plan: Plan, weights: Vector, heads: Iterable[str] = ()) -> str:
+        """The ledger's head once the plan is reserved in every account, or found reserved after a crash.
 
         A ledger that lacks one of the `heads` was rolled back, and is refused.
         """
-        charges, known = plan.charges(self.clients.values()), list(heads)
+        charges, known = plan.charges(self.clients.values(), self.study), list(heads)
         for client in self.clients.values():
-            self._require_records(client)
-            client.rehearse(self.model, weights)
-        for head in known:
-            self.ledger.require(head)
+            client.rehearse(plan.local[client.name], weights)
         self._plan = plan
-        if self.ledger.has_run(plan.name):
-            self._reservation = self.ledger.resume(plan.name)
-            self._require_ours(charges, is_new=not known)
-        else:
-            self._reservation = self.ledger.reserve(charges, run=plan.name, fixed_plan=True)
-        return str(self.ledger.head())
+        if self.ledger is not None and charges:
+            self._require_units(charges)
+            for head in known:
+                self.ledger.require(head)
+            self._reservation = self._reserved(self.ledger, charges, is_new=not known)
+            self._count(self._reservation)
+        elif charges:
+            raise InvalidArgument("ledger", f"style {plan.style!r} charges accounts: give the runner a ledger")
+        return self._head()
 
     def train(self, task: Task, cohort: Iterable[str]) -> Iterator[Update | Failure]:
-        """What each client of the cohort releases, one by one as it is ready, or why it does not.
+        """What each client of the cohort makes of the task, one by one as it is ready, or why it does not.
 
         Privacy: every charge of the cohort is durable before the first client draws noise. A client that has
         none left is never asked.
         """
         clients = [self.clients[name] for name in cohort]
         able = [client for client in clients if self._left(client) > 0]
-        yield from (Failure(client.name, "exhausted") for client in clients if client not in able)
+        yield from (Failure(client.name, EXHAUSTED) for client in clients if self._left(client) < 1)
         if able:
-            self._reservation.commit({client.account: self._plan.local[client.name].event for client in able})
-            head = str(self.ledger.head())
-            yield from (self._trained(client, task, head) for client in able)
+            self._commit_local(able)
+            yield from self._trained(able, task, self._head())
+
+    def charge_release(self, times: int) -> str:
+        """The ledger's head once so many client events are committed to the study's account."""
+        if times and self._reservation is not None and self.study is not None:
+            self._reservation.commit({self.study: {self._plan.client_event: times}})
+            self._releases += times
+        return self._head()
+
+    def charged(self) -> Charged:
+        """What is committed so far."""
+        return Charged(dict(self._local), self._releases)
 
     def finish(self, run: str) -> None:
         """Returns to the accounts what was never committed."""
-        if any(reservation.run == run for reservation in self.ledger.reservations()):
+        if self.ledger is not None and any(open_.run == run for open_ in self.ledger.reservations()):
             self.ledger.release(run, reason="the run has ended")
 
-    def _require_records(self, client: Client) -> None:
-        unit = self.ledger.account(client.account).unit
-        if unit != "record":
-            raise InvalidArgument(
-                "clients",
-                f"clipping each record protects one record, and account {client.account} is for one {unit}: give "
-                f"{client.name} an account whose unit is record",
-            )
+    def _trained(self, clients: Sequence[Client], task: Task, head: str) -> Iterator[Update | Failure]:
+        for client in clients:
+            yield self._outcome(client, task, head)
 
-    def _require_ours(self, charges: Mapping[str, Mapping[Event, int]], *, is_new: bool) -> None:
-        same = all(self._reservation.events(account) == events for account, events in charges.items())
-        if not same or (is_new and not any(map(self._left, self.clients.values()))):
-            what = "is spent" if same else "was reserved for another plan"
-            where = "give the plan another name, or go on in its own directory"
-            raise InvalidArgument("plan", f"run {self._plan.name!r} {what} in this ledger: {where}")
+    def _outcome(self, client: Client, task: Task, head: str) -> Update | Failure:
+        # No entry comes twice, so even a seeded source never gives the same noise again after a crash.
+        source = self.source.stream(f"{sequence(head)} {task.round} {client.name}")
+        try:
+            value = client.train(self._plan.local[client.name], task.weights, source, task.proximal)
+            return Update(client.name, task.round, np.asarray(value), head)
+        except Exception as error:  # whatever a client's data does to it, the others go on
+            return Failure(client.name, FAILED, error)
+
+    def _commit_local(self, clients: Sequence[Client]) -> None:
+        if self._reservation is None or "record" not in self._plan.units:
+            return
+        self._reservation.commit({client.account: self._plan.local[client.name].event for client in clients})
+        for client in clients:
+            self._local[client.name] += 1
 
     def _left(self, client: Client) -> int:
-        return self._reservation.left(client.account, self._plan.local[client.name].event)
+        if "record" not in self._plan.units:
+            return 1
+        return self._plan.record_charges - self._local[client.name]
 
-    def _trained(self, client: Client, task: Task, head: str) -> Update | Failure:
-        # No entry comes twice, so even a seeded source never gives the same noise again after a crash.
-        source = self.source.stream(f"{sequence(head)} {client.name}")
-        try:
-            local = self._plan.local[client.name]
-            return Update(client.name, client.train(local, self.model, task.weights, source), head)
-        except Exception as error:  # whatever a client's data does to it, the others go on
-            return Failure(client.name, "failed", error)
+    def _head(self) -> str:
+        return NO_HEAD if self.ledger is None else str(self.ledger.head())
+
+    def _count(self, reservation: Reservation) -> None:
+        plan = self._plan
+        if "record" in plan.units:
+            self._local = {
+                name: plan.record_charges - reservation.left(client.account, plan.local[name].event)
+                for name, client in self.clients.items()
+            }
+        if self.study is not None:
+            self._releases = plan.client_charges - reservation.left(self.study, plan.client_event)
+
+    def _reserved(self, ledger: Ledger, charges: Mapping[str, Mapping[Event, int]], *, is_new: bool) -> Reservation:
+        run = self._plan.name
+        if not ledger.has_run(run):
+            return ledger.reserve(charges, run=run, fixed_plan=True)
+        reservation = ledger.resume(run)
+        is_ours = all(reservation.events(account) == events for account, events in charges.items())
+        if not is_ours or (is_new and not any(map(reservation.left, charges))):
+            what = "is spent" if is_ours else "was reserved for another plan"
+            where = "give the plan another name, or go on in its own directory"
+            raise InvalidArgument("plan", f"run {run!r} {what} in this ledger: {where}")
+        return reservation
+
+    def _require_units(self, charges: Mapping[str, Mapping[Event, int]]) -> None:
+        for account in charges:
+            wanted = "client" if account == self.study else "record"
+            unit = self.ledger.account(account).unit if self.ledger is not None else wanted
+            if unit != wanted:
+                what = "adds noise for one client" if wanted == "client" else "clips each record"
+                message = f"style {self._plan.style} {what}, and account {account} is for one {unit}"
+                raise InvalidArgument("clients", f"{message}: give it an account whose unit is {wanted}")

@@ -1,0 +1,76 @@
+"""What a round tells: to everyone, and to the owner alone.
+
+Who took part, who failed or was turned away and how long it took follow from private data or from a cohort that may be
+secret; none of it is in ``facts()``, which is what rounds.jsonl, reports and trackers are made of.
+
+>>> result = RoundResult(1, RUNNING, np.zeros(2), cost=(), spent=(), worst_client="ward", head="3:ab")
+>>> sorted(result.facts())
+['cost', 'head', 'metrics', 'round', 'spent', 'status', 'worst_client']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dpfed.federated.metrics import Score
+from dpfed.federated.weights import Vector
+from dpfed.guarantee import Guarantee
+
+RUNNING = "running"
+FINISHED = "finished"
+BUDGET_EXHAUSTED = "budget_exhausted"
+
+
+@dataclass(frozen=True)
+class Participation:
+    """Who did what in a round: the owner's view. `reused` are updates stored before a crash."""
+
+    contributed: tuple[str, ...] = ()
+    reused: tuple[str, ...] = ()
+    exhausted: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class RoundResult:
+    """A round that is done: the model it led to, and what it and all rounds so far cost, one statement per unit.
+
+    `spent` is ex post; the promise is that of the whole plan. `worst_client` is the site whose records pay most.
+    """
+
+    number: int
+    status: str
+    weights: Vector = field(repr=False)
+    cost: tuple[Guarantee, ...]
+    spent: tuple[Guarantee, ...]
+    worst_client: str | None
+    head: str
+    metrics: tuple[Score, ...] = ()
+    participation: Participation = field(default_factory=Participation, repr=False)
+    seconds: float = field(default=np.nan, repr=False)
+
+    def facts(self) -> dict[str, Any]:
+        """What everyone may see of the round."""
+        return {
+            "round": self.number,
+            "status": self.status,
+            "cost": plain(self.cost),
+            "spent": plain(self.spent),
+            "worst_client": self.worst_client,
+            "metrics": {score.name: {"value": score.value, "mark": score.mark} for score in self.metrics},
+            "head": self.head,
+        }
+
+    def owner_facts(self) -> dict[str, Any]:
+        """What only the owner may see of it."""
+        return {"round": self.number, "seconds": self.seconds, **asdict(self.participation)}
+
+
+def plain(guarantees: Iterable[Guarantee]) -> list[dict[str, Any]]:
+    """The guarantees as plain JSON values."""
+    return [asdict(guarantee) for guarantee in guarantees]

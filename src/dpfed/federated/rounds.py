@@ -1,0 +1,177 @@
+"""How a round comes to its mean update: from updates that are private already, or by noise at the server.
+
+In styles `none` and `sample` the mean is computed from what the clients released. In `user` and `hybrid` an update is
+not a release: updates are clipped, added up and noised here, after the study's account was charged. Either way what is
+stored before a crash is used again and costs nothing, and anything else is charged anew.
+
+>>> Mean(np.zeros(2), "3:ab", Participation(contributed=("ward",))).participation.contributed
+('ward',)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from dpfed.aggregation.screening import Arrival, Door, Refusal
+from dpfed.federated.results import Participation
+from dpfed.federated.stored import Stored, in_groups
+from dpfed.federated.update import EXHAUSTED, Failure, Runner, Task, Update
+from dpfed.federated.weights import Layout
+from dpfed.plan import Plan
+from dpfed.randomness import RandomSource
+from dpfed.runs import sequence
+from dpfed.structure import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Mean:
+    """The mean update of a round, the ledger's head behind it, and who took part in making it."""
+
+    value: Floats
+    head: str
+    participation: Participation
+    asked: tuple[str, ...] = ()  # where the cohort is no secret
+    noisy_count: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """One round about to be done: everything it depends on."""
+
+    plan: Plan
+    task: Task
+    layout: Layout
+    runner: Runner
+    stored: Stored
+    source: RandomSource
+    head: str
+    clip_norm: float | None = None
+    taken: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        """Which round it is."""
+        return self.task.round
+
+    def fits(self) -> bool:
+        """Whether its charges are still reserved: known before anything is sent."""
+        charged = self.runner.charged()
+        if self.stored.heads(self.number):
+            return True
+        if "record" in self.plan.units and all(times >= self.plan.record_charges for times in charged.local.values()):
+            return False
+        if "client" not in self.plan.units:
+            return True
+        return charged.releases + self.plan.client_commits(self.taken, self._asked) <= self.plan.client_charges
+
+    def mean(self) -> Mean:
+        """Its mean update: charged, noised and stored."""
+        return self._noised_here() if "client" in self.plan.units else self._from_released()
+
+    def _from_released(self) -> Mean:
+        """Privacy: each update is ``local.event`` for its client's records; their weighted mean is post-processing."""
+        reused = self.stored.updates(self.number)
+        cohort = self._kept_cohort()
+        arrivals = _Arrivals(self._door(cohort), reused)
+        fresh = arrivals.accepted(self.runner.train(self.task, [name for name in cohort if name not in reused]))
+        updates = {name: reused[name] for name in cohort if name in reused}
+        for group in in_groups(fresh):
+            if "record" in self.plan.units:
+                self.stored.write_updates(self.number, group)
+            updates |= {update.client: update for update in group}
+        arrivals.require_some(updates)
+        weights = self.plan.weights
+        value = np.zeros(self.layout.size)
+        for name, update in updates.items():
+            value += weights[name] * update.value
+        head = max([self.head, *(update.head for update in updates.values())], key=sequence)
+        return Mean(value, head, arrivals.participation(updates, reused))
+
+    def _noised_here(self) -> Mean:
+        """Privacy: ``plan.client_event`` for one client, committed before noise is drawn (see `ServerRelease`)."""
+        found = self.stored.release(self.number)
+        if found is not None:
+            released, head, asked = found
+            return Mean(released.average, head, Participation(), asked, released.noisy_count)
+        asked = self._asked
+        arrivals = _Arrivals(self._door(asked))
+        updates = {update.client: update for update in arrivals.accepted(self.runner.train(self.task, asked))}
+        if asked:
+            arrivals.require_some(updates)
+        head = self.runner.charge_release(self.plan.client_commits(self.taken, asked))
+        noise = self.source.stream(f"noise {sequence(head)} {self.number}")
+        values = {name: update.value for name, update in updates.items()}
+        released = self.plan.server.release(values, self.layout.size, noise, self.clip_norm)
+        counted = () if self._is_secret else asked
+        self.stored.write_release(self.number, released, head, counted)
+        return Mean(released.average, head, arrivals.participation(updates, ()), counted, released.noisy_count)
+
+    @property
+    def _is_secret(self) -> bool:
+        return self.plan.cohort.hides(len(self.plan.local))
+
+    @cached_property
+    def _asked(self) -> tuple[str, ...]:
+        """Who is asked in a round that the server noises; nobody, if too few were drawn.
+
+        Where the cohort is no secret the statement counts how often a client takes part, so that has a limit.
+        """
+        drawn = self.plan.draw(self.source.stream(f"cohort {sequence(self.head)} {self.number}"))
+        if not self.plan.is_enough(len(drawn)):
+            return ()
+        most = self.plan.rounds if self._is_secret else self.plan.participations
+        return tuple(name for name in drawn if self.taken.get(name, 0) < most)
+
+    def _kept_cohort(self) -> tuple[str, ...]:
+        cohort = self.stored.cohort(self.number)
+        if cohort is None:
+            cohort = self.plan.draw(self.source.stream(f"cohort {sequence(self.head)} {self.number}"))
+            self.stored.write_cohort(self.number, cohort)
+        return cohort
+
+    def _door(self, cohort: Iterable[str]) -> Door:
+        shapes = dict(zip(self.layout.names, self.layout.shapes, strict=True))
+        return Door(self.number, shapes, frozenset(cohort))
+
+
+class _Arrivals:
+    """Sorts what a runner yields: accepted, refused at the door, failed."""
+
+    def __init__(self, door: Door, seen: Iterable[str] = ()) -> None:
+        self._door = door
+        self._seen = set(seen)
+        self._failures: list[Failure] = []
+        self._refusals: list[Refusal] = []
+
+    def accepted(self, outcomes: Iterable[Update | Failure]) -> Iterator[Update]:
+        """The updates that pass, each as a float64 vector of its own."""
+        for outcome in outcomes:
+            if isinstance(outcome, Failure):
+                self._failures.append(outcome)
+                continue
+            checked = self._door.check(Arrival(outcome.client, outcome.round, outcome.value), self._seen)
+            if isinstance(checked, Refusal):
+                self._refusals.append(checked)
+                continue
+            self._seen.add(outcome.client)
+            yield Update(outcome.client, outcome.round, checked, outcome.head)
+
+    def require_some(self, updates: Mapping[str, Update]) -> None:
+        """Nothing, unless every client that was asked broke down: more likely the program's fault than the data's."""
+        errors = [failure.error for failure in self._failures if failure.error is not None]
+        if errors and not updates and not self._refusals:
+            raise errors[0]
+
+    def participation(self, updates: Iterable[str], reused: Iterable[str]) -> Participation:
+        """Who did what."""
+        return Participation(
+            contributed=tuple(updates),
+            reused=tuple(reused),
+            exhausted=tuple(failure.client for failure in self._failures if failure.reason == EXHAUSTED),
+            failed=tuple(failure.client for failure in self._failures if failure.reason != EXHAUSTED),
+            refused={refusal.client: refusal.reason for refusal in self._refusals},
+        )

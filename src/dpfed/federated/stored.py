@@ -1,0 +1,130 @@
+"""What a round has released before its checkpoint: after a crash it is used again and costs nothing.
+
+Updates with noise of their own are stored as they come, several in a file when they come quickly: a durable write takes
+as long as training a small client. In styles `user` and `hybrid` an update is not a release, and only the noised mean
+is stored. Once the round's checkpoint is written all of it is removed.
+
+>>> import tempfile
+>>> stored = Stored(RunDirectory(tempfile.mkdtemp()))
+>>> stored.write_updates(1, [Update("ward", 1, np.zeros(2), "4:ab")])
+>>> stored.updates(1)["ward"].head, stored.updates(2)
+('4:ab', {})
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from dpfed.errors import InvalidArgument
+from dpfed.federated.update import Update
+from dpfed.plan import Released
+from dpfed.runs import OWNER_ONLY, RunDirectory, write_durably
+
+PATIENCE = 0.05  # seconds of training that may be lost to a crash
+
+
+class Stored:
+    """The released values of the round under way, and its cohort where that is no secret."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._released = run.folder("released")
+        self._owner = run.folder("owner")
+
+    def cohort(self, round_number: int) -> tuple[str, ...] | None:
+        """Who was drawn for that round before a crash."""
+        path = self._cohort_path(round_number)
+        return tuple(json.loads(path.read_bytes())) if path.exists() else None
+
+    def write_cohort(self, round_number: int, cohort: Iterable[str]) -> None:
+        """Keeps who was drawn: drawing again would ask more clients than the plan says."""
+        write_durably(self._cohort_path(round_number), json.dumps(list(cohort)).encode(), mode=OWNER_ONLY)
+
+    def write_updates(self, round_number: int, updates: Sequence[Update]) -> None:
+        """Stores what clients released; from here on the round may use it for nothing."""
+        place = len(self._update_paths(round_number))
+        content = _packed(
+            names=np.array([update.client for update in updates]),
+            heads=np.array([update.head for update in updates]),
+            values=np.stack([update.value for update in updates]),
+        )
+        write_durably(self._released / f"round-{round_number:06d}-{place:06d}.npz", content, mode=OWNER_ONLY)
+
+    def updates(self, round_number: int) -> dict[str, Update]:
+        """What was stored of that round, by client."""
+        found: dict[str, Update] = {}
+        for path in self._update_paths(round_number):
+            parts = _unpacked(path, "names", "heads", "values")
+            for name, head, value in zip(*parts, strict=True):
+                found.setdefault(str(name), Update(str(name), round_number, value, str(head)))
+        return found
+
+    def write_release(self, round_number: int, released: Released, head: str, asked: Iterable[str]) -> None:
+        """Stores what the server released of a round, and who was asked where that is no secret."""
+        count = np.nan if released.noisy_count is None else released.noisy_count
+        names = np.array(list(asked), dtype=str)
+        content = _packed(average=released.average, count=np.array(count), head=np.array(head), asked=names)
+        write_durably(self._release_path(round_number), content, mode=OWNER_ONLY)
+
+    def release(self, round_number: int) -> tuple[Released, str, tuple[str, ...]] | None:
+        """What the server released of that round before a crash, the head that paid for it, and who was asked."""
+        path = self._release_path(round_number)
+        if not path.exists():
+            return None
+        average, count, head, asked = _unpacked(path, "average", "count", "head", "asked")
+        return Released(average, None if np.isnan(count) else float(count)), str(head), tuple(map(str, asked))
+
+    def heads(self, round_number: int) -> list[str]:
+        """The ledger's heads that are named in what was stored of that round."""
+        released = self.release(round_number)
+        return [update.head for update in self.updates(round_number).values()] + ([released[1]] if released else [])
+
+    def forget(self, round_number: int) -> None:
+        """Removes what was stored of a round whose checkpoint is written."""
+        paths = [self._cohort_path(round_number), self._release_path(round_number), *self._update_paths(round_number)]
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+    def _cohort_path(self, round_number: int) -> Path:
+        return self._owner / f"cohort-{round_number:06d}.json"
+
+    def _release_path(self, round_number: int) -> Path:
+        return self._released / f"round-{round_number:06d}.npz"
+
+    def _update_paths(self, round_number: int) -> list[Path]:
+        return sorted(self._released.glob(f"round-{round_number:06d}-*.npz"))
+
+
+def in_groups(updates: Iterable[Update], seconds: float = PATIENCE) -> Iterator[list[Update]]:
+    """The updates in groups that took about so long to come: what is stored by one durable write."""
+    group: list[Update] = []
+    started = monotonic()
+    for update in updates:
+        group.append(update)
+        if monotonic() - started >= seconds:
+            yield group
+            group, started = [], monotonic()
+    if group:
+        yield group
+
+
+def _packed(**arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def _unpacked(path: Path, *names: str) -> tuple[Any, ...]:
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            return tuple(arrays[name] for name in names)
+    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        message = f"{path} cannot be read ({error}): put back a copy, or remove it and pay for its round again"
+        raise InvalidArgument("directory", message) from None
