@@ -45,8 +45,8 @@ def spoiled() -> tuple[Tensor, Tensor, list[int]]:
 
 @pytest.mark.parametrize(
     "model",
-    [Functional(), nn.Sequential(nn.Linear(4, 4), Stateful()), nn.Sequential(Stateful(), nn.Linear(4, 2))],
-    ids=["weights used as functions", "a layer that vmap refuses", "such a layer first"],
+    [Functional(), nn.Sequential(nn.Linear(4, 4), Stateful()), nn.Sequential(*[Stateful()] * 2, nn.Linear(4, 2))],
+    ids=["weights used as functions", "a layer that vmap refuses", "such a layer called twice"],
 )
 def test_examples_that_are_not_finite_do_not_touch_the_others(model):
     x, y, good = spoiled()
@@ -82,6 +82,30 @@ def test_a_loss_beyond_one_call_of_the_model_is_refused():
             engine.sum(squares(model(x), y) + squares(model(-x), y))
         with pytest.raises(InvalidArgument, match="not called once"):
             engine.sum(squares(model(x), y) + model.inner.weight.sum())
+
+
+def test_a_model_that_needs_none_of_this_is_watched_for_one_step_only():
+    model = nn.Linear(4, 2)
+    x = torch.randn(6, 4)
+    with ClippedGradients(model, clip_norm=1.0) as engine:
+        before = len(model._forward_hooks)
+        engine.sum(squares(model(x), x[:, 0]))
+        assert len(model._forward_hooks) == before - 1
+
+
+def test_a_use_that_comes_later_is_watched_from_then_on():
+    class Later(Functional):
+        is_functional = False
+
+        def forward(self, x, scale=None):
+            return super().forward(x) if self.is_functional else self.head(self.inner(x).tanh())
+
+    model, (x, y, good) = Later(), spoiled()
+    with ClippedGradients(model, clip_norm=0.1) as engine:
+        expected = engine.sum(squares(model(x[good]), y[good]))
+        model.is_functional = True
+        engine.sum(squares(model(x[good]), y[good]))
+        assert distance(engine.sum(squares(model(x), y)), expected) < 1e-5
 
 
 def test_after_closing_the_model_has_no_hooks():

@@ -102,6 +102,19 @@ def test_weights_tied_between_layers_of_different_kinds():
     require_parity(model, torch.randn(6, 4, 3))
 
 
+def test_one_parameter_under_two_names_of_one_module():
+    class Squared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = self.b = nn.Parameter(torch.randn(4))
+
+        def forward(self, x):
+            return (x * self.a).tanh() * self.b
+
+    torch.manual_seed(0)
+    require_parity(nn.Sequential(nn.Linear(4, 4), Squared()), torch.randn(6, 4))
+
+
 @pytest.mark.parametrize("padding", [None, 2])
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_table_tied_to_the_output_layer(bias, padding):

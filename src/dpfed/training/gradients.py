@@ -130,23 +130,22 @@ class ClippedGradients:
         self, parts: Iterable[Part], strays: dict[str, Tensor], losses: Tensor, bad: Tensor | None = None
     ) -> list[Named]:
         """What each call contributes, with the full names of its parameters; each parameter is in one piece only."""
-        parts = list(parts)
-        pieces: list[Named] = shared.pieces([part for part in parts if part.is_shared], self._chosen)
+        pieces: list[Named] = []
         joint: dict[str, Tensor] = {**strays}
-        for part in parts:
-            call, rule, names = part.call, part.rule, part.names
-            if part.is_shared:
-                continue
+        for group in shared.grouped(parts):
+            call = group[0].call
             try:
-                piece = registry.made(call, rule, self._pinned.get(call.path), self._chosen)
+                if group[0].is_shared:
+                    pieces += shared.pieces(group, self._chosen)
+                else:
+                    piece = registry.made(call, group[0].rule, self._pinned.get(call.path), self._chosen)
+                    pieces.append((piece, group[0].names))
             except RuntimeError as error:
-                if rule.is_known:
+                if all(part.rule.is_known for part in group):
                     raise
                 # vmap refuses randomness, state and some operations: the whole model is the way that is left.
-                missing = {full: call.module.get_parameter(own) for own, full in names.items()}
+                missing = {full: self._leaves.parameters[full] for part in group for full in part.names.values()}
                 joint.update(self._by_whole(losses, missing, call, error))
-                continue
-            pieces.append((piece, names))
         if joint:
             rows = {name: rows_of(values if bad is None else _zeroed(values, bad)) for name, values in joint.items()}
             pieces.append((Materialised(rows), {name: name for name in rows}))

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
+from torch.utils.hooks import RemovableHandle
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.capture import uses_within
@@ -30,26 +31,32 @@ from dpfed.training.rules.pieces import Call
 
 
 class Root:
-    """Remembers how the model itself was called, until it is closed."""
+    """Remembers how the model itself was called, until a step shows that no parameter needs it, or it is closed."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._calls: list[Call] = []
         self._is_recording = True
-        # First of all hooks, as in capture: one that changes the output comes after.
-        self._handle = model.register_forward_hook(self._record, with_kwargs=True, prepend=True)
+        self._is_needed = False
+        self._handle: RemovableHandle | None = None
+        self._watch()
 
     def close(self) -> None:
         """Takes the hook off the model."""
-        self._handle.remove()
+        self._is_needed = False
         self.forget()
 
     def forget(self) -> None:
         """Nothing; the calls so far, and the graphs that they hold, are not needed any more."""
         self._calls.clear()
+        if self._handle is not None and not self._is_needed:
+            self._handle.remove()
+            self._handle = None
 
     def gradients(self, losses: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """∂lossᵢ/∂parameter for every example i; not finite only for an example that is not. The graph is kept."""
+        self._is_needed = True
+        self._watch()
         found = whole.gradients(losses, parameters)
         if all(bool(torch.isfinite(rows).all()) for rows in found.values()):
             return found
@@ -62,6 +69,11 @@ class Root:
         if not torch.equal(state, torch.get_rng_state()):
             raise _refused(parameters, "the model draws random numbers")
         return found
+
+    def _watch(self) -> None:
+        if self._handle is None:
+            # First of all hooks, as in capture: one that changes the output comes after.
+            self._handle = self._model.register_forward_hook(self._record, with_kwargs=True, prepend=True)
 
     def _record(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
         if not self._is_recording or not torch.is_grad_enabled() or not isinstance(output, Tensor):

@@ -14,7 +14,7 @@ has a norm of three terms. Where there is no such shortcut, gradients are writte
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -52,6 +52,18 @@ class Table:
         outputs = g.gather(2, self.rows.unsqueeze(1).expand(-1, g.shape[1], -1))
         inputs = torch.bmm(x.double(), self.values.double().transpose(1, 2))
         return (outputs.double() * inputs).flatten(1).sum(1)
+
+
+def grouped(parts: Iterable[Part]) -> list[list[Part]]:
+    """Calls that share parameters together, every other one alone."""
+    alone: list[list[Part]] = []
+    together: list[Part] = []
+    for part in parts:
+        if part.is_shared:
+            together.append(part)
+        else:
+            alone.append([part])
+    return [*alone, together] if together else alone
 
 
 def pieces(parts: Sequence[Part], chosen: dict[Hashable, str]) -> list[tuple[Piece, Mapping[str, str]]]:

@@ -44,7 +44,8 @@ def gradients(
     """∂⟨module(xᵢ), gᵢ⟩ for each example i and each named parameter of the module's own."""
 
     def product(parameters: dict[str, Tensor], x: Tensor, g: Tensor) -> Tensor:
-        out = functional_call(module, parameters, (x.unsqueeze(0), *others))
+        # One parameter under two names has two gradients, which are added later.
+        out = functional_call(module, parameters, (x.unsqueeze(0), *others), tie_weights=False)
         if not isinstance(out, Tensor) or out.shape != (1, *g.shape):
             raise RuntimeError(f"one example gives {getattr(out, 'shape', type(out))}, not {(1, *g.shape)}")
         return (out.squeeze(0) * g).sum()
