@@ -7,6 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from clipped import require_parity, squares
 from dpfed.training.gradients import ClippedGradients
+from one_by_one import require_equal
 
 
 class Applied(nn.Module):
@@ -113,6 +114,54 @@ def test_one_parameter_under_two_names_of_one_module():
 
     torch.manual_seed(0)
     require_parity(nn.Sequential(nn.Linear(4, 4), Squared()), torch.randn(6, 4))
+
+
+class Owner(nn.Module):
+    """A bare parameter that is its child's weight as well."""
+
+    def __init__(self, is_functional: bool) -> None:
+        super().__init__()
+        self.child = nn.Linear(4, 4, bias=False)
+        self.own = self.child.weight
+        self._is_functional = is_functional
+
+    def forward(self, x):
+        first = x @ self.child.weight.t() if self._is_functional else self.child(x)
+        return first.tanh() @ self.own
+
+
+@pytest.mark.parametrize("is_used_outside", [False, True])
+@pytest.mark.parametrize("is_functional", [False, True])
+def test_a_bare_parameter_tied_to_a_child_is_counted_once_for_each_use(is_functional, is_used_outside):
+    """Owner and child both claim the child's use; a use outside that nobody claims would make the counts agree."""
+    torch.manual_seed(0)
+    model = Applied(lambda x, a: a(x).sin() @ a.own if is_used_outside else a(x), a=Owner(is_functional))
+    require_parity(model, torch.randn(6, 4))
+
+
+@pytest.mark.parametrize("outside", [0, 1, 3])
+def test_a_layer_that_remembers_what_it_gave_is_counted_once_for_each_use(outside):
+    """Its third call reaches the parameter's uses in the first two: 6 claims for 3 uses."""
+
+    class Remembers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.state = nn.Parameter(torch.randn(4)), 0.0
+
+        def forward(self, x):
+            self.state = (x + self.state) * self.scale
+            return self.state
+
+    def forward(x, a):
+        a.state = 0.0
+        values = a(x).sin() + a(x.cos()) + a(x.tanh())
+        for _ in range(outside):
+            values = values * a.scale
+        return values
+
+    torch.manual_seed(0)
+    model = Applied(forward, a=Remembers())
+    require_equal(model, model, torch.randn(6, 4), lambda model, x: squares(model(x), x[:, 0]))
 
 
 @pytest.mark.parametrize("padding", [None, 2])

@@ -71,6 +71,8 @@ def attributed(calls: list[Call], losses: Tensor, leaves: Leaves, pinned: Mappin
             for name, count in _claims(part).items():
                 claimed[name] += count
     strays = {name for name, count in counts.items() if claimed[name] != count} if claimed != counts else set()
+    if max(counts.values()) > 1:
+        strays |= {name for name in counts if _is_contested(name, parts, leaves)}
     kept = [part for part in parts if _keeps(part, strays, len(losses))]
     if max(counts.values()) > 1:
         users = Counter(name for part in kept for name in part.names.values())
@@ -106,6 +108,18 @@ def _claims(part: Part) -> dict[str, int]:
     return capture.uses_within(
         part.call, {full: p for name, full in part.names.items() if (p := own[name]) is not None}
     )
+
+
+def _is_contested(name: str, parts: list[Part], leaves: Leaves) -> bool:
+    """Whether a use of the parameter is claimed twice: counts could then agree although another use has no claim.
+
+    A module with parameters of its own claims their uses in its children as well, and in whatever it remembers.
+    """
+    users = [part for part in parts if name in part.names.values()]
+    if len(users) < 2 or all(part.rule.is_known for part in users):
+        return False
+    places = [capture.places_within(part.call, leaves.parameters[name]) for part in users]
+    return len(set().union(*places)) < sum(map(len, places))
 
 
 def _is_servable(part: Part) -> bool:

@@ -162,10 +162,20 @@ class Uses(NamedTuple):
 
 def uses_within(call: Call, parameters: Mapping[str, Tensor]) -> dict[str, int]:
     """How many times each parameter is used between the call's output and its inputs."""
-    values = (*call.arguments, *call.keywords.values())
-    stops = {value.grad_fn for value in values if isinstance(value, Tensor) and value.grad_fn is not None}
     leaves = {get_gradient_edge(parameter).node: name for name, parameter in parameters.items()}
-    return _walked(call.edge.node if call.edge else None, leaves, stops).counts
+    return _walked(call.edge.node if call.edge else None, leaves, _stops(call)).counts
+
+
+def places_within(call: Call, parameter: Tensor) -> set[tuple[Node, int]]:
+    """Where between the call's output and its inputs the parameter is used: the nodes, and which input of each."""
+    leaf = get_gradient_edge(parameter).node
+    nodes = _walked(call.edge.node if call.edge else None, {leaf: ""}, _stops(call)).nodes - _stops(call)
+    return {(node, place) for node in nodes for place, (used, _) in enumerate(node.next_functions) if used is leaf}
+
+
+def _stops(call: Call) -> set[Node]:
+    values = (*call.arguments, *call.keywords.values())
+    return {value.grad_fn for value in values if isinstance(value, Tensor) and value.grad_fn is not None}
 
 
 def _walked(root: Node | None, leaves: Mapping[Node, str], stops: Collection[Node]) -> Uses:

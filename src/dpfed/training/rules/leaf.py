@@ -41,15 +41,18 @@ def direct(call: Call) -> Materialised:
 def gradients(
     module: nn.Module, names: Sequence[str], x: Tensor, g: Tensor, others: tuple[object, ...] = ()
 ) -> dict[str, Tensor]:
-    """∂⟨module(xᵢ), gᵢ⟩ for each example i and each named parameter of the module's own."""
+    """∂⟨module(xᵢ), gᵢ⟩ for each example i and each named parameter of the module's own, through all its uses there.
+
+    A parameter that has several names, also as a child's, comes under the first one.
+    """
 
     def product(parameters: dict[str, Tensor], x: Tensor, g: Tensor) -> Tensor:
-        # One parameter under two names has two gradients, which are added later.
-        out = functional_call(module, parameters, (x.unsqueeze(0), *others), tie_weights=False)
+        out = functional_call(module, parameters, (x.unsqueeze(0), *others))
         if not isinstance(out, Tensor) or out.shape != (1, *g.shape):
             raise RuntimeError(f"one example gives {getattr(out, 'shape', type(out))}, not {(1, *g.shape)}")
         return (out.squeeze(0) * g).sum()
 
-    parameters = {name: module.get_parameter(name).detach() for name in names}
+    once = {id(module.get_parameter(name)): name for name in reversed(names)}
+    parameters = {name: module.get_parameter(name).detach() for name in names if name in once.values()}
     found: dict[str, Tensor] = vmap(grad(product), in_dims=(None, 0, 0))(parameters, x, g)
     return found
