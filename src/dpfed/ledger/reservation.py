@@ -31,7 +31,7 @@ from dpfed.ledger import admission, amounts, words
 from dpfed.ledger.amounts import Amounts
 from dpfed.ledger.items import Item, added_up, move_item, release_items, reserve_items
 from dpfed.ledger.journal import Journal, Store, left_of
-from dpfed.ledger.model import State, Terms
+from dpfed.ledger.model import Terms
 from dpfed.ledger.refusals import judge_all, raise_refusals, require_usable, require_within, write_refusals
 from dpfed.ledger.words import Charges
 
@@ -152,15 +152,15 @@ class Reservation:
         left = journal.left((item.number,))[item.number]
         self._require_left(item.event, item.origin, count, left)
         state = journal.states((item.account,))[item.account]
-        self._append(journal, {item.account: state}, ((item, count, left - count),))
+        require_usable(journal, item.account, state)
+        state = move_item(journal, state, "committed", item, count, left - count, self._run)
+        require_within(journal.terms[item.account], state)
 
     def _commit(self, journal: Journal, wanted: Charges) -> None:
         """Append the entries of a commit."""
         self._require_lease(journal)
         taken = list(self._taken(journal, wanted))
-        self._append(journal, journal.states(dict.fromkeys(item.account for item, _, _ in taken)), taken)
-
-    def _append(self, journal: Journal, states: dict[str, State], taken: Iterable[tuple[Item, int, int]]) -> None:
+        states = journal.states(dict.fromkeys(item.account for item, _, _ in taken))
         for account, state in states.items():
             require_usable(journal, account, state)
         for item, count, left in taken:
