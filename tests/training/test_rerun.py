@@ -71,7 +71,20 @@ def test_inputs_by_name_and_several_of_them():
 def test_a_model_that_draws_random_numbers_is_refused():
     """Another draw of its numbers would be another gradient, and only where a neighbour is not finite."""
     model, (x, y, _) = Functional(dropout=0.5), spoiled()
-    with ClippedGradients(model, clip_norm=0.1) as engine, pytest.raises(InvalidArgument, match="random numbers"):
+    with ClippedGradients(model, clip_norm=0.1) as engine, pytest.raises(InvalidArgument, match="same twice"):
+        engine.sum(squares(model(x), y))
+
+
+def test_a_model_that_keeps_a_state_is_refused():
+    class Counting(Functional):
+        calls = 0
+
+        def forward(self, x, scale=None):
+            self.calls += 1
+            return super().forward(x) * self.calls
+
+    model, (x, y, _) = Counting(), spoiled()
+    with ClippedGradients(model, clip_norm=0.1) as engine, pytest.raises(InvalidArgument, match="same twice"):
         engine.sum(squares(model(x), y))
 
 

@@ -17,6 +17,7 @@ and refusing tells that the example was drawn. So the model then runs again, on 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from torch.utils.hooks import RemovableHandle
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.capture import uses_within
+from dpfed.training.compat import DRIFT
 from dpfed.training.rules import whole
 from dpfed.training.rules.pieces import Call
 
@@ -35,7 +37,7 @@ class Root:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._calls: list[Call] = []
+        self._calls: list[tuple[Call, Tensor]] = []
         self._is_recording = True
         self._is_needed = False
         self._handle: RemovableHandle | None = None
@@ -60,14 +62,14 @@ class Root:
         found = whole.gradients(losses, parameters)
         if all(bool(torch.isfinite(rows).all()) for rows in found.values()):
             return found
-        call, outputs = self._only(losses, parameters)
+        call, output = self._only(losses, parameters)
         state, self._is_recording = torch.get_rng_state(), False
         try:
-            found = _one_by_one(call, outputs, parameters)
+            found, again = _one_by_one(call, parameters)
         finally:
             self._is_recording = True
-        if not torch.equal(state, torch.get_rng_state()):
-            raise _refused(parameters, "the model draws random numbers")
+        if not torch.equal(state, torch.get_rng_state()) or not _are_equal(again, output):
+            raise _refused(parameters, "the model does not give the same twice (random numbers, state)")
         return found
 
     def _watch(self) -> None:
@@ -80,20 +82,21 @@ class Root:
             return
         if output.grad_fn is not None:
             edge = get_gradient_edge(output)
-            self._calls.append(Call("", module, arguments, keywords, None, 0, (), edge, output.shape))
+            call = Call("", module, arguments, keywords, None, 0, (), edge, output.shape)
+            self._calls.append((call, output.detach()))
 
     def _only(self, losses: Tensor, parameters: Mapping[str, Tensor]) -> tuple[Call, Tensor]:
-        """The one call of the model in which all parameters were used, and the gradient of its output."""
+        """The one call of the model in which all parameters were used, with its gradient set, and its output."""
         root = Call("", self._model, (), {}, None, 0, (), get_gradient_edge(losses), losses.shape)
         total = uses_within(root, parameters)
-        for call in self._calls:
+        for call, output in self._calls:
             if call.edge is None or not _has_examples(call, losses) or uses_within(call, parameters) != total:
                 continue
             found: Sequence[Tensor | None] = torch.autograd.grad(
                 losses, [call.edge], torch.ones_like(losses), retain_graph=True, allow_unused=True
             )
             if found[0] is not None:  # else a call on other data, which these losses do not use
-                return call, found[0]
+                return replace(call, gradient=found[0].reshape(call.shape)), output
         raise _refused(parameters, "the model is not called once, with one row per example, for all of the loss")
 
 
@@ -104,18 +107,28 @@ def _has_examples(call: Call, losses: Tensor) -> bool:
     return is_known and all(shape[:1] == losses.shape for shape in (call.shape, *[value.shape for value in inputs]))
 
 
-def _one_by_one(call: Call, outputs: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Gradients by one forward and one backward pass for each example alone."""
-    found = {name: parameter.new_empty(len(outputs), *parameter.shape) for name, parameter in parameters.items()}
-    for place in range(len(outputs)):
+def _one_by_one(call: Call, parameters: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+    """Gradients by one forward and one backward pass for each example alone, and what the model gave."""
+    if call.gradient is None:
+        raise RuntimeError("the call has no gradient")
+    found = {name: parameter.new_empty(call.shape[0], *parameter.shape) for name, parameter in parameters.items()}
+    outputs = torch.empty_like(call.gradient)
+    for place in range(call.shape[0]):
         one = slice(place, place + 1)
         arguments = [value[one] if isinstance(value, Tensor) else value for value in call.arguments]
         keywords = {name: value[one] if isinstance(value, Tensor) else value for name, value in call.keywords.items()}
         output = call.module(*arguments, **keywords)
-        rows = torch.autograd.grad(output, list(parameters.values()), outputs[one], allow_unused=True)
+        outputs[one] = output.detach()
+        rows = torch.autograd.grad(output, list(parameters.values()), call.gradient[one], allow_unused=True)
         for (name, parameter), row in zip(parameters.items(), rows, strict=True):
             found[name][place] = torch.zeros_like(parameter) if row is None else row
-    return found
+    return found, outputs
+
+
+def _are_equal(again: Tensor, before: Tensor) -> bool:
+    """Whether outputs agree up to the rounding of another batch size; where one is not finite, so is the other."""
+    scale = float(before.nan_to_num(0.0, 0.0, 0.0).abs().amax())
+    return torch.allclose(again, before, rtol=DRIFT, atol=DRIFT * scale, equal_nan=True)
 
 
 def _refused(parameters: Mapping[str, Tensor], reason: str) -> InvalidArgument:
