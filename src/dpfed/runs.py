@@ -1,11 +1,12 @@
 """A run's directory: the plan, what every round released, and what only the owner may see.
 
-What is in `plan.json` and `rounds.jsonl` are constants of the plan, released values and facts of the ledger, and may
+What is in `plan.json`, `rounds.jsonl` and `status` are constants of the plan, released values and facts of the ledger, and may
 be shown. Everything else is for the owner alone (mode 0600). A file appears whole or not at all (written beside,
 synced, renamed), and no pickle is ever read::
 
     plan.json          the plan, constants only
     rounds.jsonl       one line per round: what it cost, metrics with their marks, the ledger's head
+    status             how the run ended, once it did
     owner.jsonl        one line per round: who took part, failed or was turned away, and how long it took
     owner/             starts of the run, cohorts of the round that is under way
     released/          noised values of the round that is under way: used again after a crash, at no cost
@@ -87,6 +88,19 @@ class RunDirectory:
     def owner_rounds(self) -> list[dict[str, Any]]:
         """The owner's records of all rounds in order."""
         return _records(self.path / "owner.jsonl")
+
+    def end(self, status: str) -> None:
+        """Writes how the run ended: it is finished, or its budget is."""
+        write_durably(self.path / "status", status.encode())
+
+    @property
+    def status(self) -> str:
+        """How the run ended; before that, what its last round said."""
+        path = self.path / "status"
+        if path.exists():
+            return path.read_text(encoding="utf-8")
+        rounds = self.rounds()
+        return str(rounds[-1]["status"]) if rounds else "running"
 
     def follow(self, poll_seconds: float = 0.2) -> Iterator[dict[str, Any]]:
         """The records of a run as they are written, to its last round; works from another process."""

@@ -129,6 +129,7 @@ class Federation:
 
     def _end(self, status: str) -> None:
         self.status = status
+        self.run.end(status)
         self.finish()
         raise StopIteration
 
