@@ -1,8 +1,8 @@
 """A run's directory: the plan, what every round released, and what only the owner may see.
 
-What is in `plan.json`, `rounds.jsonl` and `status` are constants of the plan, released values and facts of the ledger, and may
-be shown. Everything else is for the owner alone (mode 0600). A file appears whole or not at all (written beside,
-synced, renamed), and no pickle is ever read::
+What is in `plan.json`, `rounds.jsonl` and `status` are constants of the plan, released values and facts of the
+ledger, and may be shown. Everything else is for the owner alone (mode 0600). A file appears whole or not at all
+(written beside, synced, renamed), and no pickle is ever read::
 
     plan.json          the plan, constants only
     rounds.jsonl       one line per round: what it cost, metrics with their marks, the ledger's head
