@@ -1,0 +1,146 @@
+"""From a configuration to rounds: data, model, clients, plan and accounts, all refused now or not at all.
+
+Without a ``ledger:`` block a run keeps a ledger of its own in its directory, with an account for each client (and one
+for the study where the server adds noise), so that it can be tried any number of times. What such runs spend together
+nobody counts: a study on real data names the ledger in which its accounts are.
+
+>>> from dpfed.config.run import RunConfig
+>>> launch = prepare(RunConfig.parse('''
+... name: flowers
+... data: {source: "sklearn:iris", feature_bounds: [0, 8], partition: {kind: quantity, sizes: [80, 40]}}
+... model: {kind: logistic}
+... rounds: 2
+... local: {steps: 5, batch_size: 20, learning_rate: 0.5}
+... privacy: {style: sample, record: {epsilon: 4, delta: 1e-5, clip_norm: 1}}
+... '''))
+>>> launch.model
+TorchModel(Logistic, 15 numbers of float32)
+>>> with launch.ledger("run") as ledger:
+...     [result.number for result in launch.federation("run", ledger)]
+[1, 2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dpfed.config.run import RunConfig
+from dpfed.data.clients import FederatedData
+from dpfed.data.clients import prepare as prepare_data
+from dpfed.data.records import Records
+from dpfed.federated import metrics, torch_factory
+from dpfed.federated.algorithms import registry
+from dpfed.federated.engine import Federation
+from dpfed.federated.metrics import Score
+from dpfed.federated.planning import planned
+from dpfed.federated.runners.local import LocalRunner
+from dpfed.federated.torch_client import TorchClient
+from dpfed.federated.torch_model import TorchModel
+from dpfed.federated.weights import Vector
+from dpfed.ledger.ledger import Ledger
+from dpfed.plan import Plan
+from dpfed.randomness import RandomSource, SeededSource
+
+OWN_LEDGER = "ledger.db"
+STUDY = "study"
+CLIENT = "client-{id}"
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """Everything a run needs; nothing is charged and nothing is written yet."""
+
+    config: RunConfig
+    plan: Plan
+    model: TorchModel
+    weights: Vector = field(repr=False)
+    clients: tuple[TorchClient, ...] = field(repr=False)
+    test: Records | None = field(repr=False)
+    directory: Path
+
+    @property
+    def study(self) -> str | None:
+        """The account that pays for what the server releases; None in styles that have no noise there."""
+        if "client" not in self.plan.units:
+            return None
+        return STUDY if self.config.ledger is None else self.config.ledger.account
+
+    def ledger(self, run_directory: str | Path) -> AbstractContextManager[Ledger | None]:
+        """The ledger that the configuration names, or the run's own with every account open; None if nobody pays."""
+        if not self.plan.units:
+            return nullcontext()
+        if self.config.ledger is not None:
+            return Ledger(self._url(self.config.ledger.url), create=False)
+        Path(run_directory).mkdir(parents=True, exist_ok=True)
+        ledger = Ledger(Path(run_directory) / OWN_LEDGER)
+        self._open_accounts(ledger)
+        return ledger
+
+    def federation(self, run_directory: str | Path, ledger: Ledger | None) -> Federation:
+        """The rounds that are still to be done in that directory."""
+        source = self._source()
+        return Federation(
+            self.plan,
+            self.weights,
+            LocalRunner(self.clients, ledger, study=self.study, source=source),
+            run_directory,
+            layout=self.model.layout,
+            algorithm=registry.build(
+                self.plan.algorithm.name, directory=self.directory, **self.plan.algorithm.parameters
+            ),
+            evaluate=self.evaluate,
+            source=source,
+        )
+
+    def evaluate(self, weights: Vector) -> tuple[Score, ...]:
+        """Loss and metric on what is held out, marked unless it was declared public; nothing if nothing is."""
+        if self.test is None:
+            return ()
+        return self.scores(weights, self.test, is_public=self.config.data.test_is_public)
+
+    def scores(self, weights: Vector, records: Records, *, is_public: bool) -> tuple[Score, ...]:
+        """Loss and metric on these records."""
+        _, metric = metrics.named(self.config.model.metric, self.directory)
+        return self.model.evaluate(weights, (records.features, records.labels), [metric], is_public=is_public)
+
+    def _source(self) -> RandomSource | None:
+        return None if self.config.seed is None else SeededSource(self.config.seed)
+
+    def _url(self, url: str) -> str | Path:
+        return url if "://" in url else self.directory / url
+
+    def _open_accounts(self, ledger: Ledger) -> None:
+        promises: dict[str, Mapping[str, Any]] = {}
+        if self.plan.guarantee is not None:
+            promises |= {client.account: asdict(self.plan.guarantee) for client in self.clients}
+        if self.plan.client_guarantee is not None:
+            promises[STUDY] = asdict(self.plan.client_guarantee)
+        known = {balance.account.name for balance in ledger.accounts()}
+        for account, promise in promises.items():
+            if account not in known:
+                ledger.open(account, **promise, purpose=self.config.name)
+
+
+def prepare(config: RunConfig, directory: str | Path = ".") -> Launch:
+    """The launch of a configuration; names of files and modules are looked up in `directory` first."""
+    directory = Path(directory)
+    data = prepare_data(config.data, directory)
+    plan = planned(config, data)
+    model = torch_factory.model(config, data, directory)
+    weights = torch_factory.first_weights(model, config.model.init, directory)
+    clients = _clients(config, data, model)
+    for client in clients:
+        client.rehearse(plan.local[client.name], weights)
+    return Launch(config, plan, model, weights, clients, data.test, directory)
+
+
+def _clients(config: RunConfig, data: FederatedData, model: TorchModel) -> tuple[TorchClient, ...]:
+    pattern = CLIENT if config.ledger is None else config.ledger.client_accounts or ""
+    return tuple(
+        TorchClient(name, (records.features, records.labels), pattern.replace("{id}", name), model)
+        for name, records in data.clients.items()
+    )

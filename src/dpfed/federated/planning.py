@@ -1,0 +1,119 @@
+"""The plan that a configuration describes: no torch, and of the data nothing but the names and the public sizes.
+
+>>> from dpfed.config.run import RunConfig
+>>> from dpfed.data.clients import prepare
+>>> config = RunConfig.parse('''
+... name: wards
+... data: {source: "sklearn:digits", partition: {kind: iid, clients: 10}, sizes: 140}
+... model: {kind: logistic}
+... rounds: 5
+... local: {steps: 10, batch_size: 14, learning_rate: 0.5}
+... privacy: {style: sample, record: {epsilon: 4, delta: 1e-5, clip_norm: 1}}
+... ''')
+>>> plan = planned(config, prepare(config.data))
+>>> len(plan.local), plan.guarantee
+(10, Guarantee(epsilon=4.0, delta=1e-05, unit='record', adjacency='add_remove'))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from dpfed import cohort
+from dpfed.adaptive import AdaptiveClip
+from dpfed.algorithm import Algorithm
+from dpfed.client_plan import ClientPlan
+from dpfed.config.privacy import Adaptive, ClientPrivacy
+from dpfed.config.run import RunConfig
+from dpfed.config.training import OwnAlgorithm
+from dpfed.data.clients import FederatedData
+from dpfed.guarantee import Guarantee
+from dpfed.local_plan import LocalPlan
+from dpfed.plan import Plan
+
+
+def planned(config: RunConfig, data: FederatedData) -> Plan:
+    """The plan with the least noise that keeps the promises; where noise is given, with the promise it keeps."""
+    plan = Plan(
+        config.name,
+        config.rounds,
+        {name: _local(config, size) for name, size in _sizes(config, data).items()},
+        style=config.privacy.style,
+        cohort=cohort.from_plain(config.cohort.model_dump()),
+        client=_client(config.privacy.client),
+        weighting=config.weighting,
+        algorithm=_algorithm(config),
+        max_participations=config.max_participations,
+        spare_rounds=config.spare_rounds,
+        max_sites_per_person=config.max_sites_per_person,
+        minimum_cohort=config.minimum_cohort,
+    )
+    if config.guarantees:
+        record = config.privacy.record
+        plan = plan.calibrated(*config.guarantees, noise="own" if record is None else record.noise)
+    return _with_kept_promises(plan, config)
+
+
+def _with_kept_promises(plan: Plan, config: RunConfig) -> Plan:
+    """The plan that also promises what noise which was given, not calibrated, keeps at the δ asked for."""
+    record, client = config.privacy.record, config.privacy.client
+    if record is not None and record.epsilon is None:
+        epsilon = plan.record_epsilon(record.delta)
+        kept = Guarantee(epsilon, record.delta, "record", config.adjacency("record"))
+        plan = replace(plan, guarantee=kept)
+    if client is not None and client.epsilon is None:
+        epsilon = plan.client_epsilon(client.delta)
+        kept = Guarantee(epsilon, client.delta, "client", config.adjacency("client"))
+        plan = replace(plan, client_guarantee=kept)
+    return plan
+
+
+def _sizes(config: RunConfig, data: FederatedData) -> Mapping[str, int]:
+    """The public sizes; in style none, which protects nobody, the true counts where none are declared."""
+    if data.sizes is not None:
+        return {name: data.sizes[name] for name in data.clients}
+    return {name: len(records) for name, records in data.clients.items()}
+
+
+def _local(config: RunConfig, size: int) -> LocalPlan:
+    local = config.local
+    # Only style none has no declared sizes to check the batch against, and promises nothing.
+    batch_size = min(local.batch_size, size) if config.privacy.style == "none" else local.batch_size
+    return LocalPlan(
+        size=size,
+        batch_size=batch_size,
+        steps=local.steps or 0,
+        epochs=local.epochs,
+        learning_rate=local.learning_rate,
+        **_record(config),
+    )
+
+
+def _record(config: RunConfig) -> dict[str, Any]:
+    block = config.privacy.record
+    if block is None:
+        return {}
+    same = block.model_dump(include={"clip_norm", "noise_multiplier", "delta", "norm", "layers"})
+    return {**same, "adaptive": _adaptive(block.adaptive), "adjacency": config.adjacency("record")}
+
+
+def _client(block: ClientPrivacy | None) -> ClientPlan | None:
+    if block is None:
+        return None
+    adaptive = _adaptive(block.adaptive)
+    return ClientPlan(clip_norm=block.clip_norm, noise_multiplier=block.noise_multiplier, adaptive=adaptive)
+
+
+def _adaptive(block: Adaptive | None) -> AdaptiveClip | None:
+    return None if block is None else AdaptiveClip(**block.model_dump())
+
+
+def _algorithm(config: RunConfig) -> Algorithm:
+    block = config.algorithm
+    if not isinstance(block, OwnAlgorithm):
+        return Algorithm(block.kind, block.model_dump(exclude={"kind"}))
+    # An algorithm of somebody's own need not have a learning rate.
+    rate = {} if block.server_learning_rate == 1 else {"server_learning_rate": block.server_learning_rate}
+    return Algorithm(block.kind, {**block.options, **rate})

@@ -1,0 +1,88 @@
+"""The torch model that a configuration describes, and the public weights it starts from.
+
+What the data decide of a model (features, channels, classes) follows from the shape of a record and from the *declared*
+classes, never from the labels: a class that one record has would tell of it.
+
+>>> from dpfed.models.cnn import CNN
+>>> filled(CNN, {"size": 8}, shape=(1, 8, 8), classes=10)
+{'channels': 1, 'classes': 10, 'size': 8}
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from dpfed.config.run import RunConfig
+from dpfed.config.training import Local
+from dpfed.data.clients import FederatedData
+from dpfed.errors import InvalidArgument
+from dpfed.federated import losses
+from dpfed.federated.recipe import Recipe
+from dpfed.federated.torch_model import TorchModel
+from dpfed.federated.weights import Vector
+from dpfed.models.registry import KINDS, build
+from dpfed.references import is_reference, resolve
+from dpfed.training import schedules
+
+
+def model(config: RunConfig, data: FederatedData, directory: Path) -> TorchModel:
+    """The model of a configuration for these data; modules of your own are looked for in `directory` first."""
+    block = config.model
+    make = _maker(block.kind, directory)
+    shape = next(iter(data.clients.values())).features.shape[1:]
+    options = filled(make, block.options, shape, len(data.classes or config.data.classes))
+    factory = partial(build, block.kind, **options) if block.kind in KINDS else partial(make, **options)
+    return TorchModel(factory, losses.named(block.loss, directory), recipe=_recipe(config.local))
+
+
+def filled(make: Callable[..., Any], options: Mapping[str, Any], shape: tuple[int, ...], classes: int) -> dict[str, Any]:
+    """The options, and what else the model takes of a record's shape and the number of classes."""
+    known = {"features": math.prod(shape), "classes": classes}
+    if len(shape) == 3:
+        known["channels"] = shape[0]
+    if make is KINDS["cnn"]:
+        known["size"] = shape[-1]
+    wanted = {name: value for name, value in known.items() if name in inspect.signature(make).parameters}
+    chosen = {**wanted, **options}
+    if chosen.get("classes") == 0:
+        message = "classes is missing: declare data.classes, or give model.options.classes (1 for a quantity)"
+        raise InvalidArgument("classes", message)
+    return {name: chosen[name] for name in sorted(chosen)}
+
+
+def first_weights(made: TorchModel, init: str | None, directory: Path) -> Vector:
+    """The weights of the .safetensors file `init`, which must be public, or those of the model's public seed."""
+    if init is None:
+        return made.first_weights
+    try:
+        return made.layout.flatten(load_file(directory / init))
+    except (OSError, SafetensorError) as error:
+        raise InvalidArgument("init", f"model.init: {init} cannot be read as safetensors: {error}") from None
+    except InvalidArgument as error:
+        raise InvalidArgument("init", f"model.init: {init} holds another model: {error}") from None
+
+
+def _maker(kind: str, directory: Path) -> Callable[..., Any]:
+    if kind in KINDS:
+        return KINDS[kind]
+    if not is_reference(kind):
+        message = f"model.kind must be one of {', '.join(KINDS)} or package.module:name, got {kind!r}"
+        raise InvalidArgument("kind", message)
+    made = resolve(kind, directory)
+    if not callable(made):
+        raise InvalidArgument("kind", f"model.kind: {kind} is no class or function that makes a model")
+    return made  # type: ignore[no-any-return]
+
+
+def _recipe(local: Local) -> Recipe:
+    kinds = {"constant": schedules.Constant, "cosine": schedules.Cosine, "step": schedules.Step}
+    schedule: Any = kinds[local.schedule.kind](**local.schedule.model_dump(exclude={"kind"}))
+    return Recipe(local.optimizer, local.momentum, local.weight_decay, schedule)
