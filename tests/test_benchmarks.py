@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import accounting as accounting_benchmark
+import accuracy as accuracy_benchmark
 import bench
 import page
 import run
@@ -168,7 +169,7 @@ def test_a_peer_file_may_add_pip_options_and_is_rebuilt_when_it_changes(tmp_path
 
 
 def test_every_peer_file_belongs_to_a_contestant_and_the_other_way_round() -> None:
-    asked = {peer.venv for peer in accounting_benchmark.PEERS if peer.venv}
+    asked = {peer.venv for peer in accounting_benchmark.PEERS if peer.venv} | {accuracy_benchmark.IMAGES.stem}
     assert asked == {file.stem for file in venvs.PEERS.glob("*.txt")}
 
 
