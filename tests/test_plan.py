@@ -174,10 +174,32 @@ def test_a_promise_that_the_plan_does_not_keep_is_refused():
         replace(plan, guarantee=Guarantee(epsilon=3.9, delta=1e-5))
 
 
-@pytest.mark.parametrize("promise", [Guarantee(4.0, 1e-5, "client"), Guarantee(4.0, 1e-5, adjacency="replace_one")])
-def test_a_promise_for_another_unit_or_relation_is_refused(promise):
-    with pytest.raises(InvalidArgument, match="one record under add_remove"):
+@pytest.mark.parametrize("promise", [Guarantee(4.0, 1e-5, "client")])
+def test_a_promise_for_another_unit_is_refused(promise):
+    with pytest.raises(InvalidArgument, match="protects one record, not"):
         bare_plan(north=182).calibrated(promise)
+
+
+def test_public_sizes_ask_for_replace_one_and_twice_the_shift():
+    promise = replace(PROMISE, adjacency="replace_one")
+    plan = bare_plan(north=182, west=55).calibrated(promise)
+    (statement,) = plan.statements()
+    assert statement.adjacency == plan.record_adjacency == "replace_one"
+    assert 3.99 < statement.epsilon <= 4.0
+    added = bare_plan(north=182, west=55).calibrated(PROMISE)
+    for name, part in plan.local.items():
+        assert part.noise > 1.2 * added.local[name].noise
+        event = ev.Repeated(part.event, plan.rounds)
+        assert part.epsilon(1e-5, plan.rounds) == accounting.epsilon(event, 1e-5, adjacency="replace_one")
+    assert "this or another one" in plan.explain()
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_clients_with_two_relations_are_refused():
+    parts = bare_plan(north=182, west=55).calibrated(PROMISE).local
+    mixed = {**parts, "west": replace(parts["west"], adjacency="replace_one")}
+    with pytest.raises(InvalidArgument, match="one adjacency"):
+        Plan("study", 10, mixed)
 
 
 def test_charges_are_each_clients_event_once_per_round_on_its_account():

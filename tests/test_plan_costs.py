@@ -195,7 +195,7 @@ def test_a_person_in_several_sites_is_covered_by_the_calibrated_noise(noise):
 
 def test_a_thousand_equal_clients_are_asked_once(monkeypatch):
     asked = []
-    monkeypatch.setattr(plan_costs, "epsilon_of", lambda event, delta: asked.append(event) or 1.0)
+    monkeypatch.setattr(plan_costs, "epsilon_of", lambda event, delta, adjacency: asked.append(event) or 1.0)
     plan = Plan("many", 3, {f"c{number}": replace(SITE, noise_multiplier=1.0) for number in range(1000)})
     assert plan.record_epsilon(1e-5) == 1.0
     assert len(asked) == 1

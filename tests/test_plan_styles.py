@@ -210,7 +210,6 @@ def test_a_secret_fixed_cohort_asks_a_client_as_often_as_it_is_drawn():
         ("hybrid", (Guarantee(1.0, 1e-5, "person"),), "protects one record and one client"),
         ("user", (RECORD,), "protects one client"),
         ("none", (RECORD,), "protects nobody"),
-        ("hybrid", (Guarantee(1.0, 1e-5, adjacency="replace_one"),), "under add_remove"),
     ],
 )
 def test_a_promise_that_the_style_cannot_make_is_refused(style, asked, why):

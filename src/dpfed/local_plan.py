@@ -42,8 +42,9 @@ class LocalPlan:
     """What one client does in one round: `steps` steps of DP-SGD on Poisson samples of its records.
 
     `epochs` may be given in place of steps: so many passes over the declared size, rounded up to whole steps.
-    `delta` is that of the guarantee for which the noise was calibrated. A clip norm of ∞, the default, is for
-    clients that add no noise of their own.
+    `delta` and `adjacency` are those of the guarantee for which the noise was calibrated: replace_one where `size`
+    is the true count of records, which is then public. A clip norm of ∞, the default, is for clients that add no
+    noise of their own.
 
     `norm="l1"` clips in L1 and adds Laplace noise. `layers="each"` clips every parameter group on its own, to
     `group_clip_norm`, so that the whole stays within clip_norm. With `adaptive` the clip norm given is the first
@@ -51,9 +52,10 @@ class LocalPlan:
 
     Privacy: each step releases the sum of per-record gradients, each clipped to norm `clip_norm`, plus noise of
     noise_multiplier × clip_norm (Gaussian for L2, Laplace's b for L1), divided by the public `batch_size`. Adding
-    or removing one record moves the sum by at most clip_norm; each record is in a step's sample with probability
-    `sample_rate`, independently, whatever the number of records. A round is therefore ``event`` (Abadi et al.
-    2016; add/remove, unit record). The gradient of a record must depend on that record and released values only.
+    or removing one record moves the sum by at most clip_norm (replacing one, by twice that); each record is in a
+    step's sample with probability `sample_rate`, independently, whatever the number of records. A round is therefore
+    ``event`` (Abadi et al. 2016; `adjacency`, unit record). The gradient of a record must depend on that record and
+    released values only.
     """
 
     size: int
@@ -63,6 +65,7 @@ class LocalPlan:
     learning_rate: float = 1.0
     noise_multiplier: float | None = None
     delta: float | None = None
+    adjacency: str = ADD_REMOVE
     norm: str = "l2"
     layers: str = "together"
     adaptive: AdaptiveClip | None = None
@@ -77,6 +80,7 @@ class LocalPlan:
             object.__setattr__(self, "clip_norm", checks.positive(clip_norm=self.clip_norm))
         if self.delta is not None:
             object.__setattr__(self, "delta", checks.positive_probability(delta=self.delta))
+        checks.adjacency(self.adjacency)
         if self.batch_size > self.size:
             message = f"batch_size must be at most the declared size ({self.size}), got {self.batch_size}"
             raise InvalidArgument("batch_size", message)
@@ -137,7 +141,7 @@ class LocalPlan:
 
     def epsilon(self, delta: float, rounds: int = 1) -> float:
         """The exact ε of so many rounds for one record, rounded up."""
-        return epsilon_of(ev.Repeated(self.event, checks.count(rounds=rounds)), delta)
+        return epsilon_of(ev.Repeated(self.event, checks.count(rounds=rounds)), delta, adjacency=self.adjacency)
 
     def calibrated(self, guarantee: Guarantee, rounds: int = 1) -> LocalPlan:
         """The plan with the least noise at which so many rounds together keep the guarantee."""
@@ -149,7 +153,8 @@ class LocalPlan:
             return ev.Repeated(self._sampled(noised_sum), times)
 
         noise_multiplier = least_noise(guarantee, whole_run, self.adaptive, self.norm)
-        return replace(self, noise_multiplier=noise_multiplier, delta=guarantee.delta)
+        changes = {"noise_multiplier": noise_multiplier, "delta": guarantee.delta, "adjacency": guarantee.adjacency}
+        return replace(self, **changes)
 
     def sample(self, records: int, source: RandomSource) -> NDArray[np.bool_]:
         """Which of the records are in this step: each with probability `sample_rate`, on its own."""
@@ -226,8 +231,8 @@ class LocalPlan:
 
 def require_record(guarantee: Guarantee) -> None:
     """Refuses a guarantee that clipping each record does not give."""
-    if (guarantee.unit, guarantee.adjacency) != ("record", ADD_REMOVE):
-        message = f"clipping each record protects one record under add_remove, not what was asked: {guarantee}"
+    if guarantee.unit != "record":
+        message = f"clipping each record protects one record, not what was asked: {guarantee}"
         raise InvalidArgument("guarantee", message)
 
 

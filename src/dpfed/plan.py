@@ -163,6 +163,11 @@ class Plan:
         return self.cohort.event(self._client.event, len(self.local))
 
     @property
+    def record_adjacency(self) -> str:
+        """The neighbouring relation of the statement about records: that of every client's plan."""
+        return next(iter(self.local.values())).adjacency
+
+    @property
     def client_adjacency(self) -> str:
         """The neighbouring relation of the statement about clients."""
         if self.client_guarantee is not None:
@@ -206,7 +211,8 @@ class Plan:
 
     def record_epsilon(self, delta: float) -> float:
         """The ε of all rounds for one record in the worst site, or in the worst few that a person may be in."""
-        return plan_costs.worst_together(self._record_events(), delta, self.max_sites_per_person)
+        relation = self.record_adjacency
+        return plan_costs.worst_together(self._record_events(), delta, self.max_sites_per_person, relation)
 
     def client_epsilon(self, delta: float) -> float:
         """The ε of all rounds for one client, rounded up."""
@@ -216,7 +222,7 @@ class Plan:
     def statements(self, delta: float | None = None) -> tuple[Guarantee, ...]:
         """What the plan promises: one statement per unit, at that δ or at those that were asked for."""
         costs = {"record": self.record_epsilon, "client": self.client_epsilon}
-        relations = {"record": ADD_REMOVE, "client": self.client_adjacency}
+        relations = {"record": self.record_adjacency, "client": self.client_adjacency}
         found = []
         for unit in self.units:
             at = self._delta(unit, delta)
@@ -226,7 +232,7 @@ class Plan:
     def worst(self, delta: float | None = None) -> str:
         """The client whose records pay most."""
         self._require_records()
-        found = plan_costs.epsilons(self._record_events(), self._delta("record", delta))
+        found = plan_costs.epsilons(self._record_events(), self._delta("record", delta), self.record_adjacency)
         return max(found, key=found.__getitem__)
 
     def binding(self, delta: float | None = None) -> str:

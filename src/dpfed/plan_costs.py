@@ -23,6 +23,7 @@ from dpfed import events as ev
 from dpfed.accounting.calibrate import TOLERANCE
 from dpfed.accounting.questions import epsilon as epsilon_of
 from dpfed.accounting.renyi import DEFAULT_ORDERS, epsilon_from_rdp, rdp
+from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InfeasibleTarget
 from dpfed.guarantee import Guarantee
 from dpfed.local_plan import LocalPlan
@@ -30,13 +31,13 @@ from dpfed.local_plan import LocalPlan
 MOST_CHOICES = 300  # of sites that one person may be in, each asked of the exact accountant
 
 
-def epsilons(events: Mapping[str, ev.Event], delta: float) -> dict[str, float]:
+def epsilons(events: Mapping[str, ev.Event], delta: float, adjacency: str = ADD_REMOVE) -> dict[str, float]:
     """The exact ε of each site's event."""
-    known = {event: epsilon_of(event, delta) for event in dict.fromkeys(events.values())}
+    known = {event: epsilon_of(event, delta, adjacency=adjacency) for event in dict.fromkeys(events.values())}
     return {name: known[event] for name, event in events.items()}
 
 
-def worst_together(events: Mapping[str, ev.Event], delta: float, sites: int) -> float:
+def worst_together(events: Mapping[str, ev.Event], delta: float, sites: int, adjacency: str = ADD_REMOVE) -> float:
     """An upper bound on the ε of any `sites` of the events together.
 
     Which sites are worst together depends on their whole curves, so each choice is asked of the accountant, as
@@ -44,11 +45,11 @@ def worst_together(events: Mapping[str, ev.Event], delta: float, sites: int) -> 
     """
     kinds = Counter(events.values())
     if sites == 1:
-        return max(epsilon_of(event, delta) for event in kinds)
+        return max(epsilon_of(event, delta, adjacency=adjacency) for event in kinds)
     choices = list(islice(_choices(kinds, sites), MOST_CHOICES + 1))
     if len(choices) > MOST_CHOICES:
-        return _worst_by_rdp(kinds, delta, sites)
-    return max(epsilon_of(ev.Composed(choice), delta) for choice in choices)
+        return _worst_by_rdp(kinds, delta, sites, adjacency)
+    return max(epsilon_of(ev.Composed(choice), delta, adjacency=adjacency) for choice in choices)
 
 
 def calibrated_local(
@@ -62,7 +63,7 @@ def calibrated_local(
     target = guarantee
     for _ in range(30):
         found = _alone(local, target, rounds * sites)
-        worst = _worst(found, rounds, guarantee.delta, sites)
+        worst = _worst(found, rounds, guarantee, sites)
         if worst <= guarantee.epsilon:
             return found
         target = replace(target, epsilon=target.epsilon * guarantee.epsilon / worst * (1 - 1e-4))
@@ -78,7 +79,7 @@ def calibrated_alike(
 
     def alike(noise_multiplier: float) -> dict[str, LocalPlan]:
         known = {
-            part: replace(part, noise_multiplier=noise_multiplier, delta=guarantee.delta)
+            part: replace(part, noise_multiplier=noise_multiplier, delta=guarantee.delta, adjacency=guarantee.adjacency)
             for part in dict.fromkeys(local.values())
         }
         return {name: known[part] for name, part in local.items()}
@@ -88,7 +89,7 @@ def calibrated_alike(
     little = max(part.noise for part in _alone(local, guarantee, rounds).values())
     while enough > little * (1 + TOLERANCE):
         middle = math.sqrt(little * enough)
-        if _worst(alike(middle), rounds, guarantee.delta, sites) <= guarantee.epsilon:
+        if _worst(alike(middle), rounds, guarantee, sites) <= guarantee.epsilon:
             enough = middle
         else:
             little = middle
@@ -101,8 +102,8 @@ def charged(local: Mapping[str, LocalPlan], rounds: int) -> dict[str, ev.Event]:
     return {name: known[part] for name, part in local.items()}
 
 
-def _worst(local: Mapping[str, LocalPlan], rounds: int, delta: float, sites: int) -> float:
-    return worst_together(charged(local, rounds), delta, sites)
+def _worst(local: Mapping[str, LocalPlan], rounds: int, guarantee: Guarantee, sites: int) -> float:
+    return worst_together(charged(local, rounds), guarantee.delta, sites, guarantee.adjacency)
 
 
 def _alone(local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int) -> dict[str, LocalPlan]:
@@ -116,7 +117,11 @@ def _choices(kinds: Mapping[ev.Event, int], sites: int) -> Iterable[tuple[ev.Eve
             yield choice
 
 
-def _worst_by_rdp(kinds: Mapping[ev.Event, int], delta: float, sites: int) -> float:
-    curves = [rdp(event, DEFAULT_ORDERS) for event, times in kinds.items() for _ in range(min(times, sites))]
+def _worst_by_rdp(kinds: Mapping[ev.Event, int], delta: float, sites: int, adjacency: str) -> float:
+    curves = [
+        rdp(event, DEFAULT_ORDERS, adjacency=adjacency)
+        for event, times in kinds.items()
+        for _ in range(min(times, sites))
+    ]
     largest = np.sort(np.array(curves), axis=0)[-sites:]
     return epsilon_from_rdp(DEFAULT_ORDERS, largest.sum(axis=0) * (1 + math.ldexp(1.0, -48)), delta)

@@ -180,6 +180,9 @@ def _require_records(plan: Plan) -> None:
     if "record" in plan.units:
         for part in plan.local.values():
             part.require_clip()
+        if len({part.adjacency for part in plan.local.values()}) > 1:
+            message = "the plans of all clients must be for one adjacency: sizes are declared by all, or public for all"
+            raise InvalidArgument("local", message)
         return
     if any(part.noise_multiplier is not None for part in plan.local.values()):
         other = "hybrid" if plan.style == "user" else "sample"

@@ -108,8 +108,11 @@ def _protection(plan: Plan) -> list[str]:
 def _record_lines(plan: Plan) -> list[str]:
     sites = plan.max_sites_per_person
     where = "one record, in any site" if sites == 1 else f"one record in each of {sites} sites, any of them, together"
+    did = (
+        "took part" if plan.record_adjacency == ADD_REMOVE else "was this or another one (how many there are is public)"
+    )
     lines = [
-        f"- Protected: whether {where}, took part; from whoever sees the updates, the models and all that is computed "
+        f"- Protected: whether {where}, {did}; from whoever sees the updates, the models and all that is computed "
         "from them, the server and the other clients included.",
         "- Trusted for it: each client with its own records. It samples, clips and adds noise, and pays first.",
     ]

@@ -100,6 +100,10 @@ class RandomSource(ABC):
                 self._streams[name] = self._child(name)
             return self._streams[name]
 
+    def once(self, name: str) -> RandomSource:
+        """The independent source of that name, not kept: for names that come only once, such as one a round."""
+        return self._child(name)
+
     def bytes(self, count: int) -> _Bytes:
         """The next `count` random bytes."""
         return self._current().read(count)

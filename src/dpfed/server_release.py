@@ -23,10 +23,10 @@ from fractions import Fraction
 import numpy as np
 
 from dpfed import checks
+from dpfed.aggregation.mean import ClippedMean
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.client_plan import ClientPlan
-from dpfed.clipping import clip_per_example, sum_examples, total_norm
-from dpfed.errors import InvalidArgument
+from dpfed.clipping import total_norm
 from dpfed.mechanisms.gaussian import GaussianMechanism
 from dpfed.mechanisms.sensitivity import Sensitivity
 from dpfed.randomness import RandomSource
@@ -68,13 +68,8 @@ class ServerRelease:
 
     def query(self, updates: Mapping[str, Floats], dimension: int, clip_norm: float | None = None) -> Floats:
         """The sum of the clipped updates by relative weight; an update that is not finite counts as zero."""
-        bound, rows = self._bound(clip_norm), self._rows(updates, dimension)
-        if not len(rows):
-            return np.zeros(dimension)
-        most = max(self.parts.values())
-        weights = np.array([self.parts[name] / most for name in updates])
-        # Rounding |w·x| with w ≤ 1 to the nearest float never exceeds |x|: weighing lengthens nothing.
-        return sum_examples(clip_per_example(rows, bound) * weights[:, None], bound)
+        mean = ClippedMean(clip_norm=self._bound(clip_norm), denominator=1.0, weights=self.parts)
+        return mean.total(updates, dimension)
 
     def count(self, updates: Mapping[str, Floats], clip_norm: float | None = None) -> float:
         """Half the number of updates that are no longer than the clip norm, less half that of those that are."""
@@ -105,18 +100,6 @@ class ServerRelease:
 
     def _bound(self, clip_norm: float | None) -> float:
         return self.client.clip_norm if clip_norm is None else checks.positive(clip_norm=clip_norm)
-
-    def _rows(self, updates: Mapping[str, Floats], dimension: int) -> Floats:
-        unknown = sorted(set(updates) - set(self.parts))
-        if unknown:
-            raise InvalidArgument("updates", f"updates must be of clients of the plan, got {unknown[0]!r} too")
-        rows = np.zeros((len(updates), dimension))
-        for row, update in zip(rows, updates.values(), strict=True):
-            values = np.asarray(update, dtype=float)
-            if values.shape != (dimension,):
-                raise InvalidArgument("updates", f"an update must be {dimension} numbers, got shape {values.shape}")
-            row[:] = values if np.isfinite(values).all() else 0.0
-        return rows
 
 
 def _fits(update: Floats, bound: float) -> bool:

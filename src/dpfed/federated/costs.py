@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from dpfed import events as ev
 from dpfed.accounting.questions import epsilon as epsilon_of
-from dpfed.checks import ADD_REMOVE
 from dpfed.guarantee import Guarantee
 from dpfed.plan import Plan
 from dpfed.plan_costs import worst_together
@@ -34,9 +33,10 @@ def spent(plan: Plan, deltas: Mapping[str, float], local: Mapping[str, int], rel
     worst = None
     if "record" in deltas:
         events = {name: ev.Repeated(plan.local[name].event, times) for name, times in local.items() if times}
-        worst = _worst(events, deltas["record"])
-        found = worst_together(events, deltas["record"], plan.max_sites_per_person) if events else 0.0
-        statements.append(Guarantee(found, deltas["record"], "record", ADD_REMOVE))
+        worst = _worst(events, deltas["record"], plan.record_adjacency)
+        sites, relation = plan.max_sites_per_person, plan.record_adjacency
+        found = worst_together(events, deltas["record"], sites, relation) if events else 0.0
+        statements.append(Guarantee(found, deltas["record"], "record", relation))
     if "client" in deltas:
         found = (
             _epsilon(ev.Repeated(plan.client_event, releases), deltas["client"], plan.client_adjacency)
@@ -47,8 +47,8 @@ def spent(plan: Plan, deltas: Mapping[str, float], local: Mapping[str, int], rel
     return Spent(tuple(statements), worst)
 
 
-def _worst(events: Mapping[str, ev.Event], delta: float) -> str | None:
-    known = {event: _epsilon(event, delta, ADD_REMOVE) for event in set(events.values())}
+def _worst(events: Mapping[str, ev.Event], delta: float, adjacency: str) -> str | None:
+    known = {event: _epsilon(event, delta, adjacency) for event in set(events.values())}
     return max(events, key=lambda name: known[events[name]], default=None)
 
 

@@ -10,12 +10,12 @@ stored before a crash is used again and costs nothing, and anything else is char
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
-
+from dpfed.aggregation.mean import ClippedMean
 from dpfed.aggregation.screening import Arrival, Door, Refusal
 from dpfed.federated.results import Participation
 from dpfed.federated.stored import Stored, in_groups
@@ -84,10 +84,8 @@ class Round:
                 self.stored.write_updates(self.number, group)
             updates |= {update.client: update for update in group}
         arrivals.require_some(updates)
-        weights = self.plan.weights
-        value = np.zeros(self.layout.size)
-        for name, update in updates.items():
-            value += weights[name] * update.value
+        mean = ClippedMean(clip_norm=math.inf, denominator=1.0, weights=self.plan.weights)
+        value = mean.of({name: update.value for name, update in updates.items()}, self.layout.size)
         head = max([self.head, *(update.head for update in updates.values())], key=sequence)
         return Mean(value, head, arrivals.participation(updates, reused))
 
@@ -103,7 +101,7 @@ class Round:
         if asked:
             arrivals.require_some(updates)
         head = self.runner.charge_release(self.plan.client_commits(self.taken, asked))
-        noise = self.source.stream(f"noise {sequence(head)} {self.number}")
+        noise = self.source.once(f"noise {sequence(head)} {self.number}")
         values = {name: update.value for name, update in updates.items()}
         released = self.plan.server.release(values, self.layout.size, noise, self.clip_norm)
         counted = () if self._is_secret else asked
@@ -120,7 +118,7 @@ class Round:
 
         Where the cohort is no secret the statement counts how often a client takes part, so that has a limit.
         """
-        drawn = self.plan.draw(self.source.stream(f"cohort {sequence(self.head)} {self.number}"))
+        drawn = self.plan.draw(self.source.once(f"cohort {sequence(self.head)} {self.number}"))
         if not self.plan.is_enough(len(drawn)):
             return ()
         most = self.plan.rounds if self._is_secret else self.plan.participations
@@ -129,7 +127,7 @@ class Round:
     def _kept_cohort(self) -> tuple[str, ...]:
         cohort = self.stored.cohort(self.number)
         if cohort is None:
-            cohort = self.plan.draw(self.source.stream(f"cohort {sequence(self.head)} {self.number}"))
+            cohort = self.plan.draw(self.source.once(f"cohort {sequence(self.head)} {self.number}"))
             self.stored.write_cohort(self.number, cohort)
         return cohort
 

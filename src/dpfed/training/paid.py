@@ -18,7 +18,6 @@ import threading
 from typing import NoReturn
 
 from dpfed import checks
-from dpfed.checks import ADD_REMOVE
 from dpfed.errors import AdjacencyMismatch, BudgetExceeded, InvalidArgument, PrivacyError
 from dpfed.events import Event
 from dpfed.guarantee import Account, Held
@@ -90,7 +89,7 @@ def paid_steps(plan: LocalPlan, account: Account | None, run: str | None, ahead:
         raise InvalidArgument("run", "account and run go together: the account that is charged, and the run's name")
     if account is None or run is None:
         return PaidSteps(plan.step_event, plan.steps, ahead=ahead)
-    _require_fitting(account)
+    _require_fitting(account, plan)
     held = account.reserve({plan.step_event: plan.steps}, run=run)
     left = held.left(plan.step_event)
     if not left:
@@ -98,12 +97,10 @@ def paid_steps(plan: LocalPlan, account: Account | None, run: str | None, ahead:
     return PaidSteps(plan.step_event, left, held=held, ahead=ahead)
 
 
-def _require_fitting(account: Account) -> None:
+def _require_fitting(account: Account, plan: LocalPlan) -> None:
     if account.unit != "record":
         raise InvalidArgument(
             "account", f"clipping each example protects one record, and {account.name} is for one {account.unit}"
         )
-    if account.adjacency != ADD_REMOVE:
-        raise AdjacencyMismatch(
-            f"Poisson sampling is stated for add_remove, and {account.name} for {account.adjacency}"
-        )
+    if account.adjacency != plan.adjacency:
+        raise AdjacencyMismatch(f"the plan is for {plan.adjacency}, and {account.name} for {account.adjacency}")

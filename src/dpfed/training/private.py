@@ -41,7 +41,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from dpfed import checks
 from dpfed.accounting.questions import epsilon as epsilon_of
-from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.events import Repeated
 from dpfed.guarantee import Account, Guarantee
@@ -155,8 +154,12 @@ class Private:
         chosen = self.plan.delta if delta is None else delta
         if chosen is None:
             raise InvalidArgument("delta", "this plan was not calibrated to a guarantee, so say at which delta")
-        spent = epsilon_of(Repeated(self.plan.step_event, self.steps_taken), chosen) if self.steps_taken else 0.0
-        return Guarantee(spent, chosen, "record", ADD_REMOVE)
+        spent = (
+            epsilon_of(Repeated(self.plan.step_event, self.steps_taken), chosen, adjacency=self.plan.adjacency)
+            if self.steps_taken
+            else 0.0
+        )
+        return Guarantee(spent, chosen, "record", self.plan.adjacency)
 
     def close(self) -> None:
         """Takes all hooks off the model and the optimizer; returns what was never charged to the account."""

@@ -115,7 +115,7 @@ class LocalRunner:
 
     def _outcome(self, client: Client, task: Task, head: str) -> Update | Failure:
         # No entry comes twice, so even a seeded source never gives the same noise again after a crash.
-        source = self.source.stream(f"{sequence(head)} {task.round} {client.name}")
+        source = self.source.once(f"{sequence(head)} {task.round} {client.name}")
         try:
             value = client.train(self._plan.local[client.name], task.weights, source, task.proximal)
             return Update(client.name, task.round, np.asarray(value), head)
