@@ -4,6 +4,7 @@ In styles `none` and `sample` the mean is computed from what the clients release
 not a release: updates are clipped, added up and noised here, after the study's account was charged. Either way what is
 stored before a crash is used again and costs nothing, and anything else is charged anew.
 
+>>> import numpy as np
 >>> Mean(np.zeros(2), "3:ab", Participation(contributed=("ward",))).participation.contributed
 ('ward',)
 """
