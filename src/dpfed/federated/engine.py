@@ -27,6 +27,7 @@ from time import monotonic
 
 import numpy as np
 
+from dpfed.errors import PrivacyError
 from dpfed.federated.algorithms import registry
 from dpfed.federated.algorithms.protocol import FederatedAlgorithm
 from dpfed.federated.checkpoint import Checkpoint, Checkpoints
@@ -173,13 +174,19 @@ class Federation:
     def _stepped(self, number: int, mean: Mean) -> Checkpoint:
         before = self._checkpoint
         weights, state = self._algorithm.step(before.weights.astype(float), mean.value, before.state)
+        moved = np.asarray(weights, dtype=self.layout.dtype)
+        if not np.isfinite(moved).all():
+            raise PrivacyError(
+                f"the model is no longer finite after round {number}: what was charged stays spent, and the model before "
+                f"is kept in {self.run.path}; plan a new run with smaller learning rates"
+            )
         clip_norm = before.clip_norm
         if clip_norm is not None and mean.noisy_count is not None:
             clip_norm = self.plan.server.next_clip(clip_norm, mean.noisy_count)
         taken = dict(before.taken)
         for name in mean.asked:
             taken[name] = taken.get(name, 0) + 1
-        return Checkpoint(number, np.asarray(weights, dtype=self.layout.dtype), mean.head, state, clip_norm, taken)
+        return Checkpoint(number, moved, mean.head, state, clip_norm, taken)
 
     def _spent(self, number: int) -> Spent:
         charged = self.runner.charged()
