@@ -176,10 +176,8 @@ class Federation:
         weights, state = self._algorithm.step(before.weights.astype(float), mean.value, before.state)
         moved = np.asarray(weights, dtype=self.layout.dtype)
         if not np.isfinite(moved).all():
-            raise PrivacyError(
-                f"the model is no longer finite after round {number}: what was charged stays spent, and the model before "
-                f"is kept in {self.run.path}; plan a new run with smaller learning rates"
-            )
+            message = f"the model is no longer finite after round {number}: what was charged stays spent"
+            raise PrivacyError(f"{message}; {self.run.path} keeps the model before, plan a run with smaller steps")
         clip_norm = before.clip_norm
         if clip_norm is not None and mean.noisy_count is not None:
             clip_norm = self.plan.server.next_clip(clip_norm, mean.noisy_count)
