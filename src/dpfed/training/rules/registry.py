@@ -63,7 +63,9 @@ def rule_of(module: nn.Module) -> Rule:
 
 def known_kind(module: nn.Module) -> type[nn.Module] | None:
     """The layer with a rule of its own that the module is, if its forward pass is that layer's."""
-    return None if "forward" in vars(module) else _kind_with(type(module), type(module).forward)
+    if "forward" in vars(module):
+        return None
+    return _kind_with(type(module), type(module).forward)  # type: ignore[arg-type]  # a class can be hashed
 
 
 @cache
