@@ -134,11 +134,13 @@ def test_commits_follow_whoever_took_part_most():
     source = SeededSource(8)
     for _ in range(known.rounds):
         cohort = known.draw(source)
-        committed += known.client_commits(taken, cohort)
-        assert secret.client_commits(taken, cohort) == 1
+        assert secret.client_commits(taken, cohort, committed) == 1
+        committed += known.client_commits(taken, cohort, committed)
         taken = {name: count + (name in cohort) for name, count in taken.items()}
         assert committed == max(taken.values())
-    assert known.client_commits(taken, ()) == 0
+    assert known.client_commits(taken, (), committed) == 0
+    everyone = dict.fromkeys(NAMES, 3)
+    assert known.client_commits(everyone, NAMES, committed=4, lost=2) == 2  # anybody may be in what was lost
 
 
 def test_a_cohort_is_drawn_over_the_clients_of_the_plan():

@@ -191,17 +191,17 @@ class Plan:
             charges[study] = {self.client_event: self.client_charges}
         return charges
 
-    def client_commits(self, taken: Mapping[str, int], cohort: Collection[str]) -> int:
-        """How many client events a round commits, if clients took part so often before.
+    def client_commits(self, taken: Mapping[str, int], cohort: Collection[str], committed: int, lost: int = 0) -> int:
+        """How many client events a round commits, if clients took part so often before and so many are committed.
 
         One if the cohort is secret. Otherwise the statement is that of the client who took part most, so one when
-        somebody takes part more often than anybody did before, and none else.
+        somebody takes part more often than is paid for, and none else. In a round that was `lost` to a crash
+        anybody may have taken part.
         """
         if self.cohort.hides(len(self.local)):
             return 1
-        before = max(taken.values(), default=0)
-        after = max((taken.get(name, 0) + 1 for name in cohort), default=0)
-        return max(after - before, 0)
+        after = max((taken.get(name, 0) + 1 + lost for name in cohort), default=0)
+        return max(after - committed, 0)
 
     # ---- what it costs ----
 

@@ -143,8 +143,12 @@ def _end_of_whole_lines(stream: Any) -> int:
 
 def _records(path: Path) -> list[dict[str, Any]]:
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    records = {record["round"]: record for record in map(json.loads, lines)}
-    return [records[number] for number in sorted(records)]
+    records: list[dict[str, Any]] = []
+    for record in map(json.loads, lines):
+        while records and records[-1]["round"] >= record["round"]:  # done again after a crash, and all that followed
+            records.pop()
+        records.append(record)
+    return records
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:

@@ -50,6 +50,12 @@ class Checkpoint:
     taken: Mapping[str, int] = field(default_factory=dict)
     privacy: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        # Clients are given this very array: one that trains in place must not change what was released.
+        weights = np.array(self.weights)
+        weights.setflags(write=False)
+        object.__setattr__(self, "weights", weights)
+
 
 class Checkpoints:
     """The last few checkpoints of a run."""

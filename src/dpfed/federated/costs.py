@@ -33,10 +33,14 @@ def spent(plan: Plan, deltas: Mapping[str, float], local: Mapping[str, int], rel
     worst = None
     if "record" in deltas:
         events = {name: ev.Repeated(plan.local[name].event, times) for name, times in local.items() if times}
-        worst = _worst(events, deltas["record"], plan.record_adjacency)
-        sites, relation = plan.max_sites_per_person, plan.record_adjacency
-        found = worst_together(events, deltas["record"], sites, relation) if events else 0.0
-        statements.append(Guarantee(found, deltas["record"], "record", relation))
+        delta, relation = deltas["record"], plan.record_adjacency
+        alone = {event: _epsilon(event, delta, relation) for event in set(events.values())}
+        worst = max(events, key=lambda name: alone[events[name]], default=None)
+        found = max(alone.values(), default=0.0)
+        sites = min(plan.max_sites_per_person, len(events))
+        if sites > 1:
+            found = worst_together(events, delta, sites, relation)
+        statements.append(Guarantee(found, delta, "record", relation))
     if "client" in deltas:
         found = (
             _epsilon(ev.Repeated(plan.client_event, releases), deltas["client"], plan.client_adjacency)
@@ -45,11 +49,6 @@ def spent(plan: Plan, deltas: Mapping[str, float], local: Mapping[str, int], rel
         )
         statements.append(Guarantee(found, deltas["client"], "client", plan.client_adjacency))
     return Spent(tuple(statements), worst)
-
-
-def _worst(events: Mapping[str, ev.Event], delta: float, adjacency: str) -> str | None:
-    known = {event: _epsilon(event, delta, adjacency) for event in set(events.values())}
-    return max(events, key=lambda name: known[events[name]], default=None)
 
 
 @lru_cache(maxsize=4096)

@@ -36,7 +36,7 @@ from dpfed.federated.metrics import Score
 from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED, RUNNING, RoundResult, plain
 from dpfed.federated.rounds import Mean, Round
 from dpfed.federated.stored import Stored
-from dpfed.federated.update import Runner, Task
+from dpfed.federated.update import Charged, Runner, Task
 from dpfed.federated.weights import Layout, Vector
 from dpfed.guarantee import Guarantee
 from dpfed.plan import Plan
@@ -80,7 +80,7 @@ class Federation:
         self._source = or_system(source)
         self._stored = Stored(self.run)
         self._checkpoints = Checkpoints(self.run, self.layout)
-        self._attempts = self.run.count_start() - 1
+        self._redone = self.run.count_start() - 1  # rounds that may have been done more than once
         self._checkpoint = self._enrolled(first.astype(self.layout.dtype))
 
     @property
@@ -104,9 +104,17 @@ class Federation:
         round_ = self._round(number)
         if not round_.fits():
             self._end(BUDGET_EXHAUSTED)
-        self._attempts += 1
-        mean = round_.mean()
-        self._attempts -= 1  # what ends here is done, what raised may be done again
+        try:
+            return self._done(number, round_.mean(), started)
+        except BaseException:
+            self._redone += 1  # whoever was charged is charged again when it is tried again
+            raise
+
+    def finish(self) -> None:
+        """Returns what was never committed to the accounts; a run that is to be resumed is not finished."""
+        self.runner.finish(self.plan.name)
+
+    def _done(self, number: int, mean: Mean, started: float) -> RoundResult:
         checkpoint = self._stepped(number, mean)
         cost = self._spent(number)
         result = RoundResult(
@@ -116,17 +124,13 @@ class Federation:
             cost=self._cost_of_one(),
             spent=cost.statements,
             worst_client=cost.worst_client,
-            head=mean.head,
+            head=None if self._is_secret and "record" in self.plan.units else mean.head,
             metrics=tuple(self._evaluate(checkpoint.weights)) if self._evaluate else (),
             participation=mean.participation,
             seconds=monotonic() - started,
         )
         self._write(result, replace(checkpoint, privacy={"spent": plain(result.spent)}))
         return result
-
-    def finish(self) -> None:
-        """Returns what was never committed to the accounts; a run that is to be resumed is not finished."""
-        self.runner.finish(self.plan.name)
 
     def _end(self, status: str) -> None:
         self.status = status
@@ -188,12 +192,20 @@ class Federation:
 
     def _spent(self, number: int) -> Spent:
         charged = self.runner.charged()
-        local = charged.local
-        if self.plan.cohort.hides(len(self.plan.local)):
-            # How often a client took part is as secret as the cohort; nobody did more often than this.
-            most = min(number + self._attempts, self.plan.record_charges)
-            local = dict.fromkeys(self.plan.local, most)
+        local = dict.fromkeys(self.plan.local, self._most(number, charged)) if self._is_secret else charged.local
         return spent(self.plan, self._deltas(), local, charged.releases)
+
+    def _most(self, number: int, charged: Charged) -> int:
+        """A number of charges that nobody exceeds: how often a client took part is as secret as the cohort.
+
+        More are in the ledger only where an old copy of the directory was put back; then it is all there may be.
+        """
+        most, reserved = number + self._redone, self.plan.record_charges
+        return reserved if max(charged.local.values(), default=0) > most else min(most, reserved)
+
+    @property
+    def _is_secret(self) -> bool:
+        return self.plan.cohort.hides(len(self.plan.local))
 
     def _cost_of_one(self) -> tuple[Guarantee, ...]:
         return spent(self.plan, self._deltas(), dict.fromkeys(self.plan.local, 1), 1).statements

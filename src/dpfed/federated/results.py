@@ -10,6 +10,7 @@ secret; none of it is in ``facts()``, which is what rounds.jsonl, reports and tr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -41,6 +42,7 @@ class RoundResult:
     """A round that is done: the model it led to, and what it and all rounds so far cost, one statement per unit.
 
     `spent` is ex post; the promise is that of the whole plan. `worst_client` is the site whose records pay most.
+    `head` is the ledger's, and None where the number in it would tell how many clients a secret cohort had.
     """
 
     number: int
@@ -49,7 +51,7 @@ class RoundResult:
     cost: tuple[Guarantee, ...]
     spent: tuple[Guarantee, ...]
     worst_client: str | None
-    head: str
+    head: str | None
     metrics: tuple[Score, ...] = ()
     participation: Participation = field(default_factory=Participation, repr=False)
     seconds: float = field(default=np.nan, repr=False)
@@ -62,13 +64,17 @@ class RoundResult:
             "cost": plain(self.cost),
             "spent": plain(self.spent),
             "worst_client": self.worst_client,
-            "metrics": {score.name: {"value": score.value, "mark": score.mark} for score in self.metrics},
+            "metrics": {score.name: {"value": _number(score.value), "mark": score.mark} for score in self.metrics},
             "head": self.head,
         }
 
     def owner_facts(self) -> dict[str, Any]:
         """What only the owner may see of it."""
         return {"round": self.number, "seconds": self.seconds, **asdict(self.participation)}
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def plain(guarantees: Iterable[Guarantee]) -> list[dict[str, Any]]:

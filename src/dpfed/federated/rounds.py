@@ -65,9 +65,7 @@ class Round:
             return True
         if "record" in self.plan.units and all(times >= self.plan.record_charges for times in charged.local.values()):
             return False
-        if "client" not in self.plan.units:
-            return True
-        return charged.releases + self.plan.client_commits(self.taken, self._asked) <= self.plan.client_charges
+        return "client" not in self.plan.units or charged.releases + self._commits <= self.plan.client_charges
 
     def mean(self) -> Mean:
         """Its mean update: charged, noised and stored."""
@@ -91,7 +89,10 @@ class Round:
         return Mean(value, head, arrivals.participation(updates, reused))
 
     def _noised_here(self) -> Mean:
-        """Privacy: ``plan.client_event`` for one client, committed before noise is drawn (see `ServerRelease`)."""
+        """Privacy: ``plan.client_event`` for one client, committed before noise is drawn (see `ServerRelease`).
+
+        A round in which everyone broke down ends the run with an error for the owner, before anything is released.
+        """
         found = self.stored.release(self.number)
         if found is not None:
             released, head, asked = found
@@ -101,7 +102,7 @@ class Round:
         updates = {update.client: update for update in arrivals.accepted(self.runner.train(self.task, asked))}
         if asked:
             arrivals.require_some(updates)
-        head = self.runner.charge_release(self.plan.client_commits(self.taken, asked))
+        head = self.runner.charge_release(self._commits)
         noise = self.source.once(f"noise {sequence(head)} {self.number}")
         values = {name: update.value for name, update in updates.items()}
         released = self.plan.server.release(values, self.layout.size, noise, self.clip_norm)
@@ -119,16 +120,24 @@ class Round:
 
         Where the cohort is no secret the statement counts how often a client takes part, so that has a limit.
         """
-        drawn = self.plan.draw(self.source.once(f"cohort {sequence(self.head)} {self.number}"))
-        if not self.plan.is_enough(len(drawn)):
-            return ()
         most = self.plan.rounds if self._is_secret else self.plan.participations
-        return tuple(name for name in drawn if self.taken.get(name, 0) < most)
+        return tuple(name for name in self._drawn() if self.taken.get(name, 0) < most)
+
+    @property
+    def _commits(self) -> int:
+        """How many client events the round costs. Rounds the ledger knows of and this run does not were lost."""
+        charged = self.runner.charged()
+        lost = charged.begun - (self.number - 1)
+        return self.plan.client_commits(self.taken, self._asked, charged.releases, max(lost, 0))
+
+    def _drawn(self) -> tuple[str, ...]:
+        drawn = self.plan.draw(self.source.once(f"cohort {sequence(self.head)} {self.number}"))
+        return drawn if self.plan.is_enough(len(drawn)) else ()
 
     def _kept_cohort(self) -> tuple[str, ...]:
         cohort = self.stored.cohort(self.number)
         if cohort is None:
-            cohort = self.plan.draw(self.source.once(f"cohort {sequence(self.head)} {self.number}"))
+            cohort = self._drawn()
             self.stored.write_cohort(self.number, cohort)
         return cohort
 

@@ -49,10 +49,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class Charged:
-    """How many charges of the plan are committed: each client's local event, and the server's release."""
+    """How many charges of the plan are committed: each client's local event, and the server's release.
+
+    `begun` counts the rounds in which the server was about to add noise, where the cohort is no secret.
+    """
 
     local: Mapping[str, int]
     releases: int
+    begun: int = 0
 
 
 class Client(Protocol):
@@ -87,7 +91,10 @@ class Runner(Protocol):
         """What each client releases or why it does not; charges are durable before noise is drawn."""
 
     def charge_release(self, times: int) -> str:
-        """The ledger's head once so many client events are committed: before the server draws noise."""
+        """The ledger's head once so many client events are committed: before the server draws noise.
+
+        Even where none is due the ledger gets an entry, so that an old copy of a run's files is told from a new one.
+        """
 
     def charged(self) -> Charged:
         """What is committed so far."""

@@ -269,6 +269,12 @@ def last_lease(link: Connection, run: str) -> Row | None:
     return None if found is None else Row(*found).checked()
 
 
+def count_marks(link: Connection, run: str) -> int:
+    """How many steps of the run were marked: by leases that count one, where taking a run over counts none."""
+    is_lease = (HELD, ENTRIES.c.run == run, ENTRIES.c.kind == "leased")
+    return int(link.execute(sa.select(sa.func.coalesce(sa.func.sum(ENTRIES.c.times), 0)).where(*is_lease)).scalar_one())
+
+
 def left_of(link: Connection, items: list[int]) -> dict[int, int]:
     """What each reserved item still holds."""
     return {int(row.item or 0): int(row.left or 0) for row in last_of(link, ENTRIES.c.item, items)}

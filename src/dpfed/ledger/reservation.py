@@ -27,12 +27,13 @@ from typing import Any
 from dpfed.accounting.normal_form import as_event
 from dpfed.errors import LeaseLost, NotReserved
 from dpfed.events import Event
-from dpfed.ledger import admission, amounts, words
+from dpfed.ledger import admission, amounts, lease, words
 from dpfed.ledger.amounts import Amounts
 from dpfed.ledger.items import Item, added_up, move_item, release_items, reserve_items
-from dpfed.ledger.journal import Journal, Store, left_of
+from dpfed.ledger.journal import Journal, Store, count_marks, left_of
 from dpfed.ledger.model import Terms
 from dpfed.ledger.refusals import judge_all, raise_refusals, require_usable, require_within, write_refusals
+from dpfed.ledger.rows import Draft, compact
 from dpfed.ledger.words import Charges
 
 
@@ -99,6 +100,21 @@ class Reservation:
         wanted = words.charges(charges)
         with self._store.writing() as journal:
             self._commit(journal, wanted)
+
+    def mark(self) -> None:
+        """Write that the run did a step, at no cost; durable when it returns, refused if the run was taken over.
+
+        A step that needs no charge of its own leaves its trace so: a run that goes on from an old copy of its
+        files sees that more was done than they know of.
+        """
+        with self._store.writing() as journal:
+            self._require_lease(journal)
+            self._lease = journal.append(Draft("leased", run=self._run, times=1, body=compact(lease.me()))).seq
+
+    def marks(self) -> int:
+        """How many steps of the run were marked, by whichever process."""
+        with self._store.reading() as link:
+            return count_marks(link, self._run)
 
     def extend(self, charges: Mapping[str, Any]) -> None:
         """Reserve more for the same run, or raise BudgetExceeded; never on a plan admitted by its exact ε."""

@@ -55,6 +55,7 @@ class LocalRunner:
         self._reservation: Reservation | None = None
         self._local: dict[str, int] = {}
         self._releases = 0
+        self._begun = 0
 
     @property
     def is_private(self) -> bool:
@@ -86,7 +87,7 @@ class LocalRunner:
         Privacy: every charge of the cohort is durable before the first client draws noise. A client that has
         none left is never asked.
         """
-        clients = [self.clients[name] for name in cohort]
+        clients = [self.clients[name] for name in dict.fromkeys(cohort)]  # one charge, one update
         able = [client for client in clients if self._left(client) > 0]
         yield from (Failure(client.name, EXHAUSTED) for client in clients if self._left(client) < 1)
         if able:
@@ -94,15 +95,22 @@ class LocalRunner:
             yield from self._trained(able, task, self._head())
 
     def charge_release(self, times: int) -> str:
-        """The ledger's head once so many client events are committed to the study's account."""
-        if times and self._reservation is not None and self.study is not None:
-            self._reservation.commit({self.study: {self._plan.client_event: times}})
-            self._releases += times
+        """The ledger's head once so many client events are committed to the study's account, and the round marked.
+
+        A round whose cohort is secret always commits, and needs no mark.
+        """
+        if self._reservation is not None and self.study is not None:
+            if times:
+                self._reservation.commit({self.study: {self._plan.client_event: times}})
+                self._releases += times
+            if not self._plan.cohort.hides(len(self._plan.local)):
+                self._reservation.mark()
+                self._begun += 1
         return self._head()
 
     def charged(self) -> Charged:
         """What is committed so far."""
-        return Charged(dict(self._local), self._releases)
+        return Charged(dict(self._local), self._releases, self._begun)
 
     def finish(self, run: str) -> None:
         """Returns to the accounts what was never committed."""
@@ -146,17 +154,16 @@ class LocalRunner:
             }
         if self.study is not None:
             self._releases = plan.client_charges - reservation.left(self.study, plan.client_event)
+            self._begun = reservation.marks()
 
     def _reserved(self, ledger: Ledger, charges: Mapping[str, Mapping[Event, int]], *, is_new: bool) -> Reservation:
         run = self._plan.name
         if not ledger.has_run(run):
             return ledger.reserve(charges, run=run, fixed_plan=True)
-        reservation = ledger.resume(run)
-        is_ours = all(reservation.events(account) == events for account, events in charges.items())
-        if not is_ours or (is_new and not any(map(reservation.left, charges))):
-            what = "is spent" if is_ours else "was reserved for another plan"
+        reservation = ledger.resume(run, plan=charges)
+        if is_new and not any(map(reservation.left, charges)):
             where = "give the plan another name, or go on in its own directory"
-            raise InvalidArgument("plan", f"run {run!r} {what} in this ledger: {where}")
+            raise InvalidArgument("plan", f"run {run!r} is spent in this ledger: {where}")
         return reservation
 
     def _require_units(self, charges: Mapping[str, Mapping[Event, int]]) -> None:
