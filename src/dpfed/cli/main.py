@@ -5,17 +5,18 @@ from __future__ import annotations
 import click
 
 from dpfed import __version__
-from dpfed.cli import accounting, comparison, init, ledger, sensitivity
+from dpfed.cli import accounting, comparison, doctor, evaluate, export, init, ledger, plan, runs, sensitivity, training
 from dpfed.cli.sections import Group
 
 
 @click.group(
     cls=Group,
     sections={
-        "Train": ("init",),
+        "Train": ("init", "plan", "run", "resume", "doctor"),
+        "What came of it": ("runs", "evaluate", "export"),
         "How private is a run": ("epsilon", "delta", "compare"),
         "What to set": ("calibrate", "sensitivity"),
-        "What was spent": ("ledger",),
+        "What was spent": ("ledger", "report"),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -28,9 +29,17 @@ def main() -> None:
 
 
 main.add_command(init.init)
+main.add_command(plan.plan)
+main.add_command(training.run)
+main.add_command(training.resume)
+main.add_command(doctor.doctor)
+main.add_command(runs.runs)
+main.add_command(evaluate.evaluate)
+main.add_command(export.export)
 main.add_command(accounting.epsilon)
 main.add_command(accounting.delta)
 main.add_command(accounting.calibrate)
 main.add_command(comparison.compare)
 main.add_command(sensitivity.sensitivity)
 main.add_command(ledger.ledger)
+main.add_command(report.report)

@@ -9,7 +9,8 @@ Texts of users are shown as they were typed, whatever markup they may hold.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpfed.report.statement import Entry, Page
@@ -21,6 +22,11 @@ _MARKUP = re.compile(r"([\\`*_{}\[\]#|~!@$^]|:(?=//)|(?<=www)\.)", re.IGNORECASE
 
 def html(page: Page) -> str:
     """The page as an HTML document."""
+    return filled_in("statement.html.j2", page=page, filled=min(100.0, 100 * page.share))
+
+
+def filled_in(template: str, **values: Any) -> str:
+    """The template with these values, all text escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     templates = Environment(
@@ -30,7 +36,7 @@ def html(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return templates.get_template("statement.html.j2").render(page=page, filled=min(100.0, 100 * page.share))
+    return templates.get_template(template).render(**values)
 
 
 def markdown(page: Page) -> str:
@@ -39,11 +45,11 @@ def markdown(page: Page) -> str:
         f"# {in_markdown(page.title)}",
         page.at,
         f"**{in_markdown(page.alarm)}**" if page.alarm else "",
-        _bullets(page.terms),
+        bullets(page.terms),
         "## Entries",
         "\n".join(_table(page)),
         "## Balance",
-        _bullets(page.balance),
+        bullets(page.balance),
         *(f"**{in_markdown(name)}.** {in_markdown(text)}" for name, text in page.notes),
         f"Head: `{page.head}`",
     ]
@@ -55,7 +61,8 @@ def in_markdown(text: str) -> str:
     return _MARKUP.sub(r"\\\1", text).translate(_ENTITIES)
 
 
-def _bullets(pairs: tuple[tuple[str, str], ...]) -> str:
+def bullets(pairs: Iterable[tuple[str, str]]) -> str:
+    """Names and texts as a list."""
     return "\n".join(f"- **{in_markdown(name)}:** {in_markdown(text)}" for name, text in pairs)
 
 

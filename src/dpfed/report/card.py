@@ -1,0 +1,103 @@
+"""The card that goes with an exported model: what it is, how to feed it, and what is promised for its training data.
+
+>>> card = {"model": "m.safetensors", "sha256": "ab", "run": "study", "kind": "logistic", "options": {}, "classes": [],
+...         "shape": None, "scaling": {}, "parameters": {"linear.bias": [2]}, "rounds": "2 of 2", "status": "finished",
+...         "is_private": True, "promises": [], "scores": {}, "head": "", "not_covered": [], "dpfed": "0.1"}
+>>> print(as_markdown(card).splitlines()[0])
+# study: m.safetensors
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dpfed import __version__
+from dpfed.config.run import RunConfig
+from dpfed.report.run_facts import NOT_PRIVATE, RunFacts
+from dpfed.rounding import decimal_up
+
+Card = Mapping[str, Any]
+
+
+def card(facts: RunFacts, config: RunConfig, model: str, sha256: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """What everyone may know of the model, as plain JSON values."""
+    data = config.data
+    scaling = {"feature_bounds": data.feature_bounds, "mean": data.mean, "scale": data.scale}
+    last = facts.by_round[-1].scores if facts.by_round else ()
+    return {
+        "model": model,
+        "sha256": sha256,
+        "run": facts.name,
+        "kind": config.model.kind,
+        "options": config.model.options,
+        "classes": list(data.classes),
+        "shape": None if data.shape is None else list(data.shape),
+        "scaling": {name: value for name, value in scaling.items() if value is not None},
+        "parameters": {name: list(shape) for name, shape in parameters.items()},
+        "rounds": f"{facts.rounds_done} of {facts.rounds}",
+        "status": facts.status,
+        "is_private": facts.is_private,
+        "promises": [_promise(unit) for unit in facts.units],
+        "scores": {score.name: score.value for score in last if not score.mark},
+        "head": facts.head,
+        "not_covered": list(facts.not_covered),
+        "dpfed": __version__,
+    }
+
+
+def as_markdown(card: Card) -> str:
+    """The card for a person."""
+    lines = [f"# {card['run']}: {card['model']}", ""]
+    lines += [*_privacy(card), "", "## The model", "", *_model(card)]
+    if card["scores"]:
+        lines += ["", "## How good it is", "", "On held-out records that were declared public:", ""]
+        lines += [f"- {name}: {value:.4g}" for name, value in card["scores"].items()]
+    if card["not_covered"]:
+        lines += ["", "## Not covered by the promise", "", *_items(card["not_covered"])]
+    return "\n".join([*lines, "", f"Made by dpfed {card['dpfed']}.", ""])
+
+
+def _promise(unit: Any) -> dict[str, Any]:
+    return {
+        "unit": unit.unit,
+        "adjacency": unit.adjacency,
+        "epsilon": unit.promised,
+        "delta": unit.delta,
+        "sentence": unit.sentence,
+        "arithmetic": unit.arithmetic,
+    }
+
+
+def _privacy(card: Card) -> list[str]:
+    if not card["is_private"]:
+        return [f"**{NOT_PRIVATE}**: its noise came from a seed, and whoever knows it can take the noise off."]
+    if not card["promises"]:
+        return ["Trained without any protection: nothing was noised."]
+    lines = ["## What is promised", ""]
+    for promise in card["promises"]:
+        epsilon, relation = decimal_up(promise["epsilon"]), promise["adjacency"].replace("_", "-")
+        lines.append(
+            f"- ε = {epsilon} at δ = {promise['delta']:g} for one {promise['unit']} ({relation}), computed for"
+        )
+        lines.append(f"  {promise['arithmetic']}. {promise['sentence']}")
+    return [*lines, "", f"The ledger's head after the last round: `{card['head']}`"]
+
+
+def _model(card: Card) -> list[str]:
+    inputs = json.dumps(card["scaling"]) if card["scaling"] else "as they are"
+    facts = {
+        "kind": f"{card['kind']} {json.dumps(card['options'])}" if card["options"] else card["kind"],
+        "trained": f"{card['rounds']} rounds, {card['status'].replace('_', ' ')}",
+        "parameters": ", ".join(f"`{name}` {shape}" for name, shape in card["parameters"].items()),
+        "features": inputs,
+        "shape of a record": card["shape"],
+        "classes, in the order of the outputs": ", ".join(card["classes"]),
+        "SHA-256": card["sha256"],
+    }
+    return [f"- {name}: {value}" for name, value in facts.items() if value]
+
+
+def _items(lines: Iterable[str]) -> list[str]:
+    return [f"- {line}" for line in lines]

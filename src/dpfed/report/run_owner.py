@@ -1,0 +1,85 @@
+"""What only the owner of a run may see: who took part, who was turned away and why, seconds, and every account.
+
+>>> import tempfile
+>>> from dpfed.plan import LocalPlan, Plan
+>>> run = RunDirectory(tempfile.mkdtemp())
+>>> run.begin(Plan("study", rounds=2, local={"ward": LocalPlan(size=8, batch_size=4, steps=3)}, style="none"))
+>>> run.append_owner({"round": 1, "seconds": 0.5, "contributed": ["ward"], "refused": {}})
+>>> owner(run).by_round[0].contributed
+('ward',)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpfed.config.run import RunConfig
+from dpfed.errors import LedgerError
+from dpfed.ledger.ledger import Ledger
+from dpfed.ledger.views import Balance
+from dpfed.report.run_facts import RunFacts, for_owner
+from dpfed.runs import RunDirectory
+
+OWN_LEDGER = "ledger.db"  # of a run whose configuration names none
+
+
+@dataclass(frozen=True)
+class Attendance:
+    """Who did what in a round, and how long it took."""
+
+    round: int
+    seconds: float
+    contributed: tuple[str, ...]
+    reused: tuple[str, ...]
+    exhausted: tuple[str, ...]
+    failed: tuple[str, ...]
+    refused: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class OwnerFacts:
+    """A run as its owner sees it. `ledger` is where the accounts are, or why they are not shown."""
+
+    run: RunFacts
+    by_round: tuple[Attendance, ...]
+    ledger: str
+    accounts: tuple[Balance, ...]
+
+
+def owner(run: RunDirectory, config: RunConfig | None = None) -> OwnerFacts:
+    """Everything known of the run in that directory."""
+    where, accounts = _accounts(run, config)
+    return OwnerFacts(
+        run=for_owner(run, config),
+        by_round=tuple(_attendance(record) for record in run.owner_rounds()),
+        ledger=where,
+        accounts=accounts,
+    )
+
+
+def _attendance(record: Mapping[str, Any]) -> Attendance:
+    groups = {name: tuple(record.get(name, ())) for name in ("contributed", "reused", "exhausted", "failed")}
+    return Attendance(record["round"], record["seconds"], **groups, refused=dict(record["refused"]))
+
+
+def _accounts(run: RunDirectory, config: RunConfig | None) -> tuple[str, tuple[Balance, ...]]:
+    if not run.plan.units:
+        return "style none charges nobody", ()
+    try:
+        with Ledger(_address(run, config), create=False) as ledger:
+            return ledger.address, _balances(ledger, run.plan.name)
+    except (LedgerError, OSError) as error:
+        return f"not shown: {error}", ()
+
+
+def _address(run: RunDirectory, config: RunConfig | None) -> str | Path:
+    own = run.path / OWN_LEDGER
+    return own if config is None or config.ledger is None else config.ledger.url
+
+
+def _balances(ledger: Ledger, run: str) -> tuple[Balance, ...]:
+    charged = {account for each in ledger.reservations(open_only=False) if each.run == run for account in each.reserved}
+    return tuple(balance for balance in ledger.accounts() if balance.account.name in charged)
