@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import InitVar, asdict, dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ class LocalPlan:
         """What one step does to this client's records."""
         return self._sampled(noised(self.noise, self.adaptive, self.norm))
 
-    @property
+    @cached_property
     def event(self) -> ev.Event:
         """What one round does to this client's records: the event that its account is charged for."""
         return ev.Repeated(self.step_event, self.steps) if self.steps > 1 else self.step_event

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Protocol
 
@@ -106,7 +107,7 @@ class Plan:
 
     # ---- who takes part, and with what weight ----
 
-    @property
+    @cached_property
     def participations(self) -> int:
         """In how many rounds a client is asked at most: by default a number that few cohorts would exceed."""
         if self.max_participations is not None:
