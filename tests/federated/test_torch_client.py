@@ -16,12 +16,12 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from dpfed.errors import InvalidArgument
-from dpfed.federated.recipe import Recipe
 from dpfed.federated.torch_client import TorchClient, TorchModel, layout_of
 from dpfed.models.logistic import Logistic
 from dpfed.models.mlp import MLP
 from dpfed.plan import LocalPlan
 from dpfed.randomness import SeededSource, SystemSource
+from dpfed.training.recipe import Recipe
 from dpfed.training.schedules import Step
 
 FALSE_ALARM = 1e-6

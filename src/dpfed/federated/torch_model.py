@@ -29,11 +29,11 @@ from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.federated import losses, metrics
 from dpfed.federated.examples import Examples, Form, Tensors, examples, made_up
 from dpfed.federated.metrics import Metric, Score
-from dpfed.federated.recipe import Recipe
 from dpfed.federated.weights import Layout, Vector
 from dpfed.models.seeds import seeded
 from dpfed.randomness import RandomSource
 from dpfed.training import compat, screening
+from dpfed.training.recipe import Recipe
 
 Factory = Callable[[], nn.Module]
 _DTYPES = {torch.float32: "float32", torch.float64: "float64"}
