@@ -42,6 +42,7 @@ LAYERS: dict[int, tuple[str, ...]] = {
     2: (
         "plan",
         "plan_costs",
+        "plan_fits",
         "plan_json",
         "plan_rules",
         "plan_words",

@@ -5,7 +5,20 @@ from __future__ import annotations
 import click
 
 from dpfed import __version__
-from dpfed.cli import accounting, comparison, doctor, evaluate, export, init, ledger, plan, runs, sensitivity, training
+from dpfed.cli import (
+    accounting,
+    comparison,
+    doctor,
+    evaluate,
+    export,
+    init,
+    ledger,
+    plan,
+    report,
+    runs,
+    sensitivity,
+    training,
+)
 from dpfed.cli.sections import Group
 
 
@@ -13,10 +26,10 @@ from dpfed.cli.sections import Group
     cls=Group,
     sections={
         "Train": ("init", "plan", "run", "resume", "doctor"),
-        "What came of it": ("runs", "evaluate", "export"),
+        "What came of it": ("runs", "report", "evaluate", "export"),
         "How private is a run": ("epsilon", "delta", "compare"),
         "What to set": ("calibrate", "sensitivity"),
-        "What was spent": ("ledger", "report"),
+        "What was spent": ("ledger",),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -54,7 +54,7 @@ class FederatedData:
 
 def prepare(config: blocks.Data, directory: str | Path = ".") -> FederatedData:
     """The data of a configuration; names of files and modules are looked up in `directory` first."""
-    records = scaled(_loaded(config, directory), config)
+    records = scaled(loaded(config, directory), config)
     held_out = _held_out(records, config)
     parts = _parts(records.take(~held_out), config)
     test = records.take(held_out) if held_out.any() else None
@@ -90,7 +90,8 @@ def held_out_by_content(records: Records, fraction: float, seed: int) -> NDArray
     return np.asarray(coins < fraction * 2.0**64)
 
 
-def _loaded(config: blocks.Data, directory: str | Path) -> Records:
+def loaded(config: blocks.Data, directory: str | Path) -> Records:
+    """The records of the configured source, as they are."""
     return load(
         config.source,
         label=config.label,

@@ -29,9 +29,11 @@ from pathlib import Path
 from typing import Any
 
 from dpfed.config.run import RunConfig
-from dpfed.data.clients import FederatedData
+from dpfed.data.clients import FederatedData, loaded, scaled
 from dpfed.data.clients import prepare as prepare_data
+from dpfed.data.partition import numbered
 from dpfed.data.records import Records
+from dpfed.errors import InvalidArgument
 from dpfed.federated import metrics, torch_factory
 from dpfed.federated.algorithms import registry
 from dpfed.federated.engine import Federation
@@ -41,13 +43,16 @@ from dpfed.federated.runners.local import LocalRunner
 from dpfed.federated.torch_client import TorchClient
 from dpfed.federated.torch_model import TorchModel
 from dpfed.federated.weights import Vector
+from dpfed.ledger import words
 from dpfed.ledger.ledger import Ledger
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, SeededSource
+from dpfed.runs import OWNER_ONLY, RunDirectory, write_durably
 
+KEPT = "config.yaml"
+ORIGIN = "origin"  # the folder of the file that was run: others that it names are looked up there
 OWN_LEDGER = "ledger.db"
 STUDY = "study"
-CLIENT = "client-{id}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +112,11 @@ class Launch:
         _, metric = metrics.named(self.config.model.metric, self.directory)
         return self.model.evaluate(weights, (records.features, records.labels), [metric], is_public=is_public)
 
+    def records(self, source: str, directory: str | Path) -> Records:
+        """Other records in the form of the run's own: the same columns, the same public scale."""
+        block = self.config.data.model_copy(update={"source": source})
+        return scaled(loaded(block, directory), block)
+
     def _source(self) -> RandomSource | None:
         return None if self.config.seed is None else SeededSource(self.config.seed)
 
@@ -125,9 +135,33 @@ class Launch:
                 ledger.open(account, **promise, purpose=self.config.name)
 
 
+def begun(file: str | Path, run_directory: str | Path) -> Launch:
+    """The launch of a configuration file; a new run's directory keeps what `resumed` needs."""
+    path = Path(file).resolve()
+    launch = prepare(RunConfig.read(path), path.parent)
+    run = RunDirectory(run_directory)
+    if (run.path / KEPT).exists() or (run.path / "plan.json").exists():
+        message = f"{run.path} holds a run already: go on with it by `dpfed resume {run.path}`, or choose another"
+        raise InvalidArgument("directory", message)
+    # The file may hold the ledger's password, and where it lies is nobody's business either.
+    write_durably(run.folder("owner") / ORIGIN, str(path.parent).encode(), mode=OWNER_ONLY)
+    write_durably(run.path / KEPT, path.read_bytes(), mode=OWNER_ONLY)
+    return launch
+
+
+def resumed(run_directory: str | Path) -> Launch:
+    """The launch of a run that was begun in that directory."""
+    path = Path(run_directory)
+    if not (path / KEPT).exists():
+        raise InvalidArgument("directory", f"{path} holds no run that was begun by `dpfed run`")
+    origin = (path / "owner" / ORIGIN).read_text(encoding="utf-8")
+    return prepare(RunConfig.read(path / KEPT), origin)
+
+
 def prepare(config: RunConfig, directory: str | Path = ".") -> Launch:
     """The launch of a configuration; names of files and modules are looked up in `directory` first."""
     directory = Path(directory)
+    words.name(name=config.name)  # the ledger's rule, before anything is made
     data = prepare_data(config.data, directory)
     plan = planned(config, data)
     model = torch_factory.model(config, data, directory)
@@ -139,8 +173,17 @@ def prepare(config: RunConfig, directory: str | Path = ".") -> Launch:
 
 
 def _clients(config: RunConfig, data: FederatedData, model: TorchModel) -> tuple[TorchClient, ...]:
-    pattern = CLIENT if config.ledger is None else config.ledger.client_accounts or ""
+    accounts = _accounts(config, tuple(data.clients))
     return tuple(
-        TorchClient(name, (records.features, records.labels), pattern.replace("{id}", name), model)
+        TorchClient(name, (records.features, records.labels), accounts[name], model)
         for name, records in data.clients.items()
     )
+
+
+def _accounts(config: RunConfig, names: tuple[str, ...]) -> dict[str, str]:
+    if config.ledger is not None:
+        pattern = config.ledger.client_accounts or ""
+        return {name: pattern.replace("{id}", name) for name in names}
+    # In a ledger of its own the run chooses the names: numbers, if one of the clients' cannot stand in a ledger.
+    shown = names if all(map(words.is_name, names)) else numbered(len(names))
+    return {name: f"client-{account}" for name, account in zip(names, shown, strict=True)}

@@ -39,7 +39,7 @@ def planned(config: RunConfig, data: FederatedData) -> Plan:
     plan = Plan(
         config.name,
         config.rounds,
-        {name: _local(config, size) for name, size in _sizes(config, data).items()},
+        {name: _local(config, size) for name, size in _sizes(data).items()},
         style=config.privacy.style,
         cohort=cohort.from_plain(config.cohort.model_dump()),
         client=_client(config.privacy.client),
@@ -70,7 +70,7 @@ def _with_kept_promises(plan: Plan, config: RunConfig) -> Plan:
     return plan
 
 
-def _sizes(config: RunConfig, data: FederatedData) -> Mapping[str, int]:
+def _sizes(data: FederatedData) -> Mapping[str, int]:
     """The public sizes; in style none, which protects nobody, the true counts where none are declared."""
     if data.sizes is not None:
         return {name: data.sizes[name] for name in data.clients}

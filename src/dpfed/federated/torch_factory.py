@@ -17,20 +17,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
+from dpfed import checks
 from dpfed.config.run import RunConfig
 from dpfed.config.training import Local
 from dpfed.data.clients import FederatedData
 from dpfed.errors import InvalidArgument
 from dpfed.federated import losses
-from dpfed.federated.recipe import Recipe
 from dpfed.federated.torch_model import TorchModel
 from dpfed.federated.weights import Vector
 from dpfed.models.registry import KINDS, build
 from dpfed.references import is_reference, resolve
 from dpfed.training import schedules
+from dpfed.training.recipe import Recipe
+
+SMALL = 200_000  # numbers of a model below which threads wait for each other longer than they compute
 
 
 def model(config: RunConfig, data: FederatedData, directory: Path) -> TorchModel:
@@ -43,7 +47,9 @@ def model(config: RunConfig, data: FederatedData, directory: Path) -> TorchModel
     return TorchModel(factory, losses.named(block.loss, directory), recipe=_recipe(config.local))
 
 
-def filled(make: Callable[..., Any], options: Mapping[str, Any], shape: tuple[int, ...], classes: int) -> dict[str, Any]:
+def filled(
+    make: Callable[..., Any], options: Mapping[str, Any], shape: tuple[int, ...], classes: int
+) -> dict[str, Any]:
     """The options, and what else the model takes of a record's shape and the number of classes."""
     known = {"features": math.prod(shape), "classes": classes}
     if len(shape) == 3:
@@ -68,6 +74,17 @@ def first_weights(made: TorchModel, init: str | None, directory: Path) -> Vector
         raise InvalidArgument("init", f"model.init: {init} cannot be read as safetensors: {error}") from None
     except InvalidArgument as error:
         raise InvalidArgument("init", f"model.init: {init} holds another model: {error}") from None
+
+
+def use_threads(made: TorchModel, threads: int | None) -> None:
+    """Nothing; torch computes with so many threads from here on: without a number, with one if the model is small."""
+    if threads is not None or made.layout.size < SMALL:
+        torch.set_num_threads(1 if threads is None else checks.count(threads=threads))
+
+
+def threads() -> int:
+    """How many threads torch computes with."""
+    return torch.get_num_threads()
 
 
 def _maker(kind: str, directory: Path) -> Callable[..., Any]:

@@ -35,10 +35,15 @@ LONGEST_EVENT = 100_000
 Charges = dict[str, dict[Event, int]]
 
 
+def is_name(text: str) -> bool:
+    """Whether the text can name an account or a run."""
+    return _NAME.fullmatch(text) is not None
+
+
 def name(**value: Any) -> str:
     """The value, if it can name an account or a run."""
     ((argument, given),) = value.items()
-    if not isinstance(given, str) or not _NAME.fullmatch(given):
+    if not isinstance(given, str) or not is_name(given):
         raise InvalidArgument(
             argument,
             f"{argument} must be 1 to 100 letters, digits or any of ._:/@- and begin with a letter or digit, "

@@ -1,0 +1,123 @@
+"""What a run shows while it goes on: bars on a terminal, plain lines elsewhere, nothing for a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+
+    from dpfed.federated.results import RoundResult
+    from dpfed.guarantee import Guarantee
+    from dpfed.plan import Plan
+
+STOPPING = "Ctrl-C: stopping after this round, with everything saved; once more to stop at once"
+NOT_PRIVATE = "NOT PRIVATE"
+
+
+class Display(Protocol):
+    """Where the rounds of a run are shown."""
+
+    def show(self, result: RoundResult) -> None:
+        """A round that is done."""
+
+    def stopping(self) -> None:
+        """That the run will end after this round."""
+
+
+@contextmanager
+def display(plan: Plan, done: int, *, is_quiet: bool, is_private: bool) -> Iterator[Display]:
+    """Where the rounds from `done` on are shown, as suits the present stdout."""
+    from dpfed.cli.show import console
+
+    screen = console()
+    if is_quiet:
+        yield _Nothing()
+    elif not screen.is_terminal:
+        yield _Lines(plan, is_private=is_private)
+    else:
+        with _Bars(plan, done, screen, is_private=is_private) as bars:
+            yield bars
+
+
+def cost_line(spent: Guarantee, promise: Guarantee | None) -> str:
+    """What was spent for one unit, of what was promised."""
+    from dpfed.rounding import decimal_up
+
+    of = "" if promise is None else f" of {promise.epsilon:g}"
+    return f"ε {decimal_up(spent.epsilon, 3)}{of} for one {spent.unit}"
+
+
+class _Nothing:
+    def show(self, result: RoundResult) -> None:
+        pass
+
+    def stopping(self) -> None:
+        pass
+
+
+class _Lines:
+    """One line a round."""
+
+    def __init__(self, plan: Plan, *, is_private: bool) -> None:
+        self._plan = plan
+        self._stamp = "" if is_private else f" [{NOT_PRIVATE}]"
+
+    def show(self, result: RoundResult) -> None:
+        from dpfed.cli.show import say
+
+        promises = {promise.unit: promise for promise in self._plan.guarantees}
+        parts = [*map(str, result.metrics), *(cost_line(spent, promises.get(spent.unit)) for spent in result.spent)]
+        say(f"round {result.number} of {self._plan.rounds}: {', '.join(parts) or 'done'}{self._stamp}")
+
+    def stopping(self) -> None:
+        from dpfed.cli.show import say
+
+        say(STOPPING)
+
+
+class _Bars:
+    """A bar of the rounds, and under it one of the budget of every unit."""
+
+    def __init__(self, plan: Plan, done: int, screen: Console, *, is_private: bool) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[text]}", markup=False),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=screen,
+        )
+        self._plan = plan
+        name = plan.name if is_private else f"{plan.name} [{NOT_PRIVATE}]"
+        self._rounds = self._progress.add_task(
+            name, total=plan.rounds, completed=done, text=f"{done} of {plan.rounds} rounds"
+        )
+        self._units: dict[str, TaskID] = {
+            promise.unit: self._progress.add_task(f"ε for one {promise.unit}", total=promise.epsilon, text="")
+            for promise in plan.guarantees
+        }
+
+    def __enter__(self) -> _Bars:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, result: RoundResult) -> None:
+        from dpfed.rounding import decimal_up
+
+        scores = ", ".join(map(str, result.metrics))
+        text = f"{result.number} of {self._plan.rounds} rounds  {scores}"
+        self._progress.update(self._rounds, completed=result.number, text=text)
+        for spent, promise in zip(result.spent, self._plan.guarantees, strict=True):
+            text = f"{decimal_up(spent.epsilon, 3)} of {promise.epsilon:g} at δ = {promise.delta:g}"
+            self._progress.update(self._units[spent.unit], completed=spent.epsilon, text=text)
+
+    def stopping(self) -> None:
+        self._progress.console.print(STOPPING, style="yellow")

@@ -1,0 +1,157 @@
+"""``dpfed plan``: what a run would cost, before anything is spent."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpfed.cli import run as options
+from dpfed.cli.sections import Command
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from dpfed.plan import Plan
+    from dpfed.plan_fits import Fit
+
+QUESTION = "The question"
+
+
+@click.command(cls=Command)
+@click.argument("config", type=click.Path(dir_okay=False, path_type=Path))
+@options.option(
+    "--budget",
+    "budgets",
+    type=float,
+    multiple=True,
+    metavar="ε",
+    section=QUESTION,
+    help="Say what would fit within this ε; may be repeated.  [default: half of what is asked, and twice]",
+)
+@options.option(
+    "--by-round",
+    is_flag=True,
+    section=QUESTION,
+    help="Also ε after each round, printed and drawn to CONFIG-epsilon-UNIT.svg.",
+)
+@options.as_json
+def plan(config: Path, budgets: tuple[float, ...], by_round: bool, as_json: bool) -> None:
+    """What a run would cost, for whom, and what else would fit. Nothing is spent.
+
+    \b
+      dpfed plan hospitals.yaml
+      dpfed plan hospitals.yaml --budget 1 --by-round
+    """
+    from dpfed.cli.show import print_json
+    from dpfed.config import RunConfig
+    from dpfed.data.clients import prepare
+    from dpfed.federated.planning import planned
+
+    settings = RunConfig.read(config)
+    made = planned(settings, prepare(settings.data, config.parent))
+    fits = _fits(made, budgets)
+    rounds = _by_round(made) if by_round and made.guarantees else []
+    drawn = _drawn(made, rounds, Path(f"{config.stem}-epsilon")) if rounds else []
+    if as_json:
+        return print_json(_facts(made, fits, rounds) | {"plots": list(map(str, drawn))})
+    return _print(made, fits, rounds, drawn, is_private=settings.is_private)
+
+
+def _fits(made: Plan, budgets: tuple[float, ...]) -> list[Fit]:
+    from dpfed.plan_fits import fitted
+
+    return [
+        fitted(made, replace(promise, epsilon=epsilon))
+        for promise in made.guarantees
+        for epsilon in budgets or (promise.epsilon / 2, 2 * promise.epsilon)
+    ]
+
+
+def _by_round(made: Plan) -> list[dict[str, Any]]:
+    """ε after each round at most, for whoever takes part in all that is asked of it."""
+    from dpfed.federated.costs import spent
+
+    deltas = {promise.unit: promise.delta for promise in made.guarantees}
+    rows = []
+    for number in range(1, made.rounds + 1):
+        local = dict.fromkeys(made.local, min(number, made.participations))
+        costs = spent(made, deltas, local, min(number, made.client_charges) if made.client else 0).statements
+        rows.append({"round": number, **{each.unit: each.epsilon for each in costs}})
+    return rows
+
+
+def _drawn(made: Plan, rounds: list[dict[str, Any]], stem: Path) -> list[Path]:
+    from dpfed.report.charts import by_round
+    from dpfed.runs import write_durably
+
+    paths = []
+    for promise in made.guarantees:
+        points = [(row["round"], row[promise.unit]) for row in rounds]
+        paths.append(stem.with_name(f"{stem.name}-{promise.unit}.svg"))
+        write_durably(paths[-1], by_round(points, made.rounds, promise.epsilon).encode())
+    return paths
+
+
+def _facts(made: Plan, fits: list[Fit], rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    import json
+
+    return {
+        "plan": json.loads(made.to_json()),
+        "statements": [asdict(statement) for statement in _statements(made)],
+        "binding": made.binding() if made.guarantee is not None else None,
+        "fits": [asdict(fit) for fit in fits],
+        "by_round": rounds,
+    }
+
+
+def _statements(made: Plan) -> list[Any]:
+    return list(made.statements()) if made.units else []
+
+
+def _print(made: Plan, fits: list[Fit], rounds: list[dict[str, Any]], drawn: list[Path], *, is_private: bool) -> None:
+    from dpfed.cli.live import NOT_PRIVATE
+    from dpfed.cli.show import console, say
+
+    say(made.explain())
+    if not is_private:
+        say(f"\n{NOT_PRIVATE}: the file has a seed, and whoever knows it can take the noise off.")
+    if fits:
+        say("\nWhat would fit:")
+        console().print(_fit_table(made, fits))
+    if rounds:
+        say("\nε after each round, at most:")
+        console().print(_round_table(rounds))
+    for path in drawn:
+        say(f"wrote {path}")
+
+
+def _fit_table(made: Plan, fits: list[Fit]) -> Table:
+    from dpfed.rounding import decimal_up
+
+    rows = []
+    for fit in fits:
+        noise = "no noise is enough" if fit.noise_multiplier is None else decimal_up(fit.noise_multiplier)
+        rows.append([f"{fit.budget.epsilon:g}", fit.budget.unit, noise, str(fit.rounds)])
+    return _table(["ε", "for one", f"noise multiplier for {made.rounds} rounds", "or rounds at this noise"], rows)
+
+
+def _round_table(rounds: list[dict[str, Any]]) -> Table:
+    from dpfed.rounding import decimal_up
+
+    units = [name for name in rounds[0] if name != "round"]
+    rows = [[str(row["round"]), *(decimal_up(row[unit], 4) for unit in units)] for row in rounds]
+    return _table(["round", *(f"ε for one {unit}" for unit in units)], rows)
+
+
+def _table(titles: list[str], rows: list[list[str]]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for title in titles:
+        table.add_column(title, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    return table

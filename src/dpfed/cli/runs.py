@@ -1,0 +1,66 @@
+"""``dpfed runs``: the runs in a folder, one line each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpfed.cli import run as options
+from dpfed.cli.sections import Command
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@click.command(cls=Command)
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"))
+@options.as_json
+def runs(folder: Path, as_json: bool) -> None:
+    """List the runs in a folder (runs/), with status, rounds, ε and scores.
+
+    \b
+      dpfed runs
+    """
+    from dpfed.cli.run_facts import is_run, run_facts
+    from dpfed.cli.show import console, print_json, say
+    from dpfed.runs import RunDirectory
+
+    paths = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime) if folder.is_dir() else []
+    found = [run_facts(RunDirectory(path)) for path in paths if is_run(path)]
+    if as_json:
+        return print_json({"runs": found})
+    if not found:
+        return say(f"There is no run in {folder}/: `dpfed init hospitals` and `dpfed run hospitals.yaml` make one.")
+    return console().print(_table(found), soft_wrap=True)
+
+
+def _table(found: list[dict[str, Any]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("run", "style", "status", "rounds", "ε spent of promised", "scores"):
+        table.add_column(title, no_wrap=True)
+    for facts in found:
+        table.add_row(*map(Text, _row(facts)))
+    return table
+
+
+def _row(facts: dict[str, Any]) -> list[str]:
+    from dpfed.cli.live import NOT_PRIVATE, cost_line
+    from dpfed.guarantee import Guarantee
+
+    promises = {each["unit"]: Guarantee(**each) for each in facts["promises"]}
+    spent = [Guarantee(**each) for each in facts["spent"]]
+    costs = ", ".join(cost_line(each, promises.get(each.unit)) for each in spent)
+    scores = ", ".join(f"{name} {score['value']:.4g}" for name, score in facts["metrics"].items() if name != "loss")
+    return [
+        Path(facts["directory"]).name,
+        facts["style"],
+        facts["status"].replace("_", " "),
+        f"{facts['round']} of {facts['rounds']}",
+        costs if facts["is_private"] else NOT_PRIVATE,
+        scores,
+    ]

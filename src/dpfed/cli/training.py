@@ -1,0 +1,169 @@
+"""``dpfed run`` and ``dpfed resume``: the rounds of one YAML file, and the rest of them after a crash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dpfed.cli import run as options
+from dpfed.cli.sections import Command
+
+if TYPE_CHECKING:
+    from dpfed.federated.launch import Launch
+
+RUN = "The run"
+INTERRUPTED = 130
+
+threads = options.option(
+    "--threads",
+    type=int,
+    section=RUN,
+    help="Threads of torch.  [default: 1 for a small model, else as many as torch likes]",
+)
+
+
+@click.command(cls=Command)
+@click.argument("config", type=click.Path(dir_okay=False, path_type=Path))
+@options.option(
+    "--directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    section=RUN,
+    help="Where the run is kept.  [default: runs/NAME-1, or the next number]",
+)
+@threads
+@options.as_json
+def run(config: Path, directory: Path | None, threads: int | None, as_json: bool) -> None:
+    """Train as a YAML file says, within the privacy it promises.
+
+    Ctrl-C ends the run after its round; `dpfed resume` goes on with it, as it does after a crash.
+
+    \b
+      dpfed init hospitals
+      dpfed run hospitals.yaml
+    """
+    from dpfed.cli.run_facts import new_directory
+    from dpfed.config import RunConfig
+    from dpfed.federated import launch
+
+    if directory is None:
+        directory = new_directory(RunConfig.read(config).name)
+    try:
+        prepared = launch.begun(config, directory)
+    except BaseException:
+        _remove_if_empty(directory)
+        raise
+    _train(prepared, directory, threads, as_json=as_json)
+
+
+@click.command(cls=Command)
+@click.argument("run")
+@threads
+@options.as_json
+def resume(run: str, threads: int | None, as_json: bool) -> None:
+    """Go on with a run that was stopped, killed or crashed.
+
+    What was released before is used again and costs nothing; anything else is charged anew.
+
+    \b
+      dpfed resume runs/hospitals-1
+    """
+    from dpfed.cli.run_facts import found
+    from dpfed.federated import launch
+
+    directory = found(run)
+    _train(launch.resumed(directory), directory, threads, as_json=as_json)
+
+
+def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: bool) -> None:
+    from dpfed.cli import live
+    from dpfed.cli.stopping import Stopping
+    from dpfed.federated.torch_factory import use_threads
+
+    use_threads(launch.model, threads)
+    if not as_json:
+        _introduce(launch, directory)
+    is_private = launch.config.is_private
+    with launch.ledger(directory) as ledger:
+        federation = launch.federation(directory, ledger)
+        shown = live.display(launch.plan, federation.round, is_quiet=as_json, is_private=is_private)
+        try:
+            with shown as display, Stopping(display.stopping) as stopping:
+                for result in federation:
+                    display.show(result)
+                    if stopping.is_asked and result.number < launch.plan.rounds:
+                        raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            _leave(directory, federation.round, launch.plan.rounds)
+    _conclude(launch, directory, federation.status, as_json=as_json)
+
+
+def _introduce(launch: Launch, directory: Path) -> None:
+    from dpfed.cli.live import NOT_PRIVATE
+    from dpfed.cli.show import say
+
+    plan = launch.plan
+    say(f"{plan.name}: {plan.rounds} rounds with {_counted(len(plan.local), 'client')}, kept in {directory}")
+    if not launch.config.is_private:
+        say(f"{NOT_PRIVATE}: the noise comes from seed {launch.config.seed}, and whoever knows it can take it off.")
+    if not plan.units:
+        say("Style none: nothing is noised, and nobody is protected.")
+    for promise in plan.guarantees:
+        say(f"Promised for the whole run: {promise}.")
+    if plan.units and launch.config.ledger is None:
+        say(
+            f"The file names no ledger, so the run opens its own, {directory / 'ledger.db'}: "
+            "what several runs on the same data spend together is not counted."
+        )
+
+
+def _leave(directory: Path, done: int, rounds: int) -> None:
+    message = f"stopped after {done} of {rounds} rounds; what was released is kept, and what was charged stays charged"
+    click.echo(f"dpfed: {message}\nGo on with: dpfed resume {directory}", err=True)
+    raise SystemExit(INTERRUPTED)
+
+
+def _conclude(launch: Launch, directory: Path, status: str, *, as_json: bool) -> None:
+    from dpfed.cli.run_facts import run_facts
+    from dpfed.cli.show import print_json
+    from dpfed.runs import RunDirectory
+
+    facts = run_facts(RunDirectory(directory)) | {"status": status, "reports": _reports(directory)}
+    if as_json:
+        print_json(facts)
+    else:
+        _say_result(launch, facts)
+
+
+def _say_result(launch: Launch, facts: dict[str, Any]) -> None:
+    from dpfed.cli.live import NOT_PRIVATE
+    from dpfed.cli.show import say
+
+    status = str(facts["status"]).replace("_", " ")
+    stamp = "" if launch.config.is_private else f" {NOT_PRIVATE}"
+    say(f"\n{facts['name']}: {status} after {facts['round']} of {facts['rounds']} rounds.{stamp}")
+    for name, score in facts["metrics"].items():
+        say(f"  {name} {score['value']:.4g}" + (f" ({score['mark']})" if score["mark"] else ""))
+    if launch.config.is_private:
+        for promise in launch.plan.guarantees:
+            say(f"{promise}. {promise.sentence()}")
+    for title, path in facts["reports"].items():
+        say(f"{title}: {path}")
+    say(f"The model: dpfed export {facts['directory']} model.safetensors")
+
+
+def _reports(directory: Path) -> dict[str, str]:
+    from dpfed.report.run import write
+
+    shareable, owner = write(directory)
+    return {"The report, to share": str(shareable), "The report, for the owner alone": str(owner)}
+
+
+def _remove_if_empty(directory: Path) -> None:
+    if directory.is_dir() and not any(directory.iterdir()):
+        directory.rmdir()
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -1,0 +1,72 @@
+"""What a plan would look like within another budget: with more noise, or with fewer rounds.
+
+>>> from dpfed.guarantee import Guarantee
+>>> from dpfed.plan import LocalPlan, Plan
+>>> ward = LocalPlan(size=100, batch_size=10, steps=5, clip_norm=1.0)
+>>> plan = Plan("study", rounds=10, local={"ward": ward}).calibrated(Guarantee(epsilon=4.0, delta=1e-5))
+>>> fit = fitted(plan, Guarantee(epsilon=2.0, delta=1e-5))
+>>> round(fit.noise_multiplier, 2), fit.rounds
+(1.75, 1)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dpfed.errors import InfeasibleTarget
+from dpfed.guarantee import Guarantee
+from dpfed.plan import Plan
+
+MOST_ROUNDS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Two ways into a budget: the noise multiplier that all rounds need, or the rounds that the present noise allows.
+
+    There is no noise multiplier where no noise is enough. Of unequal sites it is that of the one that needs most.
+    """
+
+    budget: Guarantee
+    noise_multiplier: float | None
+    rounds: int
+
+
+def fitted(plan: Plan, budget: Guarantee) -> Fit:
+    """What fits within the budget, which is for one of the plan's units."""
+    return Fit(budget, _noise(plan, budget), _rounds(plan, budget))
+
+
+def _noise(plan: Plan, budget: Guarantee) -> float | None:
+    try:
+        found = _free(plan).calibrated(budget)
+    except InfeasibleTarget:
+        return None
+    if budget.unit == "client":
+        return found.client.noise if found.client is not None else None
+    return max(part.noise for part in found.local.values())
+
+
+def _rounds(plan: Plan, budget: Guarantee) -> int:
+    """The most rounds at the plan's own noise, by doubling and halving: more rounds never cost less."""
+    low, high = 0, 1
+    while high <= MOST_ROUNDS and _epsilon(plan, high, budget) <= budget.epsilon:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _epsilon(plan, middle, budget) <= budget.epsilon:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _epsilon(plan: Plan, rounds: int, budget: Guarantee) -> float:
+    most = plan.max_participations
+    tried = replace(_free(plan), rounds=rounds, max_participations=None if most is None else min(most, rounds))
+    return tried.client_epsilon(budget.delta) if budget.unit == "client" else tried.record_epsilon(budget.delta)
+
+
+def _free(plan: Plan) -> Plan:
+    """The plan without its promises, which another number of rounds would not keep."""
+    return replace(plan, guarantee=None, client_guarantee=None)
