@@ -27,7 +27,9 @@ WRITTEN = 2026
 )
 @options.as_json
 def doctor(url: str | None, as_json: bool) -> None:
-    """Check that everything a run needs works here; exit code 1 if something does not.
+    """Check that this machine has what a run needs.
+
+    The exit code is 1 if something does not work.
 
     \b
       dpfed doctor --ledger sqlite:///ledger.db

@@ -15,7 +15,7 @@ from dpfed.cli.sections import Command
 @click.argument("data", required=False)
 @options.as_json
 def evaluate(run: str, data: str | None, as_json: bool) -> None:
-    """Measure a run's model on what was held out, or on DATA of the same form.
+    """Measure a run's model on what was held out, or on DATA.
 
     DATA is a .csv file with the same columns, or package.module:name. A score on records that nobody declared public
     is not covered by the promise: keep it to yourself.

@@ -16,9 +16,9 @@ from dpfed.cli.sections import Command
 @options.option("--force", is_flag=True, section=options.OUTPUT, help="Overwrite files that exist.")
 @options.as_json
 def export(run: str, model: Path, force: bool, as_json: bool) -> None:
-    """Write a run's model to a .safetensors file, with a card of its guarantees beside it (.md and .json).
+    """Write a run's model and a card of its guarantees.
 
-    safetensors and torch read it without dpfed.
+    MODEL ends in .safetensors; safetensors and torch read it without dpfed. The card is beside it, as .md and .json.
 
     \b
       dpfed export runs/hospitals-1 model.safetensors

@@ -42,7 +42,7 @@ def init(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write a commented configuration: for hospitals (the demo), or for a CSV file.
+    """Write a commented file for `dpfed run`: hospitals, or your CSV.
 
     \b
       dpfed init hospitals

@@ -35,7 +35,10 @@ from dpfed.cli.sections import Group
 )
 @click.version_option(__version__, prog_name="dpfed", message="%(prog)s %(version)s")
 def main() -> None:
-    """Privacy accounting for differentially private (federated) learning.
+    """Federated learning under a privacy budget that is calibrated, enforced and checkable.
+
+    \b
+      dpfed init hospitals && dpfed run hospitals.yaml
 
     Every number is a proved upper bound, rounded up. Each command takes --json.
     """

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from dpfed.cli import run as options
 from dpfed.cli.sections import Command
 
-if TYPE_CHECKING:
-    from rich.table import Table
+WIDE = 160  # off a terminal, where nothing is cut off
 
 
 @click.command(cls=Command)
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"))
 @options.as_json
 def runs(folder: Path, as_json: bool) -> None:
-    """List the runs in a folder (runs/), with status, rounds, ε and scores.
+    """List the runs in runs/ or in FOLDER, with status, ε and scores.
 
     \b
       dpfed runs
     """
     from dpfed.cli.run_facts import is_run, run_facts
-    from dpfed.cli.show import console, print_json, say
+    from dpfed.cli.show import print_json, say
     from dpfed.runs import RunDirectory
 
     paths = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime) if folder.is_dir() else []
@@ -33,19 +32,21 @@ def runs(folder: Path, as_json: bool) -> None:
         return print_json({"runs": found})
     if not found:
         return say(f"There is no run in {folder}/: `dpfed init hospitals` and `dpfed run hospitals.yaml` make one.")
-    return console().print(_table(found), soft_wrap=True)
+    return _print(found)
 
 
-def _table(found: list[dict[str, Any]]) -> Table:
+def _print(found: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from dpfed.cli.show import console
+
     table = Table(box=None, pad_edge=False)
     for title in ("run", "style", "status", "rounds", "ε spent of promised", "scores"):
-        table.add_column(title, no_wrap=True)
+        table.add_column(title)
     for facts in found:
         table.add_row(*map(Text, _row(facts)))
-    return table
+    console(WIDE).print(table)
 
 
 def _row(facts: dict[str, Any]) -> list[str]:

@@ -38,11 +38,12 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def console() -> Console:
-    """A console on the present stdout: colours on a terminal, plain text in a pipe."""
+def console(width_in_a_pipe: int | None = None) -> Console:
+    """A console on the present stdout: colours on a terminal, plain text in a pipe, where lines may be longer."""
     from rich.console import Console
 
-    return Console(file=sys.stdout, highlight=False)
+    width = None if sys.stdout.isatty() else width_in_a_pipe
+    return Console(file=sys.stdout, highlight=False, width=width)
 
 
 def say(text: str) -> None:
