@@ -296,7 +296,7 @@ class Plan:
         return {name: part.size if self.weighting == "declared" else 1 for name, part in self.local.items()}
 
     def _record_events(self) -> dict[str, ev.Event]:
-        return plan_costs.charged(self.local, self.record_charges)
+        return plan_costs.charged(self.local, dict.fromkeys(self.local, self.record_charges))
 
     def _with_server_noise(self, guarantee: Guarantee) -> Plan:
         population, times = len(self.local), self.client_charges

@@ -96,14 +96,15 @@ def calibrated_alike(
     return alike(enough)
 
 
-def charged(local: Mapping[str, LocalPlan], rounds: int) -> dict[str, ev.Event]:
-    """What so many rounds do to each site's records."""
-    known = {part: ev.Repeated(part.event, rounds) for part in dict.fromkeys(local.values())}
-    return {name: known[part] for name, part in local.items()}
+def charged(local: Mapping[str, LocalPlan], rounds: Mapping[str, int]) -> dict[str, ev.Event]:
+    """What so many rounds of each site do to its records; nothing for a site with none."""
+    pairs = {name: (local[name], times) for name, times in rounds.items() if times}
+    known = {pair: ev.Repeated(pair[0].event, pair[1]) for pair in dict.fromkeys(pairs.values())}
+    return {name: known[pair] for name, pair in pairs.items()}
 
 
 def _worst(local: Mapping[str, LocalPlan], rounds: int, guarantee: Guarantee, sites: int) -> float:
-    return worst_together(charged(local, rounds), guarantee.delta, sites, guarantee.adjacency)
+    return worst_together(charged(local, dict.fromkeys(local, rounds)), guarantee.delta, sites, guarantee.adjacency)
 
 
 def _alone(local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int) -> dict[str, LocalPlan]:

@@ -98,10 +98,11 @@ class ClippedMean:
         return total
 
     def _relative(self, names: Sequence[str]) -> Iterator[float]:
+        largest = self.largest_weight
         for name in names:
             if self.weights is not None and name not in self.weights:
                 raise InvalidArgument("updates", f"{name!r} has no weight: updates must be of clients of the plan")
-            yield 1.0 if self.weights is None else self.weights[name] / self.largest_weight
+            yield 1.0 if self.weights is None else self.weights[name] / largest
 
     def _part(self, rows: Floats, weights: list[float]) -> Floats:
         if self.clip_norm == math.inf:

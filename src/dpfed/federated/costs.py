@@ -17,7 +17,7 @@ from dpfed import events as ev
 from dpfed.accounting.questions import epsilon as epsilon_of
 from dpfed.guarantee import Guarantee
 from dpfed.plan import Plan
-from dpfed.plan_costs import worst_together
+from dpfed.plan_costs import charged, worst_together
 
 
 class Spent(NamedTuple):
@@ -32,7 +32,7 @@ def spent(plan: Plan, deltas: Mapping[str, float], local: Mapping[str, int], rel
     statements: list[Guarantee] = []
     worst = None
     if "record" in deltas:
-        events = {name: ev.Repeated(plan.local[name].event, times) for name, times in local.items() if times}
+        events = charged(plan.local, local)
         delta, relation = deltas["record"], plan.record_adjacency
         alone = {event: _epsilon(event, delta, relation) for event in set(events.values())}
         worst = max(events, key=lambda name: alone[events[name]], default=None)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from time import monotonic
 
@@ -121,7 +122,7 @@ class Federation:
             number=number,
             status=FINISHED if number == self.plan.rounds else RUNNING,
             weights=checkpoint.weights,
-            cost=self._cost_of_one(),
+            cost=self._cost_of_one,
             spent=cost.statements,
             worst_client=cost.worst_client,
             head=None if self._is_secret and "record" in self.plan.units else mean.head,
@@ -207,6 +208,7 @@ class Federation:
     def _is_secret(self) -> bool:
         return self.plan.cohort.hides(len(self.plan.local))
 
+    @cached_property
     def _cost_of_one(self) -> tuple[Guarantee, ...]:
         return spent(self.plan, self._deltas(), dict.fromkeys(self.plan.local, 1), 1).statements
 
