@@ -98,3 +98,69 @@ def test_the_probe_needs_two_examples_and_an_axis_for_them():
         compat.probe(nn.Linear(2, 2), torch.ones(1, 2))
     with pytest.raises(InvalidArgument, match="no axis of 3 examples"):
         compat.probe(nn.Flatten(0), torch.ones(3, 2))
+
+
+class Following(nn.Module):
+    """Subtracts a mean of earlier batches: this batch's outputs do not mix, the next one's know of these examples."""
+
+    def __init__(self, is_replaced=False):
+        super().__init__()
+        self.is_replaced = is_replaced
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        out, mean = x - self.mean, 0.9 * self.mean + 0.1 * x.mean(0)
+        if self.is_replaced:
+            self.mean = mean
+        else:
+            self.mean.copy_(mean)
+        return out
+
+
+class Counting(nn.Module):
+    """Keeps the number of its calls, and a NaN: nothing of the examples."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+        self.register_buffer("unknown", torch.tensor(float("nan")))
+
+    def forward(self, x):
+        self.calls += 1
+        return x
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_the_probe_finds_what_later_steps_would_know_of_examples(is_replaced):
+    model = nn.Sequential(nn.Linear(4, 4), Following(is_replaced))
+    with pytest.raises(InvalidArgument, match=r"in the buffer 1\.mean, and later steps"):
+        compat.probe(model, torch.randn(5, 4))
+
+
+def test_buffers_that_follow_weights_or_count_calls_are_allowed():
+    spectral = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4))
+    compat.probe(nn.Sequential(spectral, Counting()), torch.randn(5, 4))
+
+
+class Shortened(nn.Module):
+    """A table whose rows are cut, in place and without noise, when they are looked up."""
+
+    def __init__(self, is_frozen):
+        super().__init__()
+        self.table = nn.Parameter(torch.ones(7, 3), requires_grad=not is_frozen)
+
+    def forward(self, x):
+        return nn.functional.embedding(x, self.table, max_norm=0.5)
+
+
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_the_probe_finds_a_forward_pass_that_changes_parameters(is_frozen):
+    with pytest.raises(InvalidArgument, match="changes the parameter table"):
+        compat.probe(Shortened(is_frozen), torch.arange(5))
+
+
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+@pytest.mark.parametrize("setting", [{"max_norm": 1.0}, {"scale_grad_by_freq": True}])
+def test_tables_that_mix_or_change_are_refused(kind, setting):
+    with pytest.raises(InvalidArgument, match="max_norm or scale_grad_by_freq"):
+        compat.check(nn.Sequential(kind(7, 3, **setting)))

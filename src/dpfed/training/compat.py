@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -68,7 +68,7 @@ def fix(model: nn.Module) -> nn.Module:
 
 
 def probe(model: nn.Module, inputs: Tensor) -> None:
-    """Nothing, unless changing one example moves the output of another.
+    """Nothing, unless changing one example moves the output of another, or what the model keeps for later.
 
     It runs the model in its present mode with the same random numbers each time and restores its buffers.
     """
@@ -77,10 +77,11 @@ def probe(model: nn.Module, inputs: Tensor) -> None:
     for place in (0, len(inputs) // 2, len(inputs) - 1):
         changed = inputs.clone()
         changed[place] = inputs[place - 1] if not inputs.is_floating_point() else inputs[place] * -2 + 1
-        before, after = (_output(model, values) for values in (inputs, changed))
+        (before, left), (after, left_by_change) = (_run(model, values) for values in (inputs, changed))
         kept = [row for row in range(len(inputs)) if row != place]
         for one, two in zip(before, after, strict=True):
             _require_still(one, two, kept, len(inputs))
+        _require_nothing_kept(left, left_by_change)
 
 
 def _require_still(before: Tensor, after: Tensor, kept: list[int], size: int) -> None:
@@ -93,15 +94,35 @@ def _require_still(before: Tensor, after: Tensor, kept: list[int], size: int) ->
         raise InvalidArgument("model", message)
 
 
-def _output(model: nn.Module, inputs: Tensor) -> list[Tensor]:
-    """The model's output tensors, with buffers and random state left as they were."""
+def _require_nothing_kept(left: Mapping[str, Tensor], left_by_change: Mapping[str, Tensor]) -> None:
+    """Nothing, unless buffers depend on the examples; those that only count or follow the weights do not."""
+    for name in left.keys() | left_by_change.keys():
+        one, two = left.get(name), left_by_change.get(name)
+        if one is None or two is None or one.shape != two.shape or _differ(one, two):
+            message = f"the forward pass keeps something of the examples in the buffer {name}, and later steps use it"
+            raise InvalidArgument("model", f"{message} without noise: remove it, or train with it switched off")
+
+
+def _differ(one: Tensor, two: Tensor) -> bool:
+    return bool(((one != two) & ~((one != one) & (two != two))).any())  # two NaN are the same
+
+
+def _run(model: nn.Module, inputs: Tensor) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """The model's output tensors and what it left in its buffers; these and the random state stay as they were."""
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    versions = {name: parameter._version for name, parameter in model.named_parameters()}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         found = list(_tensors(model(inputs)))
+        left = {name: buffer.clone() for name, buffer in model.named_buffers()}
         for name, buffer in model.named_buffers():
-            buffer.copy_(buffers[name])
-    return found
+            if name in buffers:
+                buffer.copy_(buffers[name])
+    for name, parameter in model.named_parameters():
+        if parameter._version != versions.get(name):
+            message = f"the forward pass changes the parameter {name}, which no noise covers: leave out what does so"
+            raise InvalidArgument("model", f"{message} (max_norm of an embedding, for one)")
+    return found, left
 
 
 def _tensors(output: object) -> Iterator[Tensor]:
@@ -124,6 +145,8 @@ def _refusal(module: nn.Module) -> str | None:
         return f"{article} {kind} that keeps running statistics of private data: use track_running_stats=False"
     if isinstance(module, _BatchNorm):
         return f"{article} {kind}, which mixes the examples of a batch: use GroupNorm, or fix(model)"
+    if isinstance(module, nn.EmbeddingBag) and (module.max_norm is not None or module.scale_grad_by_freq):
+        return f"{article} {kind} with max_norm or scale_grad_by_freq, which mixes examples: make it without them"
     if getattr(module, "track_running_stats", False):
         return f"{article} {kind} that keeps running statistics of private data: use a layer without them"
     return None
