@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ class Door:
         if self.max_norm is not None:
             object.__setattr__(self, "max_norm", checks.positive(max_norm=self.max_norm))
 
-    @property
+    @cached_property
     def size(self) -> int:
         """How many numbers an update has."""
         return sum(map(math.prod, self.shapes.values()))

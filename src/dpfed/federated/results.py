@@ -70,7 +70,7 @@ class RoundResult:
 
     def owner_facts(self) -> dict[str, Any]:
         """What only the owner may see of it."""
-        return {"round": self.number, "seconds": self.seconds, **asdict(self.participation)}
+        return {"round": self.number, "seconds": self.seconds, **vars(self.participation)}
 
 
 def _number(value: float) -> float | None:

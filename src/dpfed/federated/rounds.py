@@ -83,10 +83,10 @@ class Round:
                 self.stored.write_updates(self.number, group)
             updates |= {update.client: update for update in group}
         arrivals.require_some(updates)
-        updates = {name: updates[name] for name in cohort if name in updates}  # one order of adding up, however they came
+        updates = {name: updates[name] for name in cohort if name in updates}  # added up in one order, whoever is first
         mean = ClippedMean(clip_norm=math.inf, denominator=1.0, weights=self.plan.weights)
         value = mean.of({name: update.value for name, update in updates.items()}, self.layout.size)
-        head = max([self.head, *(update.head for update in updates.values())], key=sequence)
+        head = max({self.head, *(update.head for update in updates.values())}, key=sequence)
         return Mean(value, head, arrivals.participation(updates, reused))
 
     def _noised_here(self) -> Mean:

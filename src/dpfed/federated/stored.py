@@ -105,12 +105,13 @@ class Stored:
 def in_groups(updates: Iterable[Update], seconds: float = PATIENCE) -> Iterator[list[Update]]:
     """The updates in groups that took about so long to come: what is stored by one durable write."""
     group: list[Update] = []
-    started = monotonic()
+    started = 0.0
     for update in updates:
+        started = started if group else monotonic()  # what comes before the first one is the charge of all
         group.append(update)
         if monotonic() - started >= seconds:
             yield group
-            group, started = [], monotonic()
+            group = []
     if group:
         yield group
 
