@@ -29,7 +29,7 @@ from torch.utils.data import (
 
 from dpfed.errors import InvalidArgument
 from dpfed.randomness import RandomSource, SeededSource, SystemSource
-from dpfed.training.sampling import Batch, PoissonLoader, PoissonSampler, Token, _coins
+from dpfed.training.sampling import Batch, PoissonLoader, PoissonSampler, Token, coins
 
 ALPHA = 1e-6
 
@@ -109,14 +109,14 @@ class _Words(RandomSource):
 def test_a_record_on_the_edge_of_the_rate_is_decided_by_more_bits():
     rate = Fraction(3, 2**16) + Fraction(5, 2**32) + Fraction(1, 2**48)
     source = _Words([2, 3, 4, 3, 3], [4, 5, 6], [0])
-    assert _coins(rate, 5, source).tolist() == [True, True, False, True, False]
+    assert coins(rate, 5, source).tolist() == [True, True, False, True, False]
 
 
 @pytest.mark.parametrize("last", [0, 1])
 def test_the_last_bit_of_a_rate_counts(last: int):
     rate = Fraction(math.nextafter(0.5, 1.0))  # 1/2 + 2⁻⁵³
     source = _Words([2**15], [0], [0], [2**11 - 1 + last])
-    assert _coins(rate, 1, source).tolist() == [last == 0]
+    assert coins(rate, 1, source).tolist() == [last == 0]
 
 
 def test_a_rate_of_one_takes_every_record_and_draws_may_be_empty():

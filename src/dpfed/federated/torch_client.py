@@ -50,19 +50,16 @@ class TorchClient:
     data: Any = field(repr=False)
     account: str
     model: TorchModel = field(repr=False)
-    _examples: Examples = field(init=False, repr=False)
+    examples: Examples = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         records = self.model.examples(self.data)
         self.model.require_fitting(records, self.name)
-        object.__setattr__(self, "_examples", records)
+        object.__setattr__(self, "examples", records)
 
     def rehearse(self, local: LocalPlan, weights: Vector) -> None:
         """Nothing; refuses a model that does not fit the plan or the shape of the data, on made-up records."""
-        is_private = local.noise_multiplier is not None
-        if is_private:
-            local.require_executable("training with torch")
-        self.model.rehearse(self._examples, weights, is_private=is_private)
+        self.model.rehearse(self.examples, weights, is_private=local.noise_multiplier is not None)
 
     def train(self, local: LocalPlan, weights: Vector, source: RandomSource, proximal: float = 0.0) -> Floats:
         """The change of the weights after the plan's steps.
@@ -79,7 +76,7 @@ class TorchClient:
             optimizer = model.recipe.optimizer_of(model.parameters, local.learning_rate)
             pull = _Pull(model, start, proximal)
             train = _train_plainly if local.noise_multiplier is None else _train_privately
-            train(model, self._examples, local, optimizer, pull, source)
+            train(model, self.examples, local, optimizer, pull, source)
             return np.asarray((row.double() - start.double()).numpy())
 
     def evaluate(self, weights: Vector) -> tuple[Score, ...]:

@@ -61,6 +61,11 @@ class Layout:
         """How many numbers the vector has."""
         return sum(map(math.prod, self.shapes))
 
+    @property
+    def bytes(self) -> int:
+        """How much memory the vector takes."""
+        return self.size * np.dtype(self.dtype).itemsize
+
     def flatten(self, arrays: Mapping[str, NDArray[Any]]) -> Vector:
         """The vector of these arrays; unknown or missing names and other shapes are refused."""
         missing, unknown = sorted(set(self.names) - set(arrays)), sorted(set(arrays) - set(self.names))

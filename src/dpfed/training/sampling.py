@@ -135,7 +135,7 @@ class PoissonSampler:
     def _indices(self) -> Tensor:
         rate, size = Fraction(self.sample_rate), self.size_of_data
         found = [
-            start + np.flatnonzero(_coins(rate, min(_CHUNK, size - start), self._source))
+            start + np.flatnonzero(coins(rate, min(_CHUNK, size - start), self._source))
             for start in range(0, size, _CHUNK)
         ]
         return torch.from_numpy(np.concatenate([np.empty(0, dtype=np.int64), *found]))
@@ -293,7 +293,7 @@ def _moved(piece: Any, device: torch.device) -> Any:
     return piece
 
 
-def _coins(rate: Fraction, count: int, source: RandomSource) -> NDArray[np.bool_]:
+def coins(rate: Fraction, count: int, source: RandomSource) -> NDArray[np.bool_]:
     """So many independent coins, each True with probability `rate` exactly, however many digits it has."""
     threshold, rest = divmod(rate * 2**_BITS, 1)
     words = np.frombuffer(source.bytes(_BITS // 8 * count), dtype=np.uint16)
@@ -301,7 +301,7 @@ def _coins(rate: Fraction, count: int, source: RandomSource) -> NDArray[np.bool_
     if rest:
         ties = np.flatnonzero(words == threshold)
         if ties.size:
-            coins[ties] = _coins(rest, ties.size, source)
+            coins[ties] = coins(rest, ties.size, source)
     return coins
 
 

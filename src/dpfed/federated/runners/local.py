@@ -122,13 +122,16 @@ class LocalRunner:
             yield self._outcome(client, task, head)
 
     def _outcome(self, client: Client, task: Task, head: str) -> Update | Failure:
-        # No entry comes twice, so even a seeded source never gives the same noise again after a crash.
-        source = self.source.once(f"{sequence(head)} {task.round} {client.name}")
+        source = self._source_of(client, task, head)
         try:
             value = client.train(self._plan.local[client.name], task.weights, source, task.proximal)
             return Update(client.name, task.round, np.asarray(value), head)
         except Exception as error:  # whatever a client's data does to it, the others go on
             return Failure(client.name, FAILED, error)
+
+    def _source_of(self, client: Client, task: Task, head: str) -> RandomSource:
+        # No entry comes twice, so even a seeded source never gives the same noise again after a crash.
+        return self.source.once(f"{sequence(head)} {task.round} {client.name}")
 
     def _commit_local(self, clients: Sequence[Client]) -> None:
         if self._reservation is None or "record" not in self._plan.units:

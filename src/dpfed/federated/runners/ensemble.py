@@ -1,0 +1,125 @@
+"""A cohort trained at once where that is cheaper: clients in this process that share one torch model.
+
+Charges, screening and results are those of `LocalRunner`; only the arithmetic is shared. A model that cannot be trained
+so, a client whose plan or data do not fit, or a model too large for it to pay, is trained one after the other.
+
+>>> import numpy as np
+>>> from dpfed.federated.torch_client import TorchClient, TorchModel
+>>> from dpfed.models.logistic import Logistic
+>>> from dpfed.plan import LocalPlan, Plan
+>>> model = TorchModel(Logistic, "cross_entropy")
+>>> data = np.zeros((20, 30)), np.zeros(20, dtype=int)
+>>> clients = [TorchClient(f"ward {n}", data, "", model) for n in range(3)]
+>>> local = LocalPlan(size=20, batch_size=10, steps=2)
+>>> runner = EnsembleRunner(clients)
+>>> _ = runner.enroll(Plan("study", 1, {client.name: local for client in clients}, style="none"), model.first_weights)
+>>> [update.value.shape for update in runner.train(Task(1, model.first_weights), [client.name for client in clients])]
+[(62,), (62,), (62,)]
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from dpfed.errors import InvalidArgument
+from dpfed.federated.examples import Form, Tensors, made_up
+from dpfed.federated.runners.local import LocalRunner
+from dpfed.federated.torch_client import TorchClient
+from dpfed.federated.torch_model import TorchModel
+from dpfed.federated.update import Client, Failure, Task, Update
+from dpfed.ledger.ledger import Ledger
+from dpfed.randomness import RandomSource
+from dpfed.training.ensemble import Ensemble
+from dpfed.training.many import Member, can_serve, models_at_once, together
+
+FEWEST = 2  # clients for which stacking is worth its set-up
+
+
+class EnsembleRunner(LocalRunner):
+    """Trains the clients of a cohort together; `chunk` pins how many at once, 1 means one after the other."""
+
+    def __init__(
+        self,
+        clients: Iterable[Client],
+        ledger: Ledger | None = None,
+        *,
+        study: str | None = None,
+        source: RandomSource | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        super().__init__(clients, ledger, study=study, source=source)
+        self._chunk = chunk
+        self._ensembles: dict[tuple[TorchModel, Form], Ensemble | None] = {}
+
+    def _trained(self, clients: Sequence[Client], task: Task, head: str) -> Iterator[Update | Failure]:
+        groups: dict[tuple[TorchModel, Form], list[TorchClient]] = defaultdict(list)
+        others: list[Client] = []
+        for client in clients:
+            key = self._group_of(client)
+            if key is not None and isinstance(client, TorchClient):
+                groups[key].append(client)
+            else:
+                others.append(client)
+        for (model, form), members in groups.items():
+            ensemble = self._ensemble(model, form) if len(members) >= FEWEST else None
+            if ensemble is None:
+                others += members
+            else:
+                yield from self._at_once(ensemble, model, members, task, head)
+        yield from super()._trained(others, task, head)
+
+    def _group_of(self, client: Client) -> tuple[TorchModel, Form] | None:
+        """What the client has in common with those it can be trained with."""
+        if not isinstance(client, TorchClient) or not isinstance(client.examples, Tensors):
+            return None
+        local = self._plan.local[client.name]
+        several = self._chunk or models_at_once(client.model.layout.bytes, local.batch_size)
+        return (client.model, client.examples.form) if several > 1 and can_serve(local) else None
+
+    def _ensemble(self, model: TorchModel, form: Form) -> Ensemble | None:
+        if (model, form) not in self._ensembles:
+            try:
+                with model.lent(model.first_weights):
+                    found = Ensemble(model.module, model.loss, made_up(form, 4))
+            except InvalidArgument:
+                found = None
+            self._ensembles[model, form] = found
+        return self._ensembles[model, form]
+
+    def _at_once(
+        self, ensemble: Ensemble, model: TorchModel, clients: Sequence[TorchClient], task: Task, head: str
+    ) -> Iterator[Update | Failure]:
+        members = [self._member(client, task, head) for client in clients]
+        with model.lent(task.weights) as row:
+            start = row.clone()
+        first = dict(zip(model.layout.names, _parts(start, model), strict=True))
+        groups = together(ensemble, members, first, model.recipe, proximal=task.proximal, chunk=self._chunk)
+        while True:
+            with model.lent(task.weights):  # nobody else runs the model meanwhile; others may between two groups
+                group = next(groups, None)
+            if group is None:
+                return
+            places, parameters = group
+            rows = torch.cat([value.flatten(1) for value in parameters.values()], dim=1)
+            changes = (rows.double() - start.double()).numpy()
+            yield from (
+                Update(clients[place].name, task.round, change, head)
+                for place, change in zip(places, changes, strict=True)
+            )
+
+    def _member(self, client: TorchClient, task: Task, head: str) -> Member:
+        examples = client.examples
+        if not isinstance(examples, Tensors):
+            raise TypeError(type(examples).__name__)
+        return Member(
+            examples.inputs, examples.targets, self._plan.local[client.name], self._source_of(client, task, head)
+        )
+
+
+def _parts(row: Tensor, model: TorchModel) -> list[Tensor]:
+    sizes = [parameter.numel() for parameter in model.parameters]
+    return [part.view(own.shape) for part, own in zip(torch.split(row, sizes), model.parameters, strict=True)]

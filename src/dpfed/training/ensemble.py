@@ -1,0 +1,266 @@
+"""K models of one architecture, trained at once: the cost of Python and dispatch is paid once instead of K times.
+
+The model's own forward pass runs under ``vmap`` over the models. To see each layer's output gradient without
+differentiating weights, a zero that wants a gradient is added to every layer's output; inputs come out beside the
+losses. From there on it is book-keeping over K·B examples (see `gradients`); only the weighted sums are per model.
+
+A model is taken only if every trainable parameter belongs to a layer with a rule that is called exactly once, and if on
+made-up examples the result is that of the ordinary engine. Whatever is not is trained one after the other.
+
+>>> import torch
+>>> from torch import nn
+>>> model, loss = nn.Linear(2, 2), nn.CrossEntropyLoss(reduction="none")
+>>> ensemble = Ensemble(model, loss, (torch.randn(4, 2), torch.zeros(4, dtype=torch.long)))
+>>> many = ensemble.stacked(3)
+>>> inputs, targets, mask = torch.randn(3, 5, 2), torch.zeros(3, 5, dtype=torch.long), torch.ones(3, 5)
+>>> ensemble.clipped_sums(many, inputs, targets, mask, torch.ones(3))["weight"].shape
+torch.Size([3, 2, 2])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from dpfed.errors import InvalidArgument
+from dpfed.training.attribution import attributed
+from dpfed.training.capture import Capture, Leaves
+from dpfed.training.gradients import REACH, TOLERANCE, ClippedGradients
+from dpfed.training.rules import linear
+from dpfed.training.rules.pieces import Call, Materialised
+from dpfed.training.rules.registry import Rule
+
+Loss = Callable[[Any, Any], Tensor]
+Stacked = dict[str, Tensor]
+AGREEMENT = 1e-4
+
+
+class Unsupported(InvalidArgument):
+    """A model that must be trained one after the other."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("model", f"these models cannot be trained at once: {why}")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer with parameters of its own: its rule, their names in the model, and the shape of one output."""
+
+    path: str
+    module: nn.Module
+    rule: Rule
+    names: Mapping[str, str]
+    output: tuple[int, ...]
+
+
+class Ensemble:
+    """Clipped sums and plain gradients of K models at once; `like` are a few made-up inputs and targets.
+
+    Privacy: with examples that do not mix, adding or removing one example of a model moves that model's sum by at most
+    its clip norm, as in `ClippedGradients`, and leaves the sums of all other models as they are, to the last bit.
+    """
+
+    def __init__(self, model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor]) -> None:
+        self._model = model
+        self._loss = loss
+        self._layers = _layers(model, loss, like)
+        self._offsets: dict[tuple[int, int], tuple[Tensor, ...]] = {}
+        self._require_agreement(like)
+
+    def stacked(self, count: int, weights: Mapping[str, Tensor] | None = None) -> Stacked:
+        """So many copies of the model's trainable parameters, or of these."""
+        first = weights or {name: p for name, p in self._model.named_parameters() if p.requires_grad}
+        return {name: value.detach().expand(count, *value.shape).clone() for name, value in first.items()}
+
+    def mean_gradients(self, parameters: Stacked, inputs: Tensor, targets: Tensor, mask: Tensor) -> Stacked:
+        """The gradient of each model's mean loss over its examples; nothing is clipped and nothing protected."""
+        wanted = {name: value.detach().requires_grad_() for name, value in parameters.items()}
+        losses = vmap(self._losses, randomness="different")(wanted, inputs, targets)
+        # A padded example may have any loss: only where, and not a product, leaves it out for certain.
+        means = torch.where(mask > 0, losses, 0.0).sum(1) / mask.sum(1).clamp(min=1)
+        found = torch.autograd.grad(means.sum(), list(wanted.values()))
+        return dict(zip(wanted, found, strict=True))
+
+    def clipped_sums(
+        self, parameters: Stacked, inputs: Tensor, targets: Tensor, mask: Tensor, clip_norms: Tensor
+    ) -> Stacked:
+        """Σ maskᵢ·min(1, clip/‖gᵢ‖)·gᵢ of each model, for examples of shape (K, B, …) and one clip norm per model."""
+        models, size = mask.shape
+        offsets = self._zeros(models, size, inputs)
+        with self._recording() as recorded:
+            losses, given = vmap(partial(self._recorded, recorded), randomness="different")(
+                parameters, inputs, targets, offsets
+            )
+        found = torch.autograd.grad(losses.sum(), offsets)
+        with torch.no_grad():
+            calls = [_call(*parts) for parts in zip(self._layers, given, found, strict=True)]
+            pieces = list(map(_piece, self._layers, calls))
+            norms, longest = _norms(pieces).view(mask.shape), REACH * clip_norms.double().unsqueeze(1)
+            bad = ~(norms <= longest)
+            if bool(bad.any()):
+                # A value that is not finite would poison the sum even with coefficient 0, so its example is emptied.
+                pieces = [
+                    _piece(layer, _emptied(call, bad.flatten()))
+                    for layer, call in zip(self._layers, calls, strict=True)
+                ]
+                norms = _norms(pieces).view(mask.shape)
+                norms.masked_fill_(~(norms <= longest), torch.inf)
+            limits = clip_norms.double().unsqueeze(1) * (1 - TOLERANCE)
+            coefficients = (limits / norms).clamp_(max=1.0).mul_(mask).to(found[0].dtype)
+            sums: Stacked = {}
+            for layer in reversed(self._layers):
+                sums |= _summed(layer, pieces.pop(), coefficients)
+            return {name: sums[name] for name in parameters}
+
+    def _losses(self, parameters: Stacked, inputs: Tensor, targets: Tensor) -> Tensor:
+        return self._loss(functional_call(self._model, parameters, (inputs,)), targets)
+
+    def _recorded(
+        self, recorded: _Recorded, parameters: Stacked, inputs: Tensor, targets: Tensor, offsets: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        recorded.begin(offsets)
+        losses = self._losses(parameters, inputs, targets)
+        return losses, recorded.inputs()
+
+    @contextmanager
+    def _recording(self) -> Iterator[_Recorded]:
+        recorded = _Recorded()
+        handles = [
+            layer.module.register_forward_hook(partial(recorded.note, number), prepend=True)
+            for number, layer in enumerate(self._layers)
+        ]
+        try:
+            yield recorded
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _zeros(self, models: int, size: int, like: Tensor) -> tuple[Tensor, ...]:
+        """A zero for every output number; kept, since nothing ever changes it."""
+        if (models, size) not in self._offsets:
+            if len(self._offsets) > 8:
+                self._offsets.clear()
+            dtype = next(p.dtype for p in self._model.parameters() if p.requires_grad)
+            self._offsets[models, size] = tuple(
+                torch.zeros((models, size, *layer.output), dtype=dtype, device=like.device, requires_grad=True)
+                for layer in self._layers
+            )
+        return self._offsets[models, size]
+
+    def _require_agreement(self, like: tuple[Tensor, Tensor]) -> None:
+        inputs, targets = like
+        with ClippedGradients(self._model, clip_norm=1.0) as ordinary:
+            expected = ordinary.sum(self._loss(self._model(inputs), targets))
+        pair = (inputs.expand(2, *inputs.shape), targets.expand(2, *targets.shape))
+        try:
+            found = self.clipped_sums(self.stacked(2), *pair, torch.ones(2, len(inputs)), torch.ones(2))
+        except RuntimeError as error:
+            raise Unsupported(f"vmap refuses them ({error})") from error
+        largest = max(float(value.abs().max()) for value in expected.values())
+        apart = max(float((found[name] - value).abs().max()) for name, value in expected.items())
+        if not apart <= AGREEMENT * largest:
+            raise Unsupported("their layers change what they were given, or draw at random")
+
+
+class _Recorded:
+    """The inputs of all layers in one pass, and the zeros that are added to their outputs."""
+
+    def __init__(self) -> None:
+        self._offsets: tuple[Tensor, ...] = ()
+        self._inputs: dict[int, Tensor] = {}
+
+    def begin(self, offsets: tuple[Tensor, ...]) -> None:
+        """A new pass."""
+        self._offsets = offsets
+        self._inputs = {}
+
+    def note(self, number: int, module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
+        """The output with its zero."""
+        if number in self._inputs or len(arguments) != 1:
+            raise Unsupported(f"a layer of type {type(module).__name__} is called twice, or with several arguments")
+        self._inputs[number] = arguments[0]
+        return output + self._offsets[number]
+
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What each layer was given, in the order of the layers."""
+        return tuple(self._inputs[number] for number in range(len(self._offsets)))
+
+
+def _layers(model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor]) -> list[Layer]:
+    """The layers with parameters, if each has a rule and explains its parameters alone."""
+    inputs, targets = like
+    capture = Capture(model)
+    try:
+        losses = loss(model(inputs), targets)
+        plan = attributed(capture.taken(), losses, Leaves(model), {})
+    finally:
+        capture.close()
+    if plan.strays:
+        raise Unsupported(f"{plan.strays[0]} is used outside its layer")
+    for part in plan.parts:
+        if part.is_shared or not part.rule.is_known:
+            raise Unsupported(f"{part.call.path or 'the model'} has no rule, or shares its parameters")
+    return [
+        Layer(part.call.path, part.call.module, part.rule, part.names, tuple(part.call.shape[1:]))
+        for part in plan.parts
+    ]
+
+
+def _call(layer: Layer, given: Tensor, gradient: Tensor) -> Call:
+    """One layer's call over all examples of all models, as the rules know it."""
+    return Call(
+        path=layer.path,
+        module=layer.module,
+        arguments=(),
+        keywords={},
+        x=given.detach().flatten(0, 1),
+        version=0,
+        trainable=tuple(layer.names),
+        edge=None,
+        shape=torch.Size((gradient.shape[0] * gradient.shape[1], *layer.output)),
+        gradient=gradient.flatten(0, 1),
+    )
+
+
+def _norms(pieces: list[linear.Outer | Materialised]) -> Tensor:
+    squares = [piece.square_norms() for piece in pieces]
+    return torch.stack(squares).sum(0).sqrt_()
+
+
+def _piece(layer: Layer, call: Call) -> linear.Outer | Materialised:
+    x, g = call.pair
+    if layer.rule.direct is linear.direct and g.dim() == 2:
+        return linear.Outer(x, g, call.trainable)
+    return layer.rule.direct(call)
+
+
+def _summed(layer: Layer, piece: linear.Outer | Materialised, coefficients: Tensor) -> Stacked:
+    """The layer's weighted sums, model by model."""
+    models, size = coefficients.shape
+    sums: Stacked = {}
+    if isinstance(piece, linear.Outer):
+        scaled = piece.g.view(models, size, -1) * coefficients.unsqueeze(2)
+        if "weight" in layer.names:
+            sums[layer.names["weight"]] = torch.bmm(scaled.transpose(1, 2), piece.x.view(models, size, -1))
+        if "bias" in layer.names:
+            sums[layer.names["bias"]] = scaled.sum(1)
+        return sums
+    for own, rows in piece.rows.items():
+        flat = torch.bmm(coefficients.unsqueeze(1), rows.values.view(models, size, -1)).squeeze(1)
+        sums[layer.names[own]] = flat.view(models, *rows.shape)
+    return sums
+
+
+def _emptied(call: Call, bad: Tensor) -> Call:
+    x, g = call.pair
+    if x.is_floating_point():
+        call.x = x.masked_fill(bad.view(-1, *[1] * (x.dim() - 1)), 0)
+    call.gradient = g.masked_fill(bad.view(-1, *[1] * (g.dim() - 1)), 0)
+    return call
