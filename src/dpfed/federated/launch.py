@@ -47,11 +47,8 @@ from dpfed.ledger import words
 from dpfed.ledger.ledger import Ledger
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, SeededSource
-from dpfed.runs import OWNER_ONLY, RunDirectory, write_durably
+from dpfed.runs import CONFIG, ORIGIN, OWN_LEDGER, OWNER_ONLY, RunDirectory, write_durably
 
-KEPT = "config.yaml"
-ORIGIN = "origin"  # the folder of the file that was run: others that it names are looked up there
-OWN_LEDGER = "ledger.db"
 STUDY = "study"
 
 
@@ -140,22 +137,22 @@ def begun(file: str | Path, run_directory: str | Path) -> Launch:
     path = Path(file).resolve()
     launch = prepare(RunConfig.read(path), path.parent)
     run = RunDirectory(run_directory)
-    if (run.path / KEPT).exists() or (run.path / "plan.json").exists():
+    if (run.path / CONFIG).exists() or (run.path / "plan.json").exists():
         message = f"{run.path} holds a run already: go on with it by `dpfed resume {run.path}`, or choose another"
         raise InvalidArgument("directory", message)
     # The file may hold the ledger's password, and where it lies is nobody's business either.
     write_durably(run.folder("owner") / ORIGIN, str(path.parent).encode(), mode=OWNER_ONLY)
-    write_durably(run.path / KEPT, path.read_bytes(), mode=OWNER_ONLY)
+    write_durably(run.path / CONFIG, path.read_bytes(), mode=OWNER_ONLY)
     return launch
 
 
 def resumed(run_directory: str | Path) -> Launch:
     """The launch of a run that was begun in that directory."""
     path = Path(run_directory)
-    if not (path / KEPT).exists():
+    if not (path / CONFIG).exists():
         raise InvalidArgument("directory", f"{path} holds no run that was begun by `dpfed run`")
     origin = (path / "owner" / ORIGIN).read_text(encoding="utf-8")
-    return prepare(RunConfig.read(path / KEPT), origin)
+    return prepare(RunConfig.read(path / CONFIG), origin)
 
 
 def prepare(config: RunConfig, directory: str | Path = ".") -> Launch:
