@@ -297,12 +297,12 @@ def coins(rate: Fraction, count: int, source: RandomSource) -> NDArray[np.bool_]
     """So many independent coins, each True with probability `rate` exactly, however many digits it has."""
     threshold, rest = divmod(rate * 2**_BITS, 1)
     words = np.frombuffer(source.bytes(_BITS // 8 * count), dtype=np.uint16)
-    coins: NDArray[np.bool_] = words < threshold
+    heads: NDArray[np.bool_] = words < threshold
     if rest:
         ties = np.flatnonzero(words == threshold)
         if ties.size:
-            coins[ties] = coins(rest, ties.size, source)
-    return coins
+            heads[ties] = coins(rest, ties.size, source)
+    return heads
 
 
 def _records(data: Any, sampler: PoissonSampler) -> Dataset[Any]:
