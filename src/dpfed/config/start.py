@@ -64,7 +64,8 @@ def hospitals() -> Start:
         "data.feature_bounds": ["Round numbers of the size of a cell nucleus, not taken from the patients."],
         "data.partition.sizes": ["They are also what each hospital declares, as data.sizes is not given."],
     }
-    return Start(RunConfig.of(_common("hospitals", data, batch_size=16) | {"weighting": "declared"}), notes)
+    common = _common("hospitals", data, batch_size=16, learning_rate=1.0)
+    return Start(RunConfig.of(common | {"weighting": "declared"}), notes)
 
 
 TEMPLATES = {"hospitals": hospitals}
@@ -99,13 +100,13 @@ def from_csv(
     return Start(RunConfig.of(values), _notes(data, [column for column in features if numbers[column] is not None]))
 
 
-def _common(name: str, data: dict[str, Any], batch_size: int) -> dict[str, Any]:
+def _common(name: str, data: dict[str, Any], batch_size: int, learning_rate: float = 0.5) -> dict[str, Any]:
     return {
         "name": name,
         "data": data | {"test_fraction": TEST_FRACTION},
         "model": {"kind": "logistic"},
         "rounds": 10,
-        "local": {"steps": 10, "batch_size": batch_size, "learning_rate": 0.5},
+        "local": {"steps": 10, "batch_size": batch_size, "learning_rate": learning_rate},
         "privacy": {"style": "sample", "record": {"epsilon": 4.0, "delta": 1e-5, "clip_norm": 1.0}},
     }
 
