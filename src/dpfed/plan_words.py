@@ -26,12 +26,28 @@ MOST_NAMES = 20  # more clients are told by the plan they have in common
 
 def explained(plan: Plan) -> str:
     """The plan as Markdown, every number of it public."""
-    how = "by declared size" if plan.weighting == "declared" else "equally"
-    lines = [f"{plan.name}: {_number(plan.rounds, 'round')}, {plan.cohort}, averaged {how}", ""]
-    lines += [*_sites(plan), *_server(plan)]
+    lines = [f"{plan.name}: {headline(plan)}", "", *_sites(plan), *_server(plan)]
     for guarantee in plan.guarantees:
         lines += ["", guarantee.sentence()]
-    return "\n".join([*lines, "", *_protection(plan)])
+    return "\n".join([*lines, "", *(f"- {line}" for line in protection(plan))])
+
+
+def headline(plan: Plan) -> str:
+    """Rounds, cohort and weighting in one line."""
+    how = "by declared size" if plan.weighting == "declared" else "equally"
+    return f"{_number(plan.rounds, 'round')}, {plan.cohort}, averaged {how}"
+
+
+def protection(plan: Plan) -> list[str]:
+    """Who is protected, from whom, and who must be trusted: a sentence each."""
+    if not plan.units:
+        return ["Nobody is protected: nothing is noised, and nothing is charged."]
+    lines = []
+    if "record" in plan.units:
+        lines += _record_lines(plan)
+    if "client" in plan.units:
+        lines += _client_lines(plan)
+    return [*lines, "Not protected: the list of clients, their declared sizes and every other number of the plan."]
 
 
 def _sites(plan: Plan) -> list[str]:
@@ -93,18 +109,6 @@ def _sampling(plan: Plan) -> str:
     return "" if plan.cohort.chance(len(plan.local)) == 1 else " in full, since who takes part is not secret"
 
 
-def _protection(plan: Plan) -> list[str]:
-    if not plan.units:
-        return ["- Nobody is protected: nothing is noised, and nothing is charged."]
-    lines = []
-    if "record" in plan.units:
-        lines += _record_lines(plan)
-    if "client" in plan.units:
-        lines += _client_lines(plan)
-    lines.append("- Not protected: the list of clients, their declared sizes and every other number above.")
-    return lines
-
-
 def _record_lines(plan: Plan) -> list[str]:
     sites = plan.max_sites_per_person
     where = "one record, in any site" if sites == 1 else f"one record in each of {sites} sites, any of them, together"
@@ -112,27 +116,27 @@ def _record_lines(plan: Plan) -> list[str]:
         "took part" if plan.record_adjacency == ADD_REMOVE else "was this or another one (how many there are is public)"
     )
     lines = [
-        f"- Protected: whether {where}, {did}; from whoever sees the updates, the models and all that is computed "
+        f"Protected: whether {where}, {did}; from whoever sees the updates, the models and all that is computed "
         "from them, the server and the other clients included.",
-        "- Trusted for it: each client with its own records. It samples, clips and adds noise, and pays first.",
+        "Trusted for it: each client with its own records. It samples, clips and adds noise, and pays first.",
     ]
     if sites == 1 and len(plan.local) > 1:
-        lines.append("- Assumed: nobody's record is in two sites; otherwise say max_sites_per_person.")
+        lines.append("Assumed: nobody's record is in two sites; otherwise say max_sites_per_person.")
     if plan.guarantee and len(set(plan.local.values())) > 1:
-        lines.append(f"- Binding: {plan.binding()}, whose records ask for the most noise.")
+        lines.append(f"Binding: {plan.binding()}, whose records ask for the most noise.")
     return lines
 
 
 def _client_lines(plan: Plan) -> list[str]:
     did = "were used" if plan.client_adjacency == ADD_REMOVE else "were these or others"
     lines = [
-        f"- Protected: whether one client's records, all at once, {did}; from whoever sees the models and all that is "
+        f"Protected: whether one client's records, all at once, {did}; from whoever sees the models and all that is "
         "computed from them, the other clients included, but not from the server.",
-        "- Trusted for it: the server, which sees every update. It clips and adds noise, and the study pays first.",
+        "Trusted for it: the server, which sees every update. It clips and adds noise, and the study pays first.",
     ]
     if plan.cohort.hides(len(plan.local)):
         lines.append(
-            "- Trusted further: the server keeps the cohort secret. No list, count or client's spend may leave it, and "
+            "Trusted further: the server keeps the cohort secret. No list, count or client's spend may leave it, and "
             "clients tell nobody when they took part."
         )
     return lines

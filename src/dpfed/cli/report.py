@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from dpfed.cli import run
+from dpfed.cli import run as options
 from dpfed.cli.sections import Command
 
 
 @click.command(cls=Command)
-@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path, file_okay=False))
-@run.option("--owner", is_flag=True, section=run.OUTPUT, help="With --markdown or --json: the owner's report.")
-@run.option("--markdown", is_flag=True, section=run.OUTPUT, help="Print Markdown.")
-@run.as_json
-def report(directory: Path, owner: bool, markdown: bool, as_json: bool) -> None:
+@click.argument("run")
+@options.option("--owner", is_flag=True, section=options.OUTPUT, help="With --markdown or --json: the owner's report.")
+@options.option("--markdown", is_flag=True, section=options.OUTPUT, help="Print Markdown.")
+@options.as_json
+def report(run: str, owner: bool, markdown: bool, as_json: bool) -> None:
     """Two reports of a run, as HTML files in its directory.
 
     report.html may be shared: constants of the plan, released values, facts of the ledger. report-owner.html has
     besides who took part, what was turned away and every account; it is for the owner alone.
 
     \b
-      dpfed report runs/hospitals
-      dpfed report runs/hospitals --markdown > report.md
+      dpfed report runs/hospitals-1
+      dpfed report runs/hospitals-1 --markdown > report.md
     """
+    from dpfed.cli.run_facts import found
     from dpfed.cli.show import print_json, say
     from dpfed.report import documents
     from dpfed.report import run as reports
 
+    directory = found(run)
     if as_json:
         return print_json((reports.owner_facts if owner else reports.shareable_facts)(directory))
     if markdown:

@@ -1,4 +1,4 @@
-"""Small line charts as SVG to stand inside a page: they print, need no script, and take the page's font and colour.
+"""Small line charts as SVG to stand inside a page: they print, need no script, and take the page's colour.
 
 No text of a user is ever drawn: names stand in the page, where they are escaped.
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIZE = (5.0, 2.7)  # inches
+FONT = 'font-family="system-ui, sans-serif"'
 INK = "#1c2430"  # becomes the page's own colour
 LINE = "#1f5f8b"
 TARGET = "#b3261e"
@@ -92,5 +93,5 @@ def _svg(figure: Figure) -> str:
     stream = io.BytesIO()
     figure.savefig(stream, format="svg", transparent=True, metadata=NO_METADATA)
     text = stream.getvalue().decode()
-    drawing = SURPLUS.sub("", text[text.index("<svg") :])
-    return re.sub(r"\s*\n\s*", " ", drawing.replace(INK, "currentColor")).strip()
+    drawing = SURPLUS.sub("", text[text.index("<svg") :]).replace(INK, "currentColor")
+    return re.sub(r"\s*\n\s*", " ", drawing.replace("<svg", f"<svg {FONT}", 1)).strip()

@@ -48,9 +48,9 @@ class Section:
 
     title: str
     pairs: Pairs = ()
+    texts: tuple[str, ...] = ()
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
-    texts: tuple[str, ...] = ()
     bullets: tuple[str, ...] = ()
 
     @property
@@ -98,10 +98,10 @@ def markdown(document: Document) -> str:
 def _section(section: Section) -> Iterable[str]:
     yield f"## {in_markdown(section.title)}"
     yield bullets(section.pairs)
+    yield from map(in_markdown, section.texts)
     for table in section.tables:
         yield _table(table)
         yield in_markdown(table.note)
-    yield from map(in_markdown, section.texts)
     yield "\n".join(f"- {in_markdown(text)}" for text in section.bullets)
 
 

@@ -23,6 +23,11 @@ def figures(spent: float, reserved: float, remaining: float, digits: int) -> tup
     return f"{used:f}", f"{total - used:f}", _fixed(remaining, digits, ROUND_FLOOR)
 
 
+def up(value: float, cap: float) -> str:
+    """An ε rounded up, with the decimals that all figures beside one of the size of `cap` have."""
+    return _fixed(value, digits_for(cap) if 0 < cap < math.inf else DIGITS, ROUND_CEILING)
+
+
 def digits_for(cap: float) -> int:
     """How many decimals show an account's ε: four, and more for a small cap."""
     return max(DIGITS, 3 - math.floor(math.log10(cap)))

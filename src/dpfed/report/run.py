@@ -21,19 +21,20 @@ from dpfed.errors import InvalidArgument
 from dpfed.report import run_facts, run_owner, run_owner_page, run_page
 from dpfed.report.documents import Document, html
 from dpfed.report.statement import balance_facts
-from dpfed.runs import OWNER_ONLY, RunDirectory, write_durably
+from dpfed.runs import CONFIG, OWNER_ONLY, RunDirectory, write_durably
 
 SHAREABLE = "report.html"
 OWNER = "report-owner.html"
-CONFIG = "config.yaml"
 
 
 def write(directory: str | Path) -> tuple[Path, Path]:
     """Where the report that may be shared is, and the owner's; both are written into the run's directory."""
-    shared, kept = Path(directory) / SHAREABLE, Path(directory) / OWNER
-    write_durably(shared, html(shareable_page(directory)).encode())
-    write_durably(kept, html(owner_page(directory)).encode(), mode=OWNER_ONLY)
-    return shared, kept
+    run, config = _found(directory)
+    facts = run_facts.shareable(run, config)
+    everything = run_owner.owner(run, config, facts)
+    write_durably(run.path / SHAREABLE, html(run_page.page(facts)).encode())
+    write_durably(run.path / OWNER, html(run_owner_page.page(everything)).encode(), mode=OWNER_ONLY)
+    return run.path / SHAREABLE, run.path / OWNER
 
 
 def shareable_page(directory: str | Path) -> Document:

@@ -18,13 +18,15 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
 
-from dpfed import __version__
+from dpfed import __version__, plan_words
 from dpfed import events as ev
+from dpfed.accounting.tradeoff import detection_rate
 from dpfed.config.run import RunConfig
+from dpfed.errors import UnsupportedEvent
 from dpfed.guarantee import Guarantee
 from dpfed.ledger.rows import ACCOUNTANT
 from dpfed.local_plan import LocalPlan
@@ -36,7 +38,7 @@ LOSS = "loss"
 # What adds the noise decides what the statement holds for: torch clients add floats, the server works on a grid.
 ARITHMETIC = {"record": "ideal arithmetic", "client": "a grid"}
 ALWAYS_OUTSIDE = (
-    "The list of clients, their declared sizes and every other number of the plan are public.",
+    "The plan: the list of clients, their declared sizes and every other number of it are public.",
     "What was released about the same data outside the accounts of this run.",
     "The owner's view of this run (who took part, what failed, how long it took): it must not be shared.",
 )
@@ -78,10 +80,10 @@ class SiteFacts:
 
 @dataclass(frozen=True)
 class ScoreFacts:
-    """One number about a model, and the mark that says whether a statement covers it."""
+    """One number about a model (None if it was not finite), and the mark that says whether a statement covers it."""
 
     name: str
-    value: float
+    value: float | None
     mark: str
 
 
@@ -118,18 +120,8 @@ class RunFacts:
 
 def shareable(run: RunDirectory, config: RunConfig | None = None) -> RunFacts:
     """What may be shared of the run in that directory."""
-    return _facts(run, config, is_owner=False)
-
-
-def for_owner(run: RunDirectory, config: RunConfig | None = None) -> RunFacts:
-    """The same with every score."""
-    return _facts(run, config, is_owner=True)
-
-
-def _facts(run: RunDirectory, config: RunConfig | None, *, is_owner: bool) -> RunFacts:
     plan, records = run.plan, run.rounds()
-    by_round = tuple(_round(record, is_owner=is_owner) for record in records)
-    summary, *_, protection = plan.explain().split("\n\n")
+    by_round = tuple(_round(record, is_owner=False) for record in records)
     units = tuple(_units(plan, records))
     return RunFacts(
         name=plan.name,
@@ -140,15 +132,21 @@ def _facts(run: RunDirectory, config: RunConfig | None, *, is_owner: bool) -> Ru
         rounds=plan.rounds,
         model="" if config is None else config.model.kind,
         algorithm=plan.algorithm.name,
-        summary=summary.splitlines()[0].removeprefix(f"{plan.name}: "),
-        protection=tuple(line.removeprefix("- ") for line in protection.splitlines()),
+        summary=plan_words.headline(plan),
+        protection=tuple(plan_words.protection(plan)),
         units=units,
         by_round=by_round,
         sites=tuple(_sites(plan, units)),
-        not_covered=(*_outside(by_round), *(ALWAYS_OUTSIDE if plan.units else ())),
-        head=_head(plan, records),
+        not_covered=_not_covered(plan, by_round),
+        head=_head(records),
         versions=versions(),
     )
+
+
+def with_every_score(facts: RunFacts, run: RunDirectory) -> RunFacts:
+    """The facts for the owner, who may see a loss on private records too."""
+    by_round = tuple(_round(record, is_owner=True) for record in run.rounds())
+    return replace(facts, by_round=by_round, not_covered=_not_covered(run.plan, by_round))
 
 
 def versions() -> dict[str, str]:
@@ -180,10 +178,18 @@ def _units(plan: Plan, records: list[dict[str, Any]]) -> Iterable[UnitFacts]:
             asked=asked[unit].epsilon if unit in asked else None,
             promised=promised.epsilon,
             so_far=so_far[unit].epsilon if unit in so_far else 0.0,
-            sentence=promised.sentence(),
+            sentence=promised.sentence(_caught(promised, event)),
             arithmetic=ARITHMETIC[unit],
             event=None if event is None else event.to_dict(),
         )
+
+
+def _caught(promised: Guarantee, event: ev.Event | None) -> float | None:
+    """The detection rate by the whole curve, where the accountant knows it: ε and δ alone say less."""
+    try:
+        return None if event is None else detection_rate(event, 0.01, adjacency=promised.adjacency)
+    except UnsupportedEvent:
+        return None
 
 
 def _event(plan: Plan, promised: Guarantee) -> ev.Event | None:
@@ -221,19 +227,13 @@ def _sites(plan: Plan, units: Iterable[UnitFacts]) -> Iterable[SiteFacts]:
         )
 
 
-def _outside(by_round: Iterable[RoundFacts]) -> list[str]:
+def _not_covered(plan: Plan, by_round: Iterable[RoundFacts]) -> tuple[str, ...]:
     marked = dict.fromkeys(score.name for each in by_round for score in each.scores if score.mark)
-    return [f"{name}: measured without noise on records that nobody declared public." for name in marked]
+    scores = [f"{name}: measured without noise on records that nobody declared public." for name in marked]
+    return (*scores, *(ALWAYS_OUTSIDE if plan.units else ()))
 
 
-def _head(plan: Plan, records: list[dict[str, Any]]) -> str:
-    """The ledger's head after the last round, or nothing.
-
-    The number of an entry counts the charges before it. Where each client of a secret cohort is charged that would
-    tell how many took part, so only the digest is given.
-    """
-    head = str(records[-1]["head"]) if records else NO_HEAD
-    if head == NO_HEAD:
-        return ""
-    is_counted = plan.cohort.hides(len(plan.local)) and "record" in plan.units
-    return head.rpartition(":")[2] if is_counted else head
+def _head(records: list[dict[str, Any]]) -> str:
+    """The ledger's head after the last round; nothing where there is none, or where a secret cohort shows none."""
+    head = records[-1]["head"] if records else None
+    return "" if head in (None, NO_HEAD) else str(head)

@@ -20,10 +20,8 @@ from dpfed.config.run import RunConfig
 from dpfed.errors import LedgerError
 from dpfed.ledger.ledger import Ledger
 from dpfed.ledger.views import Balance
-from dpfed.report.run_facts import RunFacts, for_owner
-from dpfed.runs import RunDirectory
-
-OWN_LEDGER = "ledger.db"  # of a run whose configuration names none
+from dpfed.report.run_facts import RunFacts, shareable, with_every_score
+from dpfed.runs import ORIGIN, OWN_LEDGER, RunDirectory
 
 
 @dataclass(frozen=True)
@@ -49,11 +47,11 @@ class OwnerFacts:
     accounts: tuple[Balance, ...]
 
 
-def owner(run: RunDirectory, config: RunConfig | None = None) -> OwnerFacts:
-    """Everything known of the run in that directory."""
+def owner(run: RunDirectory, config: RunConfig | None = None, shared: RunFacts | None = None) -> OwnerFacts:
+    """Everything known of the run in that directory; `shared` are its shareable facts, where they are known."""
     where, accounts = _accounts(run, config)
     return OwnerFacts(
-        run=for_owner(run, config),
+        run=with_every_score(shareable(run, config) if shared is None else shared, run),
         by_round=tuple(_attendance(record) for record in run.owner_rounds()),
         ledger=where,
         accounts=accounts,
@@ -76,8 +74,10 @@ def _accounts(run: RunDirectory, config: RunConfig | None) -> tuple[str, tuple[B
 
 
 def _address(run: RunDirectory, config: RunConfig | None) -> str | Path:
-    own = run.path / OWN_LEDGER
-    return own if config is None or config.ledger is None else config.ledger.url
+    if config is None or config.ledger is None:
+        return run.path / OWN_LEDGER
+    url, origin = config.ledger.url, run.path / "owner" / ORIGIN
+    return url if "://" in url or not origin.exists() else Path(origin.read_text(encoding="utf-8")) / url
 
 
 def _balances(ledger: Ledger, run: str) -> tuple[Balance, ...]:

@@ -15,19 +15,19 @@ from itertools import groupby
 from dpfed import events as ev
 from dpfed.report import charts
 from dpfed.report.documents import Alarm, Chart, Document, Section, Table
-from dpfed.report.figures import printable
+from dpfed.report.figures import printable, up
 from dpfed.report.run_facts import RunFacts, SiteFacts, UnitFacts
-from dpfed.rounding import decimal_up
 
 MOST_ROWS = 30
 SHARED = "This report holds constants of the plan, what was released, and facts of the ledger. It may be shared."
+UNPROTECTED = "Nobody is protected in this run: whether this report may be shared is for its owner to say."
 
 
 def page(facts: RunFacts) -> Document:
     """The report that may be shared."""
     return Document(
         title=f"Privacy report of run {printable(facts.name)}",
-        subtitle=SHARED,
+        subtitle=SHARED if facts.units else UNPROTECTED,
         alarms=tuple(alarms(facts)),
         sections=tuple(sections(facts)),
         footer=footer(facts),
@@ -41,7 +41,7 @@ def sections(facts: RunFacts) -> list[Section]:
         Section("What is promised", tables=_statements(facts), texts=_promises(facts)),
         Section("What is protected, and from whom", bullets=tuple(map(printable, facts.protection))),
         Section("Rounds", charts=tuple(_charts(facts)), tables=_rounds(facts)),
-        Section("Sites, as they were declared", tables=(_sites(facts),)),
+        Section("Sites, as they were declared" if facts.units else "Sites", tables=(_sites(facts),)),
         Section("Not covered", bullets=tuple(map(printable, facts.not_covered))),
         Section("How to check it", bullets=tuple(_checks(facts))),
     ]
@@ -98,9 +98,9 @@ def _statements(facts: RunFacts) -> tuple[Table, ...]:
             each.unit,
             each.adjacency.replace("_", "-"),
             f"{each.delta:g}",
-            "–" if each.asked is None else decimal_up(each.asked),
-            decimal_up(each.promised),
-            decimal_up(each.so_far),
+            "–" if each.asked is None else up(each.asked, each.promised),
+            up(each.promised, each.promised),
+            up(each.so_far, each.promised),
             each.arithmetic,
         )
         for each in facts.units
@@ -131,7 +131,8 @@ def _epsilon_drawing(facts: RunFacts, of: UnitFacts) -> Callable[[], str]:
 
 
 def _score_drawing(facts: RunFacts, name: str) -> Callable[[], str]:
-    points = [(each.round, score.value) for each in facts.by_round for score in each.scores if score.name == name]
+    scores = [(each.round, score) for each in facts.by_round for score in each.scores if score.name == name]
+    points = [(number, score.value) for number, score in scores if score.value is not None]
     return lambda: charts.by_round(points, facts.rounds)
 
 
@@ -147,19 +148,25 @@ def _marked(facts: RunFacts, name: str) -> str:
 def _rounds(facts: RunFacts) -> tuple[Table, ...]:
     if not facts.by_round:
         return ()
-    units, names = [each.unit for each in facts.units], _score_names(facts)
-    head = ("Round", *(f"ε so far, {unit}" for unit in units), *(_marked(facts, name) for name in names))
+    names = _score_names(facts)
+    head = ("Round", *(f"ε so far, {of.unit}" for of in facts.units), *(_marked(facts, name) for name in names))
     rows = []
     for each in facts.by_round:
-        scores = {score.name: f"{score.value:.4g}" for score in each.scores}
-        epsilons = [decimal_up(each.epsilon[unit]) for unit in units]
+        scores = {score.name: _score(score.value) for score in each.scores}
+        epsilons = [up(each.epsilon[of.unit], of.promised) for of in facts.units]
         rows.append((str(each.round), *epsilons, *(scores.get(name, "–") for name in names)))
     kept, note = shortened(rows, "rounds")
     return (Table(head, kept, numbers=tuple(range(len(head))), note=note),)
 
 
+def _score(value: float | None) -> str:
+    if value is None:
+        return "not finite"
+    return f"{value:.4f}" if 0.001 <= abs(value) < 1e5 else f"{value:.4g}"
+
+
 def _sites(facts: RunFacts) -> Table:
-    head = ("Site", "Declared records", "Sampled a step", "Steps a round", "Clip norm", "Noise", "ε of the plan")
+    head = ("Site", "Records", "Sampled a step", "Steps a round", "Clip norm", "Noise", "ε of the plan")
     groups = [[site] for site in facts.sites] if len(facts.sites) <= MOST_ROWS else _alike(facts.sites)
     if len(groups) > MOST_ROWS:
         groups.sort(key=lambda group: group[0].epsilon or 0.0, reverse=True)
@@ -187,7 +194,7 @@ def _site(group: Sequence[SiteFacts]) -> tuple[str, ...]:
         f"{one.steps:,}",
         "–" if one.clip_norm is None else f"{one.clip_norm:g}",
         "–" if one.noise_multiplier is None else f"{one.noise_multiplier:.4g}",
-        "–" if one.epsilon is None else decimal_up(one.epsilon),
+        "–" if one.epsilon is None else up(one.epsilon, one.epsilon),
     )
 
 
@@ -200,17 +207,13 @@ def _checks(facts: RunFacts) -> Iterable[str]:
                 f"has it as event: dpfed epsilon --event FILE {question} computes its ε anew."
             )
     if facts.head:
-        yield from _ledger_checks(facts.head)
-
-
-def _ledger_checks(head: str) -> Iterable[str]:
-    again = "recomputes the chain, every cost and every balance"
-    if ":" in head:
-        yield f"Head of the ledger after the last round: {head}"
+        yield f"Head of the ledger after the last round: {facts.head}"
         yield (
-            f"Whoever keeps the ledger runs dpfed ledger verify --head HEAD, which {again}, and fails if an entry up "
-            "to this one is not what it was."
+            "Whoever keeps the ledger runs dpfed ledger verify --head HEAD, which recomputes the chain, every cost and "
+            "every balance, and fails if an entry up to this one is not what it was."
         )
-    else:
-        yield f"Digest of the ledger's entry after the last round: {head} (its number would tell how many took part)"
-        yield f"Whoever keeps the ledger finds it in dpfed ledger export, and dpfed ledger verify {again}."
+    elif facts.rounds_done and facts.units:
+        yield (
+            "Whoever keeps the ledger runs dpfed ledger verify, which recomputes the chain, every cost and every "
+            "balance. Its head is not given: the number in it would tell how many clients a secret cohort had."
+        )
