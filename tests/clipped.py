@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from dpfed.training.gradients import TOLERANCE, ClippedGradients
+from dpfed.training.clip import TOLERANCE
+from dpfed.training.gradients import ClippedGradients
 from dpfed.training.rules import whole
 
 BOUNDS = {torch.float32: 1e-5, torch.float64: 1e-10}

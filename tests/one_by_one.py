@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from clipped import BOUNDS, distance
-from dpfed.training.gradients import TOLERANCE, ClippedGradients
+from dpfed.training.clip import TOLERANCE
+from dpfed.training.gradients import ClippedGradients
 
 Losses = Callable[[nn.Module, Tensor], Tensor]
 

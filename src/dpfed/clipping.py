@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,16 @@ def clip_per_example(gradients: Any, clip_norm: float, norm: str = "l2") -> Any:
     rows = [part.reshape(_examples(parts), -1) for part in parts]
     clipped = _clip_rows(rows, structure.precisions(gradients), *_bound(clip_norm, norm))
     return structure.rebuild(gradients, _shaped(clipped, parts))
+
+
+def group_clip_norm(clip_norm: float, groups: int, norm: str = "l2") -> float:
+    """What each of so many groups of numbers is clipped to, rounded down: all together stay within clip_norm."""
+    bound, norm = _bound(clip_norm, norm)
+    groups, power = checks.count(groups=groups), 1 if norm == "l1" else 2
+    share = bound / (groups if norm == "l1" else math.sqrt(groups))
+    while groups * Fraction(share) ** power > Fraction(bound) ** power:
+        share = math.nextafter(share, 0.0)
+    return share
 
 
 def sum_examples(clipped: Floats, clip_norm: float) -> Floats:

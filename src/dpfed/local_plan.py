@@ -25,7 +25,7 @@ from dpfed import events as ev
 from dpfed.accounting.questions import epsilon as epsilon_of
 from dpfed.adaptive import AdaptiveClip, least_noise, noised
 from dpfed.checks import ADD_REMOVE
-from dpfed.clipping import NORMS, clip_per_example, sum_examples
+from dpfed.clipping import NORMS, clip_per_example, group_clip_norm, sum_examples
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.mechanisms.gaussian import GaussianMechanism
@@ -125,14 +125,7 @@ class LocalPlan:
 
     def group_clip_norm(self, groups: int) -> float:
         """The norm each of so many parameter groups is clipped to, rounded down: all together stay in clip_norm."""
-        groups = checks.count(groups=groups)
-        if self.layers == "together":
-            return self.clip_norm
-        power = 1 if self.norm == "l1" else 2
-        share = self.clip_norm / (groups if self.norm == "l1" else math.sqrt(groups))
-        while groups * Fraction(share) ** power > Fraction(self.clip_norm) ** power:
-            share = math.nextafter(share, 0.0)
-        return share
+        return self.clip_norm if self.layers == "together" else group_clip_norm(self.clip_norm, groups, self.norm)
 
     def next_clip(self, clip_norm: float, noisy_count: float) -> float:
         """The clip norm of the next step, from a noised count of this one; the same one if it does not adapt."""
@@ -154,8 +147,8 @@ class LocalPlan:
             return ev.Repeated(self._sampled(noised_sum), times)
 
         noise_multiplier = least_noise(guarantee, whole_run, self.adaptive, self.norm)
-        changes = {"noise_multiplier": noise_multiplier, "delta": guarantee.delta, "adjacency": guarantee.adjacency}
-        return replace(self, **changes)
+        delta, adjacency = guarantee.delta, guarantee.adjacency
+        return replace(self, noise_multiplier=noise_multiplier, delta=delta, adjacency=adjacency)
 
     def sample(self, records: int, source: RandomSource) -> NDArray[np.bool_]:
         """Which of the records are in this step: each with probability `sample_rate`, on its own."""
@@ -166,7 +159,9 @@ class LocalPlan:
 
         Refusing such a row would tell that its record took part.
         """
-        self.require_executable("a sum of flat gradients", "norm")
+        if self.layers != "together" or self.adaptive is not None:
+            message = "a sum of flat gradients knows no layers and no count: train with make_private or TorchClient"
+            raise InvalidArgument("layers" if self.adaptive is None else "adaptive", message)
         if not len(gradients):
             return np.zeros(gradients.shape[1:])
         finite = np.isfinite(gradients).all(axis=1, keepdims=True)
@@ -183,14 +178,6 @@ class LocalPlan:
         if self.clip_norm == math.inf:
             message = "a record's gradient has no bound: give clip_norm, or choose style 'user' or 'none'"
             raise InvalidArgument("clip_norm", message)
-
-    def require_executable(self, by: str, *variants: str) -> None:
-        """Refuses a plan with a variant (norm, layers, adaptive) other than those that the executor knows."""
-        plain = {"norm": "l2", "layers": "together", "adaptive": None}
-        for name, value in plain.items():
-            if name not in variants and getattr(self, name) != value:
-                message = f"{by} knows {name}={value!r} only, and this plan has {getattr(self, name)!r}"
-                raise InvalidArgument(name, message)
 
     def to_plain(self) -> dict[str, Any]:
         """The plan as plain JSON values; a clip norm of ∞ is null."""

@@ -343,9 +343,14 @@ def test_a_model_that_dp_sgd_cannot_train_is_refused_in_the_rehearsal(factory, l
             call(LOCAL, client.model.first_weights)
 
 
-def test_a_clipping_that_is_not_executed_is_refused():
-    with pytest.raises(InvalidArgument, match="norm"):
-        trained(ward(), replace(LOCAL, norm="l1"))
+def test_a_plan_that_clips_in_l1_is_executed():
+    data = records(12)
+    found = trained(ward(data), replace(WHOLE, norm="l1"))
+    rows = gradients(data, small().double())
+    norms = np.abs(rows).sum(axis=1, keepdims=True)
+    assert (norms > 0.3).any()
+    expected = -0.5 * (rows * np.minimum(1, 0.3 / norms)).sum(axis=0) / 20
+    np.testing.assert_allclose(found, expected, atol=5e-6)
 
 
 def test_weights_of_another_model_are_refused():

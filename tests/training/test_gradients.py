@@ -13,7 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 from clipped import distance, expected_sum, flat, found_sum, require_parity, squares
 from dpfed.errors import InvalidArgument
-from dpfed.training.gradients import TOLERANCE, ClippedGradients
+from dpfed.training.clip import TOLERANCE
+from dpfed.training.gradients import ClippedGradients
 from dpfed.training.rules import whole
 
 

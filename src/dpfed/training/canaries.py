@@ -6,7 +6,7 @@ by the plan it must take part in a step with probability ``plan.sample_rate``, o
 audit has a use for this.
 
 >>> import torch
->>> clipped({"w": torch.tensor([3.0, 4.0])}, {"w": torch.zeros(2)}, clip_norm=10.0)["w"].tolist()
+>>> clipped({"w": torch.tensor([3.0, 4.0])}, {"w": torch.zeros(2)}, Clip(10.0))["w"].tolist()
 [3.0, 4.0]
 """
 
@@ -19,19 +19,24 @@ from torch import Tensor
 
 from dpfed.clipping import clip_gradients
 from dpfed.errors import InvalidArgument
+from dpfed.training.clip import Clip, group_of
 
 Gradient = Mapping[str, Tensor]
 # The canaries of a step, by its number; none for most.
 Canaries = Callable[[int], Iterable[Gradient]]
 
 
-def clipped(canary: Gradient, parameters: Mapping[str, Tensor], clip_norm: float) -> dict[str, Tensor]:
-    """The canary as the one record it stands for: as given, or cut to `clip_norm`; float64, by parameter name."""
+def clipped(canary: Gradient, parameters: Mapping[str, Tensor], clip: Clip) -> dict[str, Tensor]:
+    """The canary as the one record it stands for: as given, or cut by the clip; float64, by parameter name."""
     for name, value in canary.items():
         if name not in parameters or not isinstance(value, Tensor) or value.shape != parameters[name].shape:
             raise InvalidArgument(
                 "canaries", f"a canary must map names of trainable parameters to tensors of their shape, not {name!r}"
             )
     wide = {name: value.detach().to("cpu", torch.float64) for name, value in canary.items()}
-    found: dict[str, Tensor] = clip_gradients(wide, clip_norm)
-    return {name: value.to(parameters[name].device) for name, value in found.items()}
+    groups: dict[str, dict[str, Tensor]] = {}
+    for name, value in wide.items():
+        groups.setdefault(group_of(name) if clip.layers == "each" else "", {})[name] = value
+    limit = clip.limit(len({group_of(name) for name in parameters}))
+    found = {name: part for group in groups.values() for name, part in clip_gradients(group, limit, clip.norm).items()}
+    return {name: found[name].to(parameters[name].device) for name in wide}

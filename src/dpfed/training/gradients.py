@@ -24,41 +24,50 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from dpfed import checks
 from dpfed.errors import InvalidArgument
 from dpfed.training import compat, shared
 from dpfed.training.attribution import Attribution, Part, attributed
 from dpfed.training.capture import Capture, Leaves, require_unchanged
+from dpfed.training.clip import TOLERANCE, Clip, Named
 from dpfed.training.rerun import Root
 from dpfed.training.rules import registry
-from dpfed.training.rules.pieces import Call, Materialised, Piece, rows_of
+from dpfed.training.rules.pieces import Call, Materialised, rows_of
 
-# Gradients are cut to clip_norm·(1 − TOLERANCE). A norm is at most NORM_ERROR = 3.2e-5 of itself too small (proved in
-# rules/pieces.py), and its coefficient has a few roundings, below 1e-6 together. The rest, two thirds, is for the
-# rounding of the sum: n examples added in float32 are off by at most n²·2⁻²⁴·clip_norm, whatever the order, so that
-# n ≤ 23 is covered for certain; in practice it is about √n·2⁻²⁴·clip_norm. Beyond that the promise is for ideal sums,
-# as it is for ideal noise; with ``exact`` everything is added in float64 and covered for certain.
-TOLERANCE = 1e-4
-# √n · 1.1e-19 of a gradient of n numbers may vanish by underflow: nothing beside the tolerance from this clip norm on.
-LEAST_CLIP_NORM = 1e-9
+__all__ = ["REACH", "TOLERANCE", "ClippedGradients"]
+
 # A gradient this many clip norms long counts as not finite: its coefficient would leave the range of float32.
 REACH = 1e30
-
-# A piece, and the model's names of its parameters by the module's own.
-Named = tuple[Piece, Mapping[str, str]]
 
 
 class ClippedGradients:
     """Hooks on a model that turn per-example losses into the clipped sum of per-example gradients.
 
+    `norm` and `layers` say what is clipped to `clip_norm` (`clip.Clip`). With `is_exact` all that comes after a
+    layer's input and output gradient is computed in float64, and so are the sums that are given.
+
     Privacy: with examples that do not mix, adding or removing one example moves the sum by at most ``clip_norm`` in
-    L2 (all trainable parameters together): each is cut to clip_norm·(1 − TOLERANCE), one whose gradient is not finite
-    counts as zero. That examples do not mix is tested on the losses' gradients at steps 1, 2, 4, 8, …, and by
+    the norm (all trainable parameters together): each is cut to a little less (`clip.TOLERANCE`), and one whose
+    gradient is not finite counts as zero. This is for ideal sums; with `is_exact` and examples given one at a time
+    (and kernels that give the same for the same) it is so for up to `clip.MOST_EXACT` examples as computed. In a larger
+    batch torch may round an example's input and output gradient otherwise when other examples are beside it, which
+    no clipping sees. That examples do not mix is tested on the losses' gradients at steps 1, 2, 4, 8, …, and by
     ``compat.check`` on the layers; values that mix without a gradient are found by ``compat.probe`` only.
     """
 
-    def __init__(self, model: nn.Module, *, clip_norm: float, methods: Mapping[str, str] | None = None) -> None:
-        self.clip_norm = _require_clip_norm(clip_norm)
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        clip_norm: float,
+        norm: str = "l2",
+        layers: str = "together",
+        is_exact: bool = False,
+        methods: Mapping[str, str] | None = None,
+    ) -> None:
+        self.clip = Clip(clip_norm, norm, layers)
+        self.is_exact = is_exact
+        # Gram matrices have no L1 norm, and the sum apart from them rounds by more than its norm may tell.
+        self._is_written = is_exact or norm == "l1"
         compat.check(model)
         self._model = model
         self._pinned = _require_methods(model, methods or {})
@@ -84,12 +93,18 @@ class ClippedGradients:
 
         ``weights`` are 0 or 1, a mask of padding. Whatever the forward pass has recorded is used up.
         """
+        return self.sum_and_norms(losses, weights=weights)[0]
+
+    def sum_and_norms(self, losses: Tensor, *, weights: Tensor | None = None) -> tuple[dict[str, Tensor], Tensor]:
+        """The same, and ‖gᵢ‖ of every example before it was cut, as private as the examples; ∞ if it is not finite."""
         calls = self._capture.taken()
         size = _require_losses(losses)
         mask = _require_weights(weights, losses)
         if size == 0:
             self._leaves.find()
-            return {name: torch.zeros_like(parameter) for name, parameter in self._leaves.parameters.items()}
+            wide = torch.float64 if self.is_exact else None
+            zeros = {name: torch.zeros_like(value, dtype=wide) for name, value in self._leaves.parameters.items()}
+            return zeros, losses.new_zeros(0, dtype=torch.float64)
         if losses.grad_fn is None:
             raise InvalidArgument("losses", "losses have no gradient: compute them outside torch.no_grad()")
         with self._capture.paused():
@@ -99,7 +114,7 @@ class ClippedGradients:
             finally:
                 self._root.forget()
 
-    def _summed(self, plan: Attribution, losses: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
+    def _summed(self, plan: Attribution, losses: Tensor, mask: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
         parameters = self._leaves.parameters
         dtype = _one_type(parameters)
         for part in plan.parts:
@@ -108,23 +123,28 @@ class ClippedGradients:
         _differentiate(plan, losses, dtype)
         strays = self._root.gradients(losses, {name: parameters[name] for name in plan.strays}) if plan.strays else {}
         with torch.no_grad():
-            pieces = self._pieces(plan.parts, strays, losses)
-            norms = _norms(pieces)
-            longest = REACH * self.clip_norm
-            if not norms.sum().item() <= longest:
+            if self.is_exact:
+                dtype = torch.float64
+                for part in plan.parts:
+                    part.call = _widened(part.call)
+            groups = self.clip.grouped(self._pieces(plan.parts, strays, losses))
+            norms = [self.clip.lengths(pieces) for pieces in groups]
+            longest = REACH * self.clip.clip_norm
+            bad = None
+            if not all(lengths.sum().item() <= longest for lengths in norms):
                 # A value that is not finite would poison the sum even with coefficient 0, so its example is emptied.
-                bad = ~(norms <= longest)
+                bad = ~(torch.stack(norms) <= longest).all(0)
                 parts = [replace(part, call=_emptied(part.call, bad)) for part in plan.parts]
-                pieces = self._pieces(parts, strays, losses, bad)
-                norms = _norms(pieces)
-                norms.masked_fill_(~(norms <= longest), torch.inf)  # the coefficient of what still is not is 0
-            return _weighted(pieces, self._coefficients(norms, mask).to(dtype), parameters)
-
-    def _coefficients(self, norms: Tensor, mask: Tensor | None) -> Tensor:
-        """min(1, clip/norm) of every example, 0 for one that is masked; the norms are used up."""
-        limit = self.clip_norm * (1 - TOLERANCE)
-        found = norms.reciprocal_().mul_(limit).clamp_(max=1.0)
-        return found if mask is None else found.mul_(mask)
+                groups = self.clip.grouped(self._pieces(parts, strays, losses, bad))
+                norms = [self.clip.lengths(pieces) for pieces in groups]
+                for lengths in norms:
+                    lengths.masked_fill_(~(lengths <= longest), torch.inf)  # the coefficient of what still is not is 0
+            total = self.clip.total(norms)
+            limit = self.clip.limit(len(groups))
+            coefficients = [_coefficients(lengths, limit, mask).to(dtype) for lengths in norms]
+            return _weighted(groups, coefficients, parameters), total if bad is None else total.masked_fill(
+                bad, torch.inf
+            )
 
     def _pieces(
         self, parts: Iterable[Part], strays: dict[str, Tensor], losses: Tensor, bad: Tensor | None = None
@@ -136,9 +156,10 @@ class ClippedGradients:
             call = group[0].call
             try:
                 if group[0].is_shared:
-                    pieces += shared.pieces(group, self._chosen)
+                    pieces += shared.pieces(group, self._chosen, is_written=self._is_written)
                 else:
-                    piece = registry.made(call, group[0].rule, self._pinned.get(call.path), self._chosen)
+                    pinned = self._pinned.get(call.path)
+                    piece = registry.made(call, group[0].rule, pinned, self._chosen, is_written=self._is_written)
                     pieces.append((piece, group[0].names))
             except RuntimeError as error:
                 if all(part.rule.is_known for part in group):
@@ -147,7 +168,8 @@ class ClippedGradients:
                 missing = {full: self._leaves.parameters[full] for part in group for full in part.names.values()}
                 joint.update(self._by_whole(losses, missing, call, error))
         if joint:
-            rows = {name: rows_of(values if bad is None else _zeroed(values, bad)) for name, values in joint.items()}
+            wide = {name: values.double() if self.is_exact else values for name, values in joint.items()}
+            rows = {name: rows_of(values if bad is None else _zeroed(values, bad)) for name, values in wide.items()}
             pieces.append((Materialised(rows), {name: name for name in rows}))
         return pieces
 
@@ -198,19 +220,28 @@ def _differentiate(plan: Attribution, losses: Tensor, dtype: torch.dtype) -> Non
         _require_same_type(call, dtype)
 
 
-def _norms(pieces: list[Named]) -> Tensor:
-    first, *others = (piece.square_norms() for piece, _ in pieces)
-    for other in others:
-        first = first.add_(other)
-    return first.sqrt_()
+def _widened(call: Call) -> Call:
+    """The call in float64."""
+    x, g = call.pair
+    statistics = None if call.statistics is None else (call.statistics[0].double(), call.statistics[1].double())
+    return replace(call, x=x.double() if x.is_floating_point() else x, gradient=g.double(), statistics=statistics)
 
 
-def _weighted(pieces: list[Named], coefficients: Tensor, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+def _coefficients(lengths: Tensor, limit: float, mask: Tensor | None) -> Tensor:
+    """min(1, limit/length) of every example, 0 for one that is masked."""
+    found = lengths.reciprocal().mul_(limit).clamp_(max=1.0)
+    return found if mask is None else found.mul_(mask)
+
+
+def _weighted(
+    groups: list[list[Named]], coefficients: list[Tensor], parameters: Mapping[str, nn.Parameter]
+) -> dict[str, Tensor]:
     """The sums of all pieces under the parameters' full names, every trainable parameter exactly once."""
     sums: dict[str, Tensor] = {}
-    while pieces:
-        piece, names = pieces.pop()
-        sums.update({names[own]: value for own, value in piece.weighted(coefficients).items()})
+    for pieces, own_coefficients in zip(groups, coefficients, strict=True):
+        while pieces:
+            piece, names = pieces.pop()
+            sums.update({names[own]: value for own, value in piece.weighted(own_coefficients).items()})
     if missing := parameters.keys() - sums.keys():
         raise InvalidArgument("model", f"no rule gave a gradient of {', '.join(sorted(missing))}")
     return {name: sums[name] for name in parameters}
@@ -225,13 +256,6 @@ def _emptied(call: Call, bad: Tensor) -> Call:
 
 def _zeroed(values: Tensor, bad: Tensor) -> Tensor:
     return values.masked_fill(bad.view(-1, *[1] * (values.dim() - 1)), 0)
-
-
-def _require_clip_norm(clip_norm: float) -> float:
-    if checks.positive(clip_norm=clip_norm) < LEAST_CLIP_NORM:
-        message = f"clip_norm must be at least {LEAST_CLIP_NORM:g} for sums in floating point, got {clip_norm}"
-        raise InvalidArgument("clip_norm", message)
-    return clip_norm
 
 
 def _require_losses(losses: Tensor) -> int:

@@ -1,8 +1,9 @@
-"""Gaussian noise for the tensors of a training step, from a cipher's keystream and about as fast as ``randn``.
+"""Noise for the tensors of a training step, Gaussian or Laplace's, from a cipher's keystream.
 
 A step of DP-SGD needs as many normal draws as the model has parameters, and with small batches they cost as much
 as the gradients. torch's own generator is fast and predictable, which protects nobody. Here the bits come from
-:mod:`dpfed.randomness`, and all tensors of a step are one vector that is noised a cache-sized piece at a time.
+:mod:`dpfed.randomness`; all tensors of a step are one vector that is noised a cache-sized piece at a time, so that
+Gaussian noise takes about as long as ``randn``.
 
 * ``float`` adds in the tensor's own arithmetic (float32, float64 for float64). Its guarantee is that of ideal
   reals: what the low bits of a float tell (Mironov 2012) is not covered, and statements must say so.
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpfed import checks
+from dpfed.clipping import NORMS
 from dpfed.errors import InvalidArgument
 from dpfed.mechanisms.additive import grid_step
 from dpfed.randomness import RandomSource, or_system
@@ -48,16 +50,18 @@ _workspaces = threading.local()
 
 
 class NoiseSource:
-    """Adds N(0, std²) to every number of a dict of tensors; each call draws new noise.
+    """Adds N(0, std²), or Laplace noise of scale std, to every number of a dict of tensors; each call draws new noise.
 
     Privacy: where one unit moves all tensors together by at most C in L2 norm, one call is the event
     Gaussian(std/C) in mode "float", for ideal arithmetic, and Gaussian(std/grid_sensitivity(C, d, g)) in mode
     "grid", with d the count of all numbers and g = ``grid(std)``; :meth:`std` gives the std to ask for. On the
     grid the sum of two multiples of g is exact or correctly rounded, so the output is a function of the exact
     sum; rounding the noise is rounding that sum; rounding the tensors costs g√d. A tensor in which the units
-    were added up with float rounding moves by more than C (Casacuberta et al. 2022): C must include that. Not
+    were added up with float rounding moves by more than C (Casacuberta et al. 2022): C must include that. With
+    `norm="l1"` it is Laplace(std/C) for a unit that moves them by C in L1 norm, and rounding costs gd. Not
     proved, in either mode: the distance of the computed normal draws from the ideal law. They have 53 bits or
-    more (float32: 24 significant ones, everywhere) and end at 9.4 standard deviations (float32: 10.7).
+    more (float32: 24 significant ones, everywhere) and end at 9.4 standard deviations (float32: 10.7; Laplace: 44
+    scales).
     """
 
     def __init__(self, source: RandomSource | None = None, mode: str = FLOAT) -> None:
@@ -80,40 +84,46 @@ class NoiseSource:
         """The step of the grid for noise of that standard deviation, whatever the data; 0 in mode "float"."""
         return grid_step(checks.positive(std=std)) if self.mode == GRID else 0.0
 
-    def std(self, noise_multiplier: float, clip_norm: float, dimension: int) -> float:
-        """The standard deviation at which noise on `dimension` numbers is the event Gaussian(noise_multiplier)."""
+    def std(self, noise_multiplier: float, clip_norm: float, dimension: int, norm: str = "l2") -> float:
+        """The std at which noise on `dimension` numbers is the event Gaussian(noise_multiplier), or Laplace for L1."""
         multiplier = checks.positive(noise_multiplier=noise_multiplier)
         grid = self.grid(multiplier * checks.positive(clip_norm=clip_norm))
         while True:
-            std = round_up(Fraction(multiplier) * Fraction(grid_sensitivity(clip_norm, dimension, grid)))
+            std = round_up(Fraction(multiplier) * Fraction(grid_sensitivity(clip_norm, dimension, grid, norm)))
             if self.grid(std) <= grid:
                 return std
             grid = self.grid(std)  # paying for the grid took the noise to the next power of two
 
-    def add(self, tensors: Mapping[str, Tensor], std: float) -> dict[str, Tensor]:
-        """New tensors with noise on every number: same names, shapes, precisions and devices."""
+    def add(self, tensors: Mapping[str, Tensor], std: float, norm: str = "l2") -> dict[str, Tensor]:
+        """New tensors with noise on every number: same names, shapes, precisions and devices.
+
+        The noise is Gaussian of that standard deviation, or with `norm="l1"` Laplace's of that scale.
+        """
         std = checks.positive(std=std)
+        _require_norm(norm)
         for name, tensor in tensors.items():
             _require_floats(name, tensor)
         noisy: dict[str, Tensor] = {}
         for dtypes, working in ((_NARROW, torch.float32), ((torch.float64,), torch.float64)):
             group = {name: tensor.detach() for name, tensor in tensors.items() if tensor.dtype in dtypes}
             if group:
-                noisy |= self._add_in(working, group, std)
+                noisy |= self._add_in(working, group, std, norm)
         return {name: noisy[name] for name in tensors}
 
-    def _add_in(self, dtype: torch.dtype, tensors: Mapping[str, Tensor], std: float) -> dict[str, Tensor]:
+    def _add_in(self, dtype: torch.dtype, tensors: Mapping[str, Tensor], std: float, norm: str) -> dict[str, Tensor]:
         _require_in_range(std, torch.float64 if self.mode == GRID else dtype)
         vector = torch.cat([tensor.reshape(-1).to("cpu", dtype) for tensor in tensors.values()])
         _require_finite("tensors", vector, "NaN or infinity is released as it is: leave such examples out before")
         for piece in _pieces(vector):
-            self._add_(piece, std)
+            self._add_(piece, std, norm)
         parts = torch.split(vector, [tensor.numel() for tensor in tensors.values()])
         return {name: _like(tensors[name], part, std) for name, part in zip(tensors, parts, strict=True)}
 
-    def _add_(self, piece: Tensor, std: float) -> None:
+    def _add_(self, piece: Tensor, std: float, norm: str) -> None:
         pairs = (len(piece) + 1) // 2
-        if self.mode == GRID:
+        if norm == "l1":
+            _add_laplace_(piece, torch.from_numpy(self._source.laplace(len(piece))), std, self.grid(std))
+        elif self.mode == GRID:
             _add_on_grid_(piece, _polar64(self._source, pairs), std)
         elif piece.dtype == torch.float32:
             _add_floats_(piece, _polar32(self._source, pairs), std)
@@ -124,14 +134,18 @@ class NoiseSource:
         return f"NoiseSource(mode={self.mode!r})" + ("" if self.is_private else " [NOT PRIVATE]")
 
 
-def grid_sensitivity(clip_norm: float, dimension: int, grid: float) -> float:
+def grid_sensitivity(clip_norm: float, dimension: int, grid: float, norm: str = "l2") -> float:
     """clip_norm + grid × √dimension, rounded up: how far one unit moves a sum that was rounded to the grid.
 
-    Nearest rounding moves two neighbouring sums apart by at most one step in each coordinate.
+    Nearest rounding moves two neighbouring sums apart by at most one step in each coordinate. In L1 it is
+    clip_norm + grid × dimension.
     """
     clip = Fraction(checks.positive(clip_norm=clip_norm))
     step = Fraction(checks.non_negative(grid=grid))
-    return round_up(clip + step * (math.isqrt(checks.count(dimension=dimension) << 64) + 1) / 2**32)
+    steps = Fraction(checks.count(dimension=dimension))
+    if _require_norm(norm) == "l2":
+        steps = Fraction(math.isqrt(dimension << 64) + 1, 2**32)
+    return round_up(clip + step * steps)
 
 
 @dataclass(frozen=True)
@@ -167,9 +181,20 @@ def _add_on_grid_(piece: Tensor, polar: _Polar, std: float) -> None:
     polar.radius.mul_(std * _MARGIN[torch.float64] / grid)
     for part, direction in ((piece[:half], polar.cosine), (piece[half:], polar.sine)):
         noise = direction.mul_(polar.radius).round_()[: len(part)]
-        # Adding 0 makes −0 a plain 0: the sign of a zero would tell the sign of what was rounded to it.
-        steps = polar.words[: len(part)].copy_(part).mul_(1 / grid).round_().add_(0.0)
-        part.copy_(steps.add_(noise).mul_(grid))
+        part.copy_(_steps_(polar.words[: len(part)].copy_(part), grid).add_(noise).mul_(grid))
+
+
+def _add_laplace_(piece: Tensor, draws: Tensor, scale: float, grid: float) -> None:
+    draws.mul_(scale * _MARGIN[torch.float64])
+    if grid:
+        piece.copy_(_steps_(piece.double(), grid).add_(draws.mul_(1 / grid).round_()).mul_(grid))
+    else:
+        piece.add_(draws)
+
+
+def _steps_(values: Tensor, grid: float) -> Tensor:
+    # Adding 0 makes −0 a plain 0: the sign of a zero would tell the sign of what was rounded to it.
+    return values.mul_(1 / grid).round_().add_(0.0)
 
 
 def _polar32(source: RandomSource, pairs: int) -> _Polar:
@@ -232,6 +257,12 @@ def _require_floats(name: str, tensor: Tensor) -> None:
     if tensor.layout != torch.strided:
         message = f"{name!r} is sparse, and noise belongs on its zeros too: give tensor.to_dense()"
         raise InvalidArgument("tensors", message)
+
+
+def _require_norm(norm: str) -> str:
+    if norm not in NORMS:
+        raise InvalidArgument("norm", f"norm must be 'l1' or 'l2', got {norm!r}")
+    return norm
 
 
 def _require_in_range(std: float, dtype: torch.dtype) -> None:

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -49,14 +50,16 @@ from dpfed.randomness import RandomSource, or_system
 from dpfed.training import canaries as extra
 from dpfed.training import compat, screening
 from dpfed.training.canaries import Canaries
+from dpfed.training.clip import MOST_EXACT
 from dpfed.training.gradients import ClippedGradients
-from dpfed.training.noise import FLOAT, NoiseSource
+from dpfed.training.noise import FLOAT, GRID, NoiseSource
 from dpfed.training.paid import PaidSteps, paid_steps
+from dpfed.training.release import Release
 from dpfed.training.sampling import Batch, PoissonLoader, PoissonSampler
 from dpfed.training.schedules import Schedule
 from dpfed.training.screening import Loss
 
-# Above this the rounding of a float32 sum of clipped gradients could use up the margin of `gradients.TOLERANCE`.
+# Above this the rounding of a float32 sum of clipped gradients could use up the margin of `clip.TOLERANCE`.
 MOST_PHYSICAL = 1024
 
 
@@ -65,10 +68,17 @@ class Private:
 
     Privacy: a step is ``plan.step_event``: the sum over a Poisson sample of gradients clipped to `clip_norm`, with
     Gaussian noise of noise_multiplier × clip_norm, divided by the public `batch_size` (Abadi et al. 2016). Adding
-    or removing one record moves the sum by at most clip_norm. All `plan.steps` together are ``plan.event``, under
-    add/remove and for one record. Each draw is charged, on disk if there is an account, before its noise is drawn,
-    and can be charged once; the account is charged for blocks of steps, so it may show more than were taken and never
-    less. `arithmetic` names what the statement holds for.
+    or removing one record moves the sum by at most clip_norm. A plan with norm="l1" clips in L1 and adds Laplace
+    noise; one with layers="each" clips each layer on its own, so that the whole stays within clip_norm; an adaptive
+    one releases a noised count of unclipped examples beside the sum, from the same draw.
+
+    All `plan.steps` together are ``plan.event``, under the plan's adjacency and for one record. Each draw is charged,
+    on disk if there is an account, before its noise is drawn, and can be charged once; the account is charged for
+    blocks of steps, so it may show more than were taken and never less. `arithmetic` names what the statement holds
+    for. On the grid norms and sums are computed in float64: removing a record moves what noise is added to by at most
+    clip_norm + grid·√dimension, for which the noise is enough, as computed and not only in theory, if
+    `max_physical_batch` is 1. With more examples at a time torch may round the values of one otherwise when others are
+    beside it, by some 2⁻²⁴ of them in float32.
     """
 
     def __init__(
@@ -95,14 +105,14 @@ class Private:
         self._schedule = schedule
         self._rates = [group["lr"] for group in optimizer.param_groups] if schedule else []
         self._canaries = canaries
-        self._gradients = ClippedGradients(model, clip_norm=plan.clip_norm)
+        self._gradients = ClippedGradients(
+            model, clip_norm=plan.clip_norm, norm=plan.norm, layers=plan.layers, is_exact=noise.mode == GRID
+        )
         self._parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
-        dimension = sum(value.numel() for value in self._parameters.values())
-        self._std = noise.std(plan.noise, plan.clip_norm, dimension)
+        self._release = Release(plan, noise, self._parameters)
         self._is_probed = False
         self._batch: Batch | None = None
-        self._sum: dict[str, Tensor] = {}
-        self._seen = 0
+        self._start(None)
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
@@ -112,7 +122,7 @@ class Private:
     def loader(self) -> Iterator[Batch]:
         """The draws that are left, each as a batch; what its size is must stay secret."""
         for batch in self._batches:
-            self._batch, self._sum, self._seen = batch, {}, 0
+            self._start(batch)
             yield batch
             self._batch = None
 
@@ -120,6 +130,15 @@ class Private:
     def arithmetic(self) -> str:
         """What the guarantee holds for: ideal arithmetic, or the grid on which everything was computed."""
         return self._noise.arithmetic
+
+    @property
+    def clip_norm(self) -> float:
+        """The clip norm in force, which may be published: the plan's, or what its noised counts have made of it.
+
+        A run that is resumed starts from the plan's again, which is as private; give it a plan with this one
+        (``dataclasses.replace(plan, clip_norm=...)``) to go on where it was.
+        """
+        return self._release.clip_norm
 
     @property
     def is_private(self) -> bool:
@@ -142,12 +161,17 @@ class Private:
         """Nothing; adds the clipped gradients of these losses, one for each example, to the step."""
         drawn = len(self._current().indices)
         with self._whole_or_nothing():
-            gradients = self._gradients.sum(losses)
+            gradients, norms = self._gradients.sum_and_norms(losses)
             self._seen += len(losses)
             if self._seen > drawn:
                 message = "there are more losses than records in this draw, and each may add one: add up those of one"
                 raise InvalidArgument("losses", f"{message} record before backward, and call it once for each batch")
+            if self._gradients.is_exact and self._seen > MOST_EXACT:
+                message = f"a draw of more than {MOST_EXACT} records is not added up exactly"
+                raise InvalidArgument("losses", f'{message}: plan smaller batches, or use noise="float"')
             self._add(gradients)
+            if self.plan.adaptive:
+                self._count += int((norms <= self.clip_norm).sum()) - len(losses) / 2
 
     def spent(self, delta: float | None = None) -> Guarantee:
         """The ε of the steps taken so far (ex post), at δ; that of the plan's guarantee if none is given."""
@@ -181,6 +205,13 @@ class Private:
             )
         return self._batch
 
+    def _start(self, batch: Batch | None) -> None:
+        """Nothing; begins the sum of a draw, or drops the one begun."""
+        self._batch = batch
+        self._sum: dict[str, Tensor] = {}
+        self._seen = 0
+        self._count = 0.0  # +1/2 for each example that was not cut and −1/2 for each that was
+
     def _add(self, gradients: Mapping[str, Tensor]) -> None:
         for name, value in gradients.items():
             # float64 between micro-batches: their number must not use up the margin of the clipping.
@@ -193,7 +224,7 @@ class Private:
         try:
             yield
         except BaseException:
-            self._batch, self._sum = None, {}
+            self._start(None)
             raise
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -203,21 +234,19 @@ class Private:
         batch = self._current()
         with self._whole_or_nothing():
             for canary in self._canaries(self.steps_taken) if self._canaries else ():
-                self._add(extra.clipped(canary, self._parameters, self.plan.clip_norm))
+                self._add(extra.clipped(canary, self._parameters, self._gradients.clip))
         self._set_rates(optimizer)
         batch.token.use()
         self._paid.take()
         self.steps_taken += 1
-        clipped = {
-            name: self._sum[name].to(value.dtype) if name in self._sum else torch.zeros_like(value)
-            for name, value in self._parameters.items()
-        }
         for group in optimizer.param_groups:
             for value in group["params"]:
                 value.grad = None  # of parameters that were added or unfrozen since, which no noise covers
-        for name, noisy in self._noise.add(clipped, self._std).items():
-            self._parameters[name].grad = noisy / self.plan.batch_size
-        self._batch, self._sum = None, {}
+        for name, mean in self._release.mean(self._sum, self._count).items():
+            self._parameters[name].grad = mean
+        if self.plan.adaptive:
+            self._gradients.clip = replace(self._gradients.clip, clip_norm=self.clip_norm)
+        self._start(None)
 
     def _set_rates(self, optimizer: Optimizer) -> None:
         if self._schedule is None:
@@ -270,7 +299,6 @@ def make_private(
     if physical > MOST_PHYSICAL:
         message = f"max_physical_batch must be at most {MOST_PHYSICAL}, got {physical}: larger draws come in several"
         raise InvalidArgument("max_physical_batch", message)
-    plan.require_executable("make_private")  # it clips all layers together in L2, to a fixed norm
     screening.require_trainable(model, optimizer)
     compat.check(model)
     place = None if device is None else torch.device(device)

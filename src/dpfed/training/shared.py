@@ -14,7 +14,7 @@ has a norm of three terms. Where there is no such shortcut, gradients are writte
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -46,6 +46,10 @@ class Table:
         found = self.product.weighted(coefficients)["weight"]
         return {"weight": found.add_(self.lookups.weighted(coefficients)["weight"])}
 
+    def only(self, names: Collection[str]) -> Table:
+        """The same: there is only the one table."""
+        return self
+
     def _inner(self) -> Tensor:
         """⟨L, E⟩ = Σₛₜ gₜ[rowₛ]·(xₜ·vₛ) for every example."""
         x, g = self.product.x, self.product.g
@@ -66,7 +70,9 @@ def grouped(parts: Iterable[Part]) -> list[list[Part]]:
     return [*alone, together] if together else alone
 
 
-def pieces(parts: Sequence[Part], chosen: dict[Hashable, str]) -> list[tuple[Piece, Mapping[str, str]]]:
+def pieces(
+    parts: Sequence[Part], chosen: dict[Hashable, str], *, is_written: bool = False
+) -> list[tuple[Piece, Mapping[str, str]]]:
     """What the calls contribute together, each with the model's names of its parameters."""
     users: dict[str, tuple[int, ...]] = {}
     for place, part in enumerate(parts):
@@ -74,18 +80,20 @@ def pieces(parts: Sequence[Part], chosen: dict[Hashable, str]) -> list[tuple[Pie
     groups: dict[tuple[int, ...], list[str]] = {}
     for full, places in users.items():
         groups.setdefault(places, []).append(full)
-    return [_piece([parts[place] for place in places], names, chosen) for places, names in groups.items()]
+    return [_piece([parts[place] for place in places], names, chosen, is_written) for places, names in groups.items()]
 
 
-def _piece(parts: list[Part], names: list[str], chosen: dict[Hashable, str]) -> tuple[Piece, Mapping[str, str]]:
+def _piece(
+    parts: list[Part], names: list[str], chosen: dict[Hashable, str], is_written: bool
+) -> tuple[Piece, Mapping[str, str]]:
     """One piece for parameters that all of the parts use."""
     owns = [{own: full for own, full in part.names.items() if full in names} for part in parts]
     calls = [replace(part.call, trainable=tuple(own)) for part, own in zip(parts, owns, strict=True)]
     kinds = {part.rule.name for part in parts}
     if all(own == owns[0] for own in owns):
         if kinds == {"linear"}:
-            return registry.made(_joined(calls), registry.LINEAR, None, chosen), owns[0]
-        if kinds <= {"linear", "embedding"}:
+            return registry.made(_joined(calls), registry.LINEAR, None, chosen, is_written=is_written), owns[0]
+        if kinds == {"embedding"} or (kinds <= {"linear", "embedding"} and not is_written):
             return _table(calls, [part.rule.name == "linear" for part in parts]), owns[0]
     return _added(parts, calls, owns), {name: name for name in names}
 

@@ -4,7 +4,8 @@ import torch
 from torch import nn
 
 from clipped import require_parity
-from dpfed.training.gradients import TOLERANCE, ClippedGradients
+from dpfed.training.clip import TOLERANCE
+from dpfed.training.gradients import ClippedGradients
 from dpfed.training.rules import whole
 
 

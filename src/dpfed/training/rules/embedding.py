@@ -11,13 +11,14 @@ from the same short list of touched rows; a gradient of the whole table is never
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from dpfed.errors import InvalidArgument
-from dpfed.training.rules.pieces import Call, Materialised, Method, Piece, rows_of, square_norms
+from dpfed.training.rules.pieces import Call, Materialised, Method, Piece, absolute_norms, rows_of, square_norms
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +32,26 @@ class Touched:
 
     def square_norms(self) -> Tensor:
         """‖gᵢ‖² from the touched rows."""
-        totals = self.values.new_zeros(self.size, dtype=torch.float64)
-        return totals.index_add_(0, self.keys // self.shape[0], square_norms(self.values))
+        return self._added(square_norms(self.values))
+
+    def absolute_norms(self) -> Tensor:
+        """‖gᵢ‖₁ from the touched rows."""
+        return self._added(absolute_norms(self.values))
 
     def weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
         """Σ cᵢgᵢ as a dense table."""
         scaled = self.values * coefficients[self.keys // self.shape[0]].unsqueeze(1)
         table = self.values.new_zeros(self.shape)
         return {"weight": table.index_add_(0, self.keys % self.shape[0], scaled)}
+
+    def only(self, names: Collection[str]) -> Touched:
+        """The same: there is only the one table."""
+        return self
+
+    def _added(self, values: Tensor) -> Tensor:
+        """The sums of what the rows have, for every example."""
+        totals = self.values.new_zeros(self.size, dtype=torch.float64)
+        return totals.index_add_(0, self.keys // self.shape[0], values)
 
 
 def check(path: str, module: nn.Module) -> None:

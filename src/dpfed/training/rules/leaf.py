@@ -27,15 +27,17 @@ def methods(_: Call) -> dict[str, Method]:
 
 
 def direct(call: Call) -> Materialised:
-    """Gradients written out by vmap(grad) of the module."""
-    x, g = call.pair
+    """Gradients written out by vmap(grad) of the module, in its own precision, and given in that of the call."""
+    wide = call.pair[1].dtype
+    own = call.module.get_parameter(call.trainable[0]).dtype
+    x, g = (value.to(own) if value.is_floating_point() else value for value in call.pair)
     version = x._version
     found = gradients(call.module, call.trainable, x, g, call.arguments[1:])
     if x._version != version:
         # What was recorded is then the input after the change, and a hook cannot tell: running it again does.
         message = f"{call.path or 'the model'} ({type(call.module).__name__}) changes its own input in place"
         raise InvalidArgument("model", f"{message}: use the operation that makes a new tensor (x = x + y)")
-    return Materialised({name: rows_of(rows) for name, rows in found.items()})
+    return Materialised({name: rows_of(rows.to(wide)) for name, rows in found.items()})
 
 
 def gradients(

@@ -13,12 +13,13 @@ product, or, where that is dearer, the norm comes from two T×T Gram matrices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from dpfed.training.rules.pieces import Call, Materialised, Method, Piece, Rows, lengths
+from dpfed.training.rules.pieces import Call, Materialised, Method, Piece, Rows, absolute_norms, lengths
 
 # Gradients that would take more memory than this are not written out where there is another way.
 DIRECT_BYTES = 2**28
@@ -45,6 +46,13 @@ class Outer:
             norms = norms.mul_(torch.hypot(lengths(self.x), floor))
         return norms.square_()
 
+    def absolute_norms(self) -> Tensor:
+        """‖gᵢ‖₁·(‖xᵢ‖₁ + 1), each term for a parameter that trains."""
+        norms = absolute_norms(self.g)
+        if "weight" not in self.names:
+            return norms
+        return norms.mul_(absolute_norms(self.x).add_(1.0 if "bias" in self.names else 0.0))
+
     def weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
         """One matrix product for the weight, one for the bias."""
         sums = {}
@@ -53,6 +61,10 @@ class Outer:
         if "bias" in self.names:
             sums["bias"] = torch.mv(self.g.t(), coefficients)
         return sums
+
+    def only(self, names: Collection[str]) -> Outer:
+        """The same for the weight or the bias alone."""
+        return replace(self, names=tuple(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +110,10 @@ class Ghost:
         if "bias" in self.names:
             sums["bias"] = scaled.sum(0)
         return sums
+
+    def only(self, names: Collection[str]) -> Ghost:
+        """The same for the weight or the bias alone."""
+        return replace(self, names=tuple(names))
 
 
 def methods(call: Call) -> dict[str, Method]:

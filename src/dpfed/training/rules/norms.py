@@ -73,7 +73,7 @@ def saved_group(call: Call) -> Materialised:
         x.reshape(flat).contiguous(),
         mean.reshape(1, -1),
         rstd.reshape(1, -1),
-        module.weight.detach().repeat(size),
+        module.weight.detach().to(x.dtype).repeat(size),
         1,
         size * channels,
         x[0, 0].numel(),

@@ -14,9 +14,9 @@ Where gradients are materialised, norm and sum come from the same tensor, so rou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +63,17 @@ class Piece(Protocol):
     def weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
         """Σ cᵢgᵢ for each parameter of the module."""
 
+    def only(self, names: Collection[str]) -> Self:
+        """The same for these of its parameters."""
+
+
+@runtime_checkable
+class Written(Piece, Protocol):
+    """A piece that has every number of the gradients, or their factors, so that norm and sum are of the same ones."""
+
+    def absolute_norms(self) -> Tensor:
+        """‖gᵢ‖₁ of every example in float64."""
+
 
 Method = Callable[[Call], Piece]
 
@@ -92,6 +103,11 @@ class Rows:
             return square_norms(self.values)
         return square_norms(self.values.flatten(0, 1)).view(self.values.shape[:2]).sum(0)
 
+    def absolute_norms(self) -> Tensor:
+        """‖gᵢ‖₁ of every example."""
+        found = absolute_norms(self.values)
+        return found if found.dim() == 1 else found.sum(0)
+
 
 @dataclass(frozen=True, slots=True)
 class Materialised:
@@ -106,9 +122,17 @@ class Materialised:
             first = first + other
         return first
 
+    def absolute_norms(self) -> Tensor:
+        """‖gᵢ‖₁ over all parameters."""
+        return torch.stack([rows.absolute_norms() for rows in self.rows.values()]).sum(0)
+
     def weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
         """Σ cᵢgᵢ for each parameter."""
         return {name: rows.weighted(coefficients) for name, rows in self.rows.items()}
+
+    def only(self, names: Collection[str]) -> Materialised:
+        """The rows of these parameters."""
+        return Materialised({name: rows for name, rows in self.rows.items() if name in names})
 
 
 def square_norms(rows: Tensor) -> Tensor:
@@ -127,6 +151,12 @@ def lengths(rows: Tensor) -> Tensor:
     if rows.shape[1] > BLOCK:
         return square_norms(rows).sqrt_()
     norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return norms
+
+
+def absolute_norms(rows: Tensor) -> Tensor:
+    """The L1 norm of each row, along the last axis, added up in float64."""
+    norms: Tensor = torch.linalg.vector_norm(rows, ord=1, dim=-1, dtype=torch.float64)
     return norms
 
 

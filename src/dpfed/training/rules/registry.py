@@ -23,6 +23,7 @@ from dpfed.training.rules import conv, embedding, leaf, linear, norms, parameter
 from dpfed.training.rules.pieces import Call, Materialised, Method, Piece
 
 TRIALS = 3
+GHOST = "ghost"  # norms from Gram matrices, the sum apart from them
 _CHOICES: dict[tuple[object, ...], str] = {}
 
 
@@ -74,9 +75,14 @@ def _kind_with(type_: type[nn.Module], forward: object) -> type[nn.Module] | Non
     return kind if kind is not None and forward is kind.forward else None
 
 
-def made(call: Call, rule: Rule, pinned: str | None, chosen: dict[Hashable, str]) -> Piece:
-    """The call's piece by the pinned method, or by the fastest one known for its shape."""
+def made(call: Call, rule: Rule, pinned: str | None, chosen: dict[Hashable, str], *, is_written: bool = False) -> Piece:
+    """The call's piece by the pinned method, or by the fastest one known for its shape.
+
+    With ``is_written`` only by methods that write gradients, or their factors, out.
+    """
     ways = rule.methods(call)
+    if is_written:
+        ways = {name: way for name, way in ways.items() if name != GHOST} or {"direct": rule.direct}
     if pinned is not None:
         if pinned not in ways:
             message = f"{call.path} has the methods {', '.join(ways)} or whole, not {pinned!r}"

@@ -1,0 +1,111 @@
+"""What one example's gradient is cut to: as a whole or group by group, in L2 or in L1.
+
+A *group* is the parameters that one module registers itself, so that each layer is one; a parameter that several
+modules share belongs to the first of them. Groups follow from the model's names alone, which are public.
+
+>>> [group_of(name) for name in ("0.weight", "0.bias", "cell.weight_ih_l0", "scale")]
+['0', '0', 'cell', '']
+>>> Clip(1.0, layers="each").limit(groups=4) == 0.5 * (1 - TOLERANCE)
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dpfed import checks
+from dpfed.clipping import NORMS, group_clip_norm
+from dpfed.errors import InvalidArgument
+from dpfed.local_plan import LAYERS
+from dpfed.training.rules.pieces import Piece, Written
+
+# Gradients are cut to clip_norm·(1 − TOLERANCE). A norm is at most NORM_ERROR = 3.2e-5 of itself too small (proved in
+# rules/pieces.py), and its coefficient has a few roundings, below 1e-6 together. The rest, two thirds, is for the
+# rounding of the sum: n examples added in float32 are off by at most n²·2⁻²⁴·clip_norm, whatever the order, so that
+# n ≤ 23 is covered for certain; in practice it is about √n·2⁻²⁴·clip_norm. Beyond that the promise is for ideal sums,
+# as it is for ideal noise.
+# With ``is_exact`` norms and sums are computed in float64. Norms and coefficients are then off by less than 1e-6 of
+# themselves (10⁹ numbers · 2⁻⁵³), and a sum of n examples, in any order and any number of parts, by at most
+# (n + 8)·2⁻⁵³ of the sum of their lengths. Two neighbouring sums of n ≤ MOST_EXACT are thus moved apart by at most
+# 2·n·(n + 8)·2⁻⁵³ ≤ 6.2e-5 clip norms more than exact ones: within the tolerance, for certain.
+TOLERANCE = 1e-4
+MOST_EXACT = 1 << 19
+# √n · 1.1e-19 of a gradient of n numbers may vanish by underflow: nothing beside the tolerance from this clip norm on.
+LEAST_CLIP_NORM = 1e-9
+# Noise for longer gradients would leave the range of float32.
+MOST_CLIP_NORM = 1e18
+
+# A piece, and the model's names of its parameters by the module's own.
+Named = tuple[Piece, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A bound on one example's gradient, and how it is kept.
+
+    Privacy: what is cut to ``limit`` is within clip_norm, and sums of it move by at most clip_norm when one example is
+    added or removed, rounding included as far as TOLERANCE says. With `layers="each"` every one of L groups is cut
+    to clip_norm/√L in L2 and clip_norm/L in L1, so that all together are within clip_norm.
+    """
+
+    clip_norm: float
+    norm: str = "l2"
+    layers: str = "together"
+
+    def __post_init__(self) -> None:
+        if not LEAST_CLIP_NORM <= checks.positive(clip_norm=self.clip_norm) <= MOST_CLIP_NORM:
+            bounds = f"from {LEAST_CLIP_NORM:g} to {MOST_CLIP_NORM:g}"
+            message = f"clip_norm must be {bounds} for sums in floating point, got {self.clip_norm}"
+            raise InvalidArgument("clip_norm", message)
+        for name, known in (("norm", NORMS), ("layers", LAYERS)):
+            if getattr(self, name) not in known:
+                message = f"{name} must be {' or '.join(map(repr, known))}, got {getattr(self, name)!r}"
+                raise InvalidArgument(name, message)
+
+    def limit(self, groups: int) -> float:
+        """What each of so many groups is cut to, or the whole: TOLERANCE less than its share of the clip norm."""
+        is_whole = self.layers == "together"
+        share = self.clip_norm if is_whole else group_clip_norm(self.clip_norm, groups, self.norm)
+        return share * (1 - TOLERANCE)
+
+    def grouped(self, pieces: list[Named]) -> list[list[Named]]:
+        """The pieces of each group, which are cut together."""
+        if self.layers == "together":
+            return [pieces]
+        groups: dict[str, list[Named]] = {}
+        for piece, names in pieces:
+            for group in dict.fromkeys(map(group_of, names.values())):
+                own = {name: full for name, full in names.items() if group_of(full) == group}
+                groups.setdefault(group, []).append((piece.only(own), own))
+        return list(groups.values())
+
+    def lengths(self, pieces: Iterable[Named]) -> Tensor:
+        """The norm of every example's gradient in float64, all pieces together."""
+        if self.norm == "l1":
+            return torch.stack([_absolute(piece) for piece, _ in pieces]).sum(0)
+        first, *others = (piece.square_norms() for piece, _ in pieces)
+        for other in others:
+            first = first.add_(other)
+        return first.sqrt_()
+
+    def total(self, lengths: list[Tensor]) -> Tensor:
+        """The norm of every example's whole gradient, from those of its groups."""
+        if len(lengths) == 1:
+            return lengths[0]
+        norms: Tensor = torch.linalg.vector_norm(torch.stack(lengths), ord=1 if self.norm == "l1" else 2, dim=0)
+        return norms
+
+
+def group_of(name: str) -> str:
+    """The path of the module that registers the parameter: "" for the model itself."""
+    return name.rpartition(".")[0]
+
+
+def _absolute(piece: Piece) -> Tensor:
+    if not isinstance(piece, Written):
+        raise TypeError(f"{type(piece).__name__} has no L1 norms")
+    return piece.absolute_norms()

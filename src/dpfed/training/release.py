@@ -1,0 +1,70 @@
+"""What one step lets out: the mean gradient with noise and, where the clip norm adapts, a count with noise of its own.
+
+Whatever is computed from these two (the next model, the next clip norm) is as public as they are. Nothing else of a
+step may leave it.
+
+>>> import torch
+>>> from dpfed.plan import LocalPlan
+>>> plan = LocalPlan(size=50, batch_size=10, steps=5, clip_norm=1.0, noise_multiplier=2.0)
+>>> release = Release(plan, NoiseSource(), {"weight": torch.zeros(3)})
+>>> release.mean({"weight": torch.ones(3, dtype=torch.float64)})["weight"].shape, release.clip_norm
+(torch.Size([3]), 1.0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from dpfed.adaptive import AdaptiveClip
+from dpfed.plan import LocalPlan
+from dpfed.training.clip import LEAST_CLIP_NORM, MOST_CLIP_NORM
+from dpfed.training.noise import GRID, NoiseSource
+
+
+class Release:
+    """Turns the clipped sums of a run's draws, one after the other, into what may be seen of them.
+
+    Privacy: where adding or removing one record moves the sum by at most `clip_norm` in the plan's norm, and the count
+    by at most 1/2, one call of `mean` is the noised sum, or the pair of sum and count, of ``plan.step_event`` before
+    sampling. The clip norm of the next draw follows from the noised count alone. On the grid the sum is rounded
+    from float64, and the noise pays for it; to float32 only what has noise is rounded.
+    """
+
+    def __init__(self, plan: LocalPlan, noise: NoiseSource, parameters: Mapping[str, Tensor]) -> None:
+        self._plan = plan
+        self._noise = noise
+        self._parameters = parameters
+        self._clip_to(plan.clip_norm)
+
+    @property
+    def clip_norm(self) -> float:
+        """The clip norm in force, for the draw that comes next."""
+        return self._clip_norm
+
+    def mean(self, total: Mapping[str, Tensor], count: float = 0.0) -> dict[str, Tensor]:
+        """The sum with noise over the public batch size; what the sum leaves out is zero."""
+        is_exact = self._noise.mode == GRID
+        sums = {
+            name: total[name].to(torch.float64 if is_exact else value.dtype)
+            if name in total
+            else torch.zeros_like(value)
+            for name, value in self._parameters.items()
+        }
+        noisy = self._noise.add(sums, self._std, self._plan.norm)
+        if self._plan.adaptive is not None:
+            self._adapt(self._plan.adaptive, count)
+        return {name: (noisy[name] / self._plan.batch_size).to(value.dtype) for name, value in self._parameters.items()}
+
+    def _adapt(self, adaptive: AdaptiveClip, count: float) -> None:
+        std = self._noise.std(adaptive.count_multiplier, 0.5, 1)
+        noisy = self._noise.add({"count": torch.tensor([count], dtype=torch.float64)}, std)["count"]
+        following = self._plan.next_clip(self._clip_norm, float(noisy))
+        self._clip_to(min(max(following, LEAST_CLIP_NORM), MOST_CLIP_NORM))
+
+    def _clip_to(self, clip_norm: float) -> None:
+        dimension = sum(value.numel() for value in self._parameters.values())
+        self._clip_norm = clip_norm
+        self._std = self._noise.std(self._plan.sum_noise, clip_norm, dimension, self._plan.norm)
