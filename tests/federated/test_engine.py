@@ -1,138 +1,198 @@
-"""A run may end at any point, by any means, and go on: what was released was charged, and nothing twice."""
+"""A run goes on after any stop; what it cannot pay for it does not do, and what it shows is charged."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import random
 import shutil
 import signal
-import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dpfed.errors import InvalidArgument, LeaseHeld, LedgerRolledBack
-from dpfed.federated.client import Client
-from dpfed.federated.engine import Federation
+from dpfed import events as ev
+from dpfed.accounting.questions import epsilon
+from dpfed.cohort import FixedCohort, PoissonCohort
+from dpfed.errors import InvalidArgument, LeaseHeld, LeaseLost, LedgerRolledBack
+from dpfed.federated.metrics import Score
+from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED, RUNNING
 from dpfed.federated.runners.local import LocalRunner
-from dpfed.federated.update import Failure, Task
+from dpfed.federated.stored import Stored
+from dpfed.plan import AdaptiveClip, ClientPlan
 from dpfed.randomness import SeededSource
-from dpfed.runs import Update
+from studies import SIZES, Crash, SilentSource, Study, crash_at
+from worlds import fork
 
-FORK = multiprocessing.get_context("fork")
-NAMES = ("north", "west", "harbour")
-
-
-class Crash(BaseException):
-    """Stands for the end of the process: nothing in dpfed catches it."""
+NAMES = tuple(SIZES)
+STYLES = ("sample", "user", "hybrid")
 
 
 class CrashingRunner(LocalRunner):
     """Ends in round 2 when the second client's update is drawn and not yet stored."""
 
-    drawn = None
+    lost = None
 
-    def train(self, task: Task, cohort):
+    def train(self, task, cohort):
         for number, outcome in enumerate(super().train(task, cohort)):
             if task.round == 2 and number == 1:
-                type(self).drawn = outcome
+                type(self).lost = outcome
                 raise Crash
             yield outcome
 
 
-def crashed(study, source=None) -> Update:
-    """The update that was drawn and lost."""
+def crashed(study: Study, monkeypatch, source=None):
+    """The update that was drawn and lost; the one before it is stored."""
+    monkeypatch.setattr("dpfed.federated.stored.in_groups.__defaults__", (0.0,))
     with pytest.raises(Crash):
         list(study.federation(study.runner(CrashingRunner, source)))
     study.ledger.close()
-    return CrashingRunner.drawn
+    return CrashingRunner.lost
 
 
-def test_an_uninterrupted_run_charges_every_round_once_and_everyone_contributes(study):
+@pytest.mark.parametrize("style", STYLES)
+def test_an_uninterrupted_run_charges_every_round_once_and_everyone_contributes(open_study, style):
+    study = open_study(style)
     results = list(study.federation())
-    assert [result.round for result in results] == [1, 2, 3, 4]
-    assert all(result.contributed == NAMES for result in results)
-    assert not any(result.reused + result.exhausted + result.failed for result in results)
-    assert study.committed() == study.released() == dict.fromkeys(NAMES, 4)
-    assert study.ledger.reservations() == ()
-    study.ledger.verify()
+    assert [result.number for result in results] == [1, 2, 3, 4]
+    assert [result.status for result in results] == [RUNNING, RUNNING, RUNNING, FINISHED]
+    assert all(result.participation.contributed == NAMES for result in results)
+    assert study.committed() == dict.fromkeys(NAMES, 0 if style == "user" else 4)
+    assert study.committed_releases() == (0 if style == "sample" else 4)
+    study.require_nothing_free()
+    study.require_done()
 
 
-def test_the_model_moves_by_the_average_with_public_weights(study):
-    federation = study.federation()
-    first = next(federation)
-    updates = federation.run.updates(1)
-    expected = sum(share * updates[name].value for name, share in {"north": 0.6, "west": 0.3, "harbour": 0.1}.items())
-    np.testing.assert_allclose(first.weights, expected, rtol=1e-12)
-    np.testing.assert_array_equal(federation.weights, first.weights)
+def test_the_model_moves_by_the_mean_with_public_weights(open_study, silent):
+    study = open_study("none")
+    (first, *_) = study.federation(source=silent)
+    np.testing.assert_allclose(first.weights, 0.6 * 0 / 2 + 0.3 * 1 / 2 + 0.1 * 2 / 2)
 
 
-def test_a_stopped_run_goes_on_and_costs_what_an_uninterrupted_one_costs(study, again):
-    federation = study.federation()
+def test_the_server_clips_each_update_and_divides_by_the_expected_cohort(open_study, silent):
+    study = open_study("user", weighting="equal", client=ClientPlan(clip_norm=0.1, noise_multiplier=5.0))
+    (first, *_) = study.federation(source=silent)
+    np.testing.assert_allclose(np.linalg.norm(first.weights), 2 / 3 * 0.1, rtol=1e-6)  # north has nothing to say
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_stopped_run_goes_on_and_costs_what_an_uninterrupted_one_costs(open_study, style):
+    federation = open_study(style).federation()
     next(federation), next(federation)
-    study.ledger.close()
-    other = again()
-    assert [result.round for result in other.federation()] == [3, 4]
-    assert other.committed() == dict.fromkeys(NAMES, 4)
-    other.ledger.verify()
+    other = open_study(style)
+    results = list(other.federation())
+    assert [result.number for result in results] == [3, 4]
+    assert other.committed() == dict.fromkeys(NAMES, 0 if style == "user" else 4)
+    assert other.committed_releases() == (0 if style == "sample" else 4)
+    other.require_nothing_free()
+    other.require_done()
 
 
-def test_after_a_crash_stored_updates_cost_nothing_and_lost_ones_are_paid_again(study, again):
-    crashed(study)
+def test_a_crash_costs_a_client_what_was_drawn_and_lost_and_then_it_contributes_zero(study, again, monkeypatch):
+    crashed(study, monkeypatch)
     other = again()
-    results = {result.round: result for result in other.federation()}
+    results = {result.number: result.participation for result in other.federation()}
     assert (results[2].contributed, results[2].reused) == (NAMES, ("north",))
-    assert results[3].contributed == NAMES
     assert (results[4].contributed, results[4].exhausted) == (("north",), ("west", "harbour"))
     assert other.committed() == dict.fromkeys(NAMES, 4)  # never more than was reserved
-    assert other.released() == {"north": 4, "west": 3, "harbour": 3}
-    other.ledger.verify()
+    other.require_nothing_free()
+    other.require_done()
 
 
-def test_an_exhausted_client_contributes_zero_and_the_denominator_stays(study, again):
-    crashed(study)
-    *_, before, last = again().federation()
-    update = study.directory().updates(4)["north"]
-    np.testing.assert_allclose(last.weights, before.weights + 0.6 * update.value, rtol=1e-12)
+def test_spare_rounds_pay_for_what_a_crash_lost(open_study, monkeypatch):
+    crashed(open_study(spare_rounds=1), monkeypatch)
+    other = open_study(spare_rounds=1)
+    assert all(result.participation.contributed == NAMES for result in other.federation())
+    assert other.committed() == {"north": 4, "west": 5, "harbour": 5}
+    other.require_nothing_free()
 
 
-def test_noise_after_a_crash_is_fresh_even_from_the_same_seed(study, again):
-    lost = crashed(study, SeededSource(1))
+def test_noise_after_a_crash_is_fresh_even_from_the_same_seed(study, again, monkeypatch):
+    lost = crashed(study, monkeypatch, SeededSource(1))
     other = again()
-    next(other.federation(other.runner(source=SeededSource(1))))
-    redrawn = other.directory().updates(2)[lost.client]
+    drawn = []
+
+    class Watching(LocalRunner):
+        def train(self, task, cohort):
+            for outcome in super().train(task, cohort):
+                drawn.append(outcome)
+                yield outcome
+
+    next(other.federation(other.runner(Watching, SeededSource(1))))
+    (redrawn,) = (update for update in drawn if update.client == lost.client)
     assert np.all(redrawn.value != lost.value)
 
 
-def test_a_stored_update_is_used_bit_by_bit(study, again):
-    crashed(study)
-    kept = study.directory().updates(2)["north"].value.tobytes()
-    list(again().federation())
-    assert study.directory().updates(2)["north"].value.tobytes() == kept
-
-
-def test_a_ledger_that_was_rolled_back_is_refused(study, again, tmp_path):
+@pytest.mark.parametrize("style", ["user", "hybrid"])
+def test_a_release_that_was_stored_is_used_again_bit_by_bit_and_costs_nothing(open_study, style):
+    study = open_study(style)
     federation = study.federation()
-    next(federation)
+    with crash_at(4 if style == "user" else 5, is_after=True), pytest.raises(Crash):
+        next(federation)  # commit(s), mark and the release's file are written
+    released, _, _ = Stored(study.directory()).release(1)
+    charged = study.committed(), study.committed_releases()
+    study.ledger.close()
+    other = open_study(style)
+    first = next(other.federation())
+    np.testing.assert_array_equal(first.weights, released.average)
+    assert (other.committed(), other.committed_releases()) == charged
+    other.require_nothing_free()
+
+
+# What is put back, rolled back or mixed up.
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("cohort", [PoissonCohort(0.5), PoissonCohort(0.5, secret=True), FixedCohort(1)], ids=str)
+def test_an_old_copy_of_the_directory_is_charged_for_what_it_does_again(open_study, tmp_path, style, cohort):
+    options = {"cohort": cohort, "rounds": 4, "spare_rounds": 4}
+    study = open_study(style, **options)
+    federation = study.federation()
+    next(federation), next(federation)
+    shutil.copytree(tmp_path / "run", tmp_path / "old")
+    next(federation), next(federation)
+    shutil.rmtree(tmp_path / "run")
+    shutil.move(tmp_path / "old", tmp_path / "run")
+    other = open_study(style, **options)
+    spent = [result.spent for result in other.federation()]
+    other.require_nothing_free()
+    for statement in spent[-1]:
+        assert statement.epsilon >= true_epsilon(other, statement)
+
+
+def true_epsilon(study: Study, statement) -> float:
+    """The ε of every noise in the diary, stored or not."""
+    plan = study.plan
+    if statement.unit == "record":
+        times = {name: count for name, count in study.diary.trained().items() if count}
+        return max(
+            epsilon(ev.Repeated(plan.local[name].event, count), statement.delta) for name, count in times.items()
+        )
+    is_secret = plan.cohort.hides(len(plan.local))
+    count = study.diary.noised() if is_secret else max(study.diary.participations().values(), default=0)
+    return epsilon(ev.Repeated(plan.client_event, count), statement.delta) if count else 0.0
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_ledger_that_was_rolled_back_is_refused(open_study, tmp_path, style):
+    options = {"cohort": FixedCohort(1), "rounds": 6}
+    study = open_study(style, **options)
+    next(study.federation())
     study.ledger.close()
     shutil.copy(tmp_path / "ledger.db", tmp_path / "old.db")
-    other = again()
+    other = open_study(style, **options)
     next(other.federation())
     other.ledger.close()
     for path in tmp_path.glob("ledger.db*"):
         path.unlink()
     shutil.copy(tmp_path / "old.db", tmp_path / "ledger.db")
     with pytest.raises(LedgerRolledBack):
-        again().federation()
+        open_study(style, **options).federation()
 
 
-def test_a_stored_update_whose_charge_the_ledger_lacks_is_refused(study, again, tmp_path):
+def test_a_stored_update_whose_charge_the_ledger_lacks_is_refused(study, again, tmp_path, monkeypatch):
     next(study.federation())
     study.ledger.close()
     shutil.copy(tmp_path / "ledger.db", tmp_path / "old.db")
-    other = again()
-    crashed(other)  # round 2: north is charged and stored, then the process ends
+    crashed(again(), monkeypatch)  # round 2: north is charged and stored, then the process ends
     for path in tmp_path.glob("ledger.db*"):
         path.unlink()
     shutil.copy(tmp_path / "old.db", tmp_path / "ledger.db")
@@ -149,42 +209,177 @@ def test_a_deleted_ledger_is_refused(study, again, tmp_path):
         again().federation()
 
 
-def test_a_failed_client_contributes_zero_and_its_reason_is_written_nowhere(study, tmp_path):
-    class Broken(Client):
-        def train(self, *arguments):
-            raise ValueError("patient 4711 is ill")
+def test_a_directory_of_another_plan_is_refused_and_nothing_is_charged(open_study):
+    study = open_study()
+    next(study.federation())
+    with pytest.raises(InvalidArgument, match="another plan"):
+        open_study(rounds=3).federation()
+    assert study.committed() == dict.fromkeys(NAMES, 1)
 
-    study.clients[1] = Broken("west", study.clients[1].data, "account-west")
+
+def test_a_new_directory_for_the_same_run_pays_for_all_it_does(open_study, tmp_path):
+    study = open_study("user", cohort=FixedCohort(1), rounds=4, spare_rounds=8)
+    list(zip(range(3), study.federation(), strict=False))
+    shutil.rmtree(tmp_path / "run")
+    other = open_study("user", cohort=FixedCohort(1), rounds=4, spare_rounds=8)
+    list(other.federation())
+    other.require_nothing_free()
+
+
+def test_two_processes_do_not_run_the_same_run(study, again):
+    study.ledger.close()
+
+    def hold(say) -> None:
+        federation = again().federation()
+        next(federation)
+        say("holds it")
+        signal.pause()
+
+    child = fork(hold)
+    child.hear()
+    with pytest.raises(LeaseHeld):
+        again().federation()
+    child.kill()
+    child.end()
+    assert [result.number for result in again().federation()] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_process_whose_run_was_taken_over_draws_no_noise_any_more(open_study, style):
+    """Also in a round that needs no charge: the other process does not know who takes part in it."""
+    options = {"cohort": FixedCohort(1), "rounds": 6, "weighting": "equal"}
+    first, second = open_study(style, **options), open_study(style, **options)
+    stale = first.federation()
+    for _ in range(3):
+        next(stale)
+    second.federation()  # the lease is the process's, which both have; the second took it last
+    before = second.diary.noised(), second.diary.trained()
+    with pytest.raises(LeaseLost):
+        next(stale)
+    assert second.diary.noised() == before[0]
+    if style != "user":
+        assert second.diary.trained() == before[1]
+
+
+# What does not fit, what fails.
+
+
+@pytest.mark.parametrize("style", ["sample", "user", "hybrid"])
+def test_a_round_that_does_not_fit_is_refused_before_anything_is_sent_and_the_model_is_kept(open_study, style):
+    study = open_study(style, rounds=2)
+    federation = study.federation()
+    next(federation)
+    with crash_at({"sample": 3, "user": 3, "hybrid": 4}[style], is_after=False), pytest.raises(Crash):
+        next(federation)  # charged and drawn, and nothing stored
+    study.ledger.close()
+    other = open_study(style, rounds=2)
+    federation = other.federation()
+    before = federation.weights
+    sent = other.diary.trained()
+    assert list(federation) == []
+    assert federation.status == other.directory().status == BUDGET_EXHAUSTED
+    assert other.diary.trained() == sent
+    np.testing.assert_array_equal(federation.weights, before)
+    assert other.ledger.reservations() == ()
+    other.require_nothing_free()
+    assert list(open_study(style, rounds=2).federation()) == []
+
+
+@pytest.mark.parametrize("is_secret", [False, True])
+def test_a_round_below_the_minimum_releases_noise_around_zero(open_study, is_secret):
+    cohort = PoissonCohort(1e-9, secret=is_secret)  # nobody is ever drawn
+    options = {"cohort": cohort, "minimum_cohort": 1 if is_secret else 2, "max_participations": 4}
+    study = open_study("user", **options)
     results = list(study.federation())
-    assert all(result.failed == ("west",) and result.contributed == ("north", "harbour") for result in results)
-    assert study.committed()["west"] == 4  # charged before it broke down
+    assert len(results) == 4
+    assert all(np.any(result.weights != 0) for result in results)
+    assert study.diary.trained() == {}
+    assert study.diary.noised() == 4
+    assert study.committed_releases() == (4 if is_secret else 0)  # where it is no secret, nobody took part
+    study.require_nothing_free()
+
+
+def test_below_the_minimum_nobody_is_asked_in_style_sample(open_study):
+    study = open_study(cohort=PoissonCohort(1e-9), minimum_cohort=2, max_participations=4)
+    results = list(study.federation())
+    assert not np.any(results[-1].weights)
+    assert study.committed() == dict.fromkeys(NAMES, 0)
+    assert results[-1].spent[0].epsilon == 0.0
+
+
+class Foreign(LocalRunner):
+    """Lets the second client send whatever the test says."""
+
+    sends = staticmethod(lambda update: [update])
+
+    def train(self, task, cohort):
+        for outcome in super().train(task, cohort):
+            yield from self.sends(outcome) if outcome.client == "west" else [outcome]
+
+
+BAD = {
+    "not_finite": lambda update: [replace(update, value=np.full(3, np.nan))],
+    "shape": lambda update: [replace(update, value=np.zeros(4))],
+    "wrong_round": lambda update: [replace(update, round=7)],
+    "dtype": lambda update: [replace(update, value=np.zeros(3, dtype=int))],
+    "duplicate": lambda update: [update, update],
+}
+
+
+@pytest.mark.parametrize("style", ["none", *STYLES])
+@pytest.mark.parametrize("reason", BAD)
+def test_an_update_that_does_not_fit_is_refused_and_only_the_owner_is_told_why(open_study, style, reason, monkeypatch):
+    monkeypatch.setattr(Foreign, "sends", staticmethod(BAD[reason]))
+    study = open_study(style)
+    results = list(study.federation(study.runner(Foreign)))
+    assert len(results) == 4
+    assert all(result.participation.refused == {"west": reason} for result in results)
+    assert all(("west" in result.participation.contributed) == (reason == "duplicate") for result in results)
+    assert np.isfinite(results[-1].weights).all()
+    assert [record["refused"] for record in study.directory().owner_rounds()] == [{"west": reason}] * 4
+    assert reason not in (study.folder / "run" / "rounds.jsonl").read_text()
+
+
+@pytest.mark.parametrize("style", ["none", *STYLES])
+def test_a_client_that_raises_does_not_stop_the_round_and_what_it_says_is_written_nowhere(open_study, tmp_path, style):
+    study = open_study(style)
+
+    def train(*_):
+        raise ValueError("patient Zimmermann is ill")
+
+    study.clients[1].train = train
+    results = list(study.federation())
+    assert all(result.participation.failed == ("west",) for result in results)
+    assert all(result.participation.contributed == ("north", "harbour") for result in results)
+    assert [record["failed"] for record in study.directory().owner_rounds()] == [["west"]] * 4
     study.ledger.close()
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert written
-    assert not any(b"4711" in path.read_bytes() for path in written)
+    assert not any(b"Zimmermann" in path.read_bytes() for path in written)
 
 
-@pytest.mark.parametrize("value", [np.full(3, np.nan), np.zeros(4), np.array([np.inf, 0.0, 0.0])])
-def test_an_update_that_does_not_fit_is_refused_at_the_door(study, value):
-    class Foreign(LocalRunner):
-        def train(self, task, cohort):
-            for outcome in super().train(task, cohort):
-                yield Update("west", value, outcome.head) if outcome.client == "west" else outcome
+def test_a_client_that_trains_in_place_fails_and_does_not_change_the_model(open_study, silent):
+    study = open_study("user")
 
-    result = next(study.federation(study.runner(Foreign)))
-    assert result.failed == ("west",)
-    assert np.isfinite(result.weights).all()
+    def train(local, weights, source, proximal=0.0):
+        weights += 1000.0
+        return weights
+
+    study.clients[1].train = train
+    (first, *_) = study.federation(source=silent)
+    assert first.participation.failed == ("west",)
+    assert np.abs(first.weights).max() < 1
 
 
-def test_when_every_client_breaks_down_the_error_is_raised_and_not_four_empty_rounds(study):
-    class Broken(Client):
-        def train(self, *arguments):
-            raise ZeroDivisionError
-
-    study.clients = [Broken(client.name, client.data, client.account) for client in study.clients]
+@pytest.mark.parametrize("style", STYLES)
+def test_when_every_client_breaks_down_the_error_is_raised_and_not_four_empty_rounds(open_study, style):
+    study = open_study(style)
+    for client in study.clients:
+        client.train = lambda *_: 1 / 0
     with pytest.raises(ZeroDivisionError):
         next(study.federation())
-    assert study.committed() == dict.fromkeys(NAMES, 1)
+    assert study.diary.noised() == 0
+    assert study.directory().rounds() == []
 
 
 def test_what_was_never_committed_is_returned_when_a_run_is_ended_early(study):
@@ -208,112 +403,54 @@ def test_a_finished_run_opened_again_does_nothing(study, again):
     assert other.ledger.head().sequence == entries
 
 
-def test_another_plan_in_the_same_directory_is_refused(study):
-    next(study.federation())
-    with pytest.raises(InvalidArgument, match="another plan"):
-        Federation(type(study)(study.folder, rounds=3).plan, np.zeros(3), study.runner(), study.folder / "run")
+def test_a_clip_norm_that_adapts_goes_on_where_it_was(open_study):
+    client = ClientPlan(clip_norm=0.1, noise_multiplier=5.0, adaptive=AdaptiveClip(0.5, 0.2, count_noise=9.0))
+    study = open_study("user", client=client)
+    federation = study.federation(source=SilentSource())
+    next(federation)
+    kept = federation._checkpoint.clip_norm
+    assert kept != 0.1
+    other = open_study("user", client=client)
+    assert other.federation()._checkpoint.clip_norm == kept
 
 
-def test_the_public_record_of_a_round_holds_no_number_but_its_round_and_head(study):
-    list(study.federation())
-    for record in study.directory().rounds():
-        assert set(record) == {"round", "head", "contributed", "reused", "exhausted", "failed"}
+def test_a_model_that_is_no_longer_finite_ends_the_run_and_the_one_before_is_kept(study):
+    class Exploding:
+        proximal = 0.0
 
+        def start(self, size):
+            return {}
 
-def test_nothing_of_the_charges_depends_on_the_number_of_records(study, again):
-    before = study.plan.charges(study.clients)
-    study.clients = [Client(each.name, (each.data[0][:3],), each.account) for each in study.clients]
-    assert study.plan.charges(study.clients) == before
-    results = list(study.federation())
-    assert len(results) == 4
-    assert study.committed() == dict.fromkeys(NAMES, 4)
+        def step(self, weights, update, state):
+            return weights + np.inf, state
 
-
-# kill -9: each child is forked from this warm process, opens everything itself and is killed for real.
-
-
-def run_and_die(folder, kind, where) -> None:
-    study = kind(folder)
-    federation = study.federation()
-    attribute = {"checkpoint": "write_checkpoint", "record": "append", "update": "write_update"}[where]
-    done = []
-
-    def die(*_) -> None:
-        done.append(1)
-        if len(done) == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-        original(*_)
-
-    original = getattr(federation.run, attribute)
-    setattr(federation.run, attribute, die)
-    list(federation)
-
-
-@pytest.mark.parametrize("where", ["update", "record", "checkpoint"])
-def test_kill_9_just_before_a_file_is_written_loses_no_charge_and_no_round(study, again, where):
-    study.ledger.close()
-    child = FORK.Process(target=run_and_die, args=(study.folder, type(study), where))
-    child.start()
-    child.join()
-    assert child.exitcode == -signal.SIGKILL
-    other = again()
-    spent, released = other.committed(), other.released()
-    assert all(spent[name] >= released[name] for name in NAMES)
-    results = list(other.federation())
-    assert results[-1].round == 4
-    assert [record["round"] for record in other.directory().rounds()] == [1, 2, 3, 4]
-    lost = 0 if where in ("record", "checkpoint") else 1
-    assert other.committed() == dict.fromkeys(NAMES, 4)
-    assert other.released() == {"north": 4, "west": 4 - lost, "harbour": 4 - lost}
-    other.ledger.verify()
-
-
-def run_to_the_end(folder, kind) -> None:
-    list(kind(folder).federation())
-
-
-def test_kill_9_at_random_points_never_releases_more_than_was_charged(study, again, campaign_scale):
-    study.ledger.close()
-    delays = random.Random(11)  # noqa: S311 - when to kill, nothing secret
-    for _ in range(8 * campaign_scale):
-        child = FORK.Process(target=run_to_the_end, args=(study.folder, type(study)))
-        child.start()
-        time.sleep(delays.uniform(0.01, 0.25))
-        os.kill(child.pid, signal.SIGKILL)
-        child.join()
-        other = again()
-        spent, released = other.committed(), other.released()
-        assert all(study.plan.rounds >= spent[name] >= released[name] for name in NAMES)
-        other.ledger.verify()
-        other.ledger.close()
-    last = again()
-    list(last.federation())
-    assert len(last.directory().rounds()) == 4
-    assert all(last.committed()[name] <= 4 for name in NAMES)
-    assert last.ledger.reservations() == ()
-
-
-def test_two_processes_do_not_run_the_same_run(study, again):
-    study.ledger.close()
-    ready, end = FORK.Event(), FORK.Event()
-
-    def hold() -> None:
-        federation = type(study)(study.folder).federation()
+    federation = study.federation(algorithm=Exploding())
+    with pytest.raises(Exception, match="no longer finite"):
         next(federation)
-        ready.set()
-        end.wait(30)
-
-    child = FORK.Process(target=hold)
-    child.start()
-    assert ready.wait(30)
-    with pytest.raises(LeaseHeld):
-        again().federation()
-    end.set()
-    child.join()
+    np.testing.assert_array_equal(federation.weights, np.zeros(3))
 
 
-def test_a_failure_is_told_apart_from_an_update():
-    assert Failure("west", "exhausted") == Failure("west", "exhausted", ValueError("private"))
+def test_a_metric_that_is_no_number_does_not_end_the_run(study):
+    results = list(study.federation(evaluate=lambda weights: [Score("auc", float("nan"))]))
+    assert len(results) == 4
+    assert study.directory().rounds()[0]["metrics"] == {"auc": {"value": None, "mark": "not covered"}}
+
+
+def test_an_evaluation_that_raises_costs_nothing_when_the_round_is_tried_again(study):
+    calls = []
+
+    def evaluate(weights):
+        calls.append(1)
+        if len(calls) == 1:
+            raise OSError("no disk")
+        return []
+
+    federation = study.federation(evaluate=evaluate)
+    with pytest.raises(OSError, match="no disk"):
+        next(federation)
+    assert [result.number for result in federation] == [1, 2, 3, 4]
+    assert study.committed() == dict.fromkeys(NAMES, 4)
+    study.require_nothing_free()
 
 
 def test_rounds_whose_noise_can_be_predicted_are_stamped(study, again):
