@@ -36,7 +36,8 @@ from dpfed.runs import NO_HEAD, RunDirectory
 NOT_PRIVATE = "NOT PRIVATE"
 LOSS = "loss"
 # What adds the noise decides what the statement holds for: torch clients add floats, the server works on a grid.
-ARITHMETIC = {"record": "ideal arithmetic", "client": "a grid"}
+ARITHMETIC = {"record": "ideal arithmetic", "client": "arithmetic on a grid"}
+MOST_CURVES = 30  # of unequal sites, each asked of the accountant
 ALWAYS_OUTSIDE = (
     "The plan: the list of clients, their declared sizes and every other number of it are public.",
     "What was released about the same data outside the accounts of this run.",
@@ -178,18 +179,10 @@ def _units(plan: Plan, records: list[dict[str, Any]]) -> Iterable[UnitFacts]:
             asked=asked[unit].epsilon if unit in asked else None,
             promised=promised.epsilon,
             so_far=so_far[unit].epsilon if unit in so_far else 0.0,
-            sentence=promised.sentence(_caught(promised, event)),
+            sentence=promised.sentence(_caught(plan, promised)),
             arithmetic=ARITHMETIC[unit],
             event=None if event is None else event.to_dict(),
         )
-
-
-def _caught(promised: Guarantee, event: ev.Event | None) -> float | None:
-    """The detection rate by the whole curve, where the accountant knows it: ε and δ alone say less."""
-    try:
-        return None if event is None else detection_rate(event, 0.01, adjacency=promised.adjacency)
-    except UnsupportedEvent:
-        return None
 
 
 def _event(plan: Plan, promised: Guarantee) -> ev.Event | None:
@@ -199,6 +192,23 @@ def _event(plan: Plan, promised: Guarantee) -> ev.Event | None:
     if plan.max_sites_per_person > 1:
         return None
     return ev.Repeated(plan.local[plan.worst(promised.delta)].event, plan.record_charges)
+
+
+def _caught(plan: Plan, promised: Guarantee) -> float | None:
+    """The largest detection rate at 1 % false alarms by whole curves, where they are known and few.
+
+    Sites with one and the same ε differ here, so the site that pays most does not speak for the others.
+    """
+    if promised.unit == "client":
+        charged = {ev.Repeated(plan.client_event, plan.client_charges)}
+    else:
+        charged = {ev.Repeated(part.event, plan.record_charges) for part in plan.local.values()}
+        if plan.max_sites_per_person > 1 or len(charged) > MOST_CURVES:
+            return None
+    try:
+        return max(detection_rate(event, 0.01, adjacency=promised.adjacency) for event in charged)
+    except UnsupportedEvent:
+        return None
 
 
 def _round(record: Record, *, is_owner: bool) -> RoundFacts:

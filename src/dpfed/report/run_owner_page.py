@@ -76,7 +76,7 @@ def _refusals(rounds: tuple[Attendance, ...]) -> Iterable[Table]:
     rows = [(str(number), printable(name), printable(reason)) for number, name, reason in refused]
     if rows:
         kept, note = shortened(rows, "updates")
-        yield Table(("Round", "Client", "Reason"), kept, numbers=(0,), note=note)
+        yield Table(("Round", "Client", "Reason"), kept, note=note)
 
 
 def _budgets(facts: OwnerFacts) -> Iterable[Table]:

@@ -203,8 +203,8 @@ def _checks(facts: RunFacts) -> Iterable[str]:
         if each.event is not None:
             question = f"--delta {each.delta:g} --adjacency {each.adjacency}"
             yield (
-                f"The whole plan charges {ev.from_dict(each.event)} for one {each.unit}. The JSON form of this report "
-                f"has it as event: dpfed epsilon --event FILE {question} computes its ε anew."
+                f"The whole plan charges {ev.from_dict(each.event)} for the {each.unit} that pays most. The JSON form "
+                f"of this report has it as event: dpfed epsilon --event FILE {question} computes its ε anew."
             )
     if facts.head:
         yield f"Head of the ledger after the last round: {facts.head}"
