@@ -17,22 +17,15 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dpfed import checks
 from dpfed import events as ev
 from dpfed.accounting.questions import epsilon as epsilon_of
 from dpfed.adaptive import AdaptiveClip, least_noise, noised
 from dpfed.checks import ADD_REMOVE
-from dpfed.clipping import NORMS, clip_per_example, group_clip_norm, sum_examples
+from dpfed.clipping import NORMS, group_clip_norm
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
-from dpfed.mechanisms.gaussian import GaussianMechanism
-from dpfed.mechanisms.laplace import LaplaceMechanism
 from dpfed.mechanisms.sensitivity import Sensitivity
-from dpfed.randomness import RandomSource
-from dpfed.structure import Floats
 
 MOST_RECORDS = 1 << 20  # more are not added up exactly
 LAYERS = ("together", "each")
@@ -150,29 +143,6 @@ class LocalPlan:
         delta, adjacency = guarantee.delta, guarantee.adjacency
         return replace(self, noise_multiplier=noise_multiplier, delta=delta, adjacency=adjacency)
 
-    def sample(self, records: int, source: RandomSource) -> NDArray[np.bool_]:
-        """Which of the records are in this step: each with probability `sample_rate`, on its own."""
-        return np.asarray(source.uniform(records) < self.sample_rate)
-
-    def query(self, gradients: Floats) -> Floats:
-        """The sum of the clipped gradients, one row per record; a row that is not finite counts as zero.
-
-        Refusing such a row would tell that its record took part.
-        """
-        if self.layers != "together" or self.adaptive is not None:
-            message = "a sum of flat gradients knows no layers and no count: train with make_private or TorchClient"
-            raise InvalidArgument("layers" if self.adaptive is None else "adaptive", message)
-        if not len(gradients):
-            return np.zeros(gradients.shape[1:])
-        finite = np.isfinite(gradients).all(axis=1, keepdims=True)
-        clipped = clip_per_example(np.where(finite, gradients, 0.0), self.clip_norm, self.norm)
-        return sum_examples(clipped, self.clip_norm)
-
-    def release(self, gradients: Floats, source: RandomSource) -> Floats:
-        """The mean gradient of a step with noise; ``event`` must be charged before."""
-        noisy: Floats = self._mechanism(source).add_noise(self.query(gradients))
-        return noisy / self.batch_size
-
     def require_clip(self) -> None:
         """Refuses a plan without a clip norm, for which no noise is enough."""
         if self.clip_norm == math.inf:
@@ -196,14 +166,6 @@ class LocalPlan:
 
     def _sampled(self, noised_sum: ev.Event) -> ev.Event:
         return noised_sum if self.sample_rate == 1 else ev.PoissonSampled(noised_sum, self.sample_rate)
-
-    def _mechanism(self, source: RandomSource) -> GaussianMechanism | LaplaceMechanism:
-        if self.norm == "l2":
-            return GaussianMechanism.from_noise_multiplier(self.noise, self.sensitivity, source=source)
-        epsilon = 1 / self.noise
-        while Fraction(epsilon) * Fraction(self.noise) > 1:
-            epsilon = math.nextafter(epsilon, 0.0)
-        return LaplaceMechanism(epsilon, self.sensitivity, source=source)
 
     def _require_known_variant(self) -> None:
         for name, known in (("norm", NORMS), ("layers", LAYERS)):
