@@ -27,7 +27,6 @@ from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.mechanisms.sensitivity import Sensitivity
 
-MOST_RECORDS = 1 << 20  # more are not added up exactly
 LAYERS = ("together", "each")
 
 

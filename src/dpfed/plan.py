@@ -30,14 +30,13 @@ from dpfed.client_plan import ClientPlan
 from dpfed.cohort import All, Cohort, FixedCohort, PoissonCohort, likely_participations
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
-from dpfed.local_plan import MOST_RECORDS, LocalPlan
+from dpfed.local_plan import LocalPlan
 from dpfed.mechanisms.sensitivity import Sensitivity
 from dpfed.plan_rules import UNITS_OF_STYLE
 from dpfed.randomness import RandomSource
 from dpfed.server_release import Released, ServerRelease
 
 __all__ = [
-    "MOST_RECORDS",
     "AdaptiveClip",
     "Algorithm",
     "All",
