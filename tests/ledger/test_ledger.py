@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import asdict
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +14,7 @@ from dpfed import events as ev
 from dpfed.accounting.filter import RenyiFilter
 from dpfed.cli.main import main
 from dpfed.errors import BudgetExceeded, InvalidArgument, LedgerRolledBack, UnknownAccount, UnknownEvent
+from dpfed.guarantee import Guarantee
 from dpfed.ledger.opening import fingerprint
 from dpfed.ledger.rows import GENESIS, Head
 from worlds import rows_of
@@ -53,6 +55,28 @@ def test_a_record_of_several_accounts_is_all_or_nothing(ledger):
     with pytest.raises(UnknownAccount):
         ledger.record({"icu": STEP, "nobody": STEP}, reason="x")
     assert ledger.head() == head
+
+
+def test_many_accounts_are_opened_as_if_one_by_one(new_url):
+    promises = {"a": Guarantee(8.0, 1e-5), "b": Guarantee(2.0, 1e-6, "client", "replace_one")}
+    with dpfed.Ledger(new_url()) as together, dpfed.Ledger(new_url()) as single:
+        together.open_all(promises, purpose="study")
+        for name, promise in promises.items():
+            single.open(name, **asdict(promise), purpose="study")
+        assert [balance.account for balance in together.accounts()] == [each.account for each in single.accounts()]
+        assert together.units(["b", "a"]) == {"b": "client", "a": "record"}
+        together.reserve({"a": STEP}, run="study").commit({"a": STEP})
+        assert together.verify().rows == 5
+
+
+def test_of_many_accounts_all_are_opened_or_none(ledger):
+    head = ledger.head()
+    for names in (["new", "icu"], ["new", "not a name"]):
+        with pytest.raises(InvalidArgument):
+            ledger.open_all(dict.fromkeys(names, Guarantee(**PROMISE)))
+    assert ledger.head() == head
+    with pytest.raises(UnknownAccount):
+        ledger.units(["icu", "new"])
 
 
 def test_a_forecast_is_what_a_reservation_gets(ledger):

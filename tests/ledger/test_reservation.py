@@ -503,7 +503,7 @@ def test_an_account_opened_by_another_thread_between_two_commits_is_not_overlook
         terms = agreed("later", 8.0, 1e-5, "record", "add_remove", None, owner="", purpose="", parent=None,
                        overlaps=["icu"], labels={}, expires=None)  # fmt: skip
         with ledger._store.writing() as journal:  # as Ledger.open does, before it has looked at the result
-            open_account(journal, terms, {})
+            open_account(journal, terms, {}, journal.terms)
         held.commit({"icu": STEP})
         held.extend({"icu": {STEP: 3}})
         assert ledger.forecast("later", STEP) == MOST - 8
@@ -660,3 +660,14 @@ def test_a_reservation_shows_its_plan(ledger):
     assert "Reservation of run r" in held._repr_html_()
     assert held.run == "r"
     assert held.epsilon("icu") == pytest.approx(exact_epsilon(ev.Repeated(STEP, 5), 1e-5))
+
+
+def test_what_is_left_of_each_is_what_is_left_of_one(ledger):
+    other = ev.Gaussian(9.0)
+    ledger.open("parent", epsilon=50.0, delta=1e-5)
+    ledger.open("ward", **PROMISE, parent="parent")
+    held = ledger.reserve({"icu": {STEP: 3, other: 1}, "ward": {STEP: 2}}, run="a", fixed_plan=False)
+    held.extend({"icu": {STEP: 2}})
+    held.commit({"icu": {STEP: 4}, "ward": STEP})
+    assert held.left_of_each() == {"icu": {STEP: 1, other: 1}, "ward": {STEP: 1}}
+    assert held.left("icu", STEP) == held.left("ward") == 1

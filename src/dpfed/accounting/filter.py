@@ -148,6 +148,7 @@ class RenyiFilter:
         )
 
 
+@lru_cache(maxsize=1024)
 def default_order(epsilon: float, delta: float) -> float:
     """The order that leaves most room for Gaussian noise under a cap of (ε, δ), rounded to six digits.
 

@@ -77,9 +77,9 @@ def reserve_items(
     marks = {"extended": True} if is_extension else {}
     states = {account: verdict.state for account, verdict in verdicts.items()}
     made = []
-    for origin, counts in charges.items():
-        for account in relations.reached(origin, journal.terms):
-            for event, count in counts.items():
+    for origin, reached in relations.reached_by_each(charges, journal.terms).items():
+        for account in reached:
+            for event, count in charges[origin].items():
                 row, states[account] = _reserved(
                     journal, run, origin, states[account], verdicts[account], event, count, marks
                 )

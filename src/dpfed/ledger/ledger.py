@@ -31,6 +31,7 @@ from dpfed import checks, events
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument, LeaseHeld, UnknownRun
 from dpfed.events import Event
+from dpfed.guarantee import Guarantee
 from dpfed.ledger import admission, amounts, lease, relations, verify, views, words
 from dpfed.ledger.account import LedgerAccount
 from dpfed.ledger.database import Database
@@ -102,8 +103,29 @@ class Ledger:
         earlier = {} if opening is None or opening == {} else words.counted(opening)
         with self._store.writing() as journal:
             settled = replace(terms, source=settle_source(journal.link, account, source))
-            open_account(journal, settled, earlier)
+            open_account(journal, settled, earlier, journal.terms)
         return self.account(account)
+
+    def open_all(self, promises: Mapping[str, Guarantee], *, purpose: str = "") -> None:
+        """Open an account for each promise, on data of its own: all of them or none, by one durable write."""
+        rest: dict[str, Any] = dict.fromkeys(("parent", "expires"))
+        rest |= {"owner": "", "purpose": purpose, "overlaps": (), "labels": {}}
+        wanted = [
+            agreed(name, promise.epsilon, promise.delta, promise.unit, promise.adjacency, orders=None, **rest)
+            for name, promise in promises.items()
+        ]
+        with self._store.writing() as journal:
+            known = dict(journal.terms)
+            for terms in wanted:
+                settled = replace(terms, source=settle_source(journal.link, terms.name, None))
+                open_account(journal, settled, {}, known)
+                known[terms.name] = settled
+
+    def units(self, accounts: Iterable[str]) -> dict[str, str]:
+        """Whom each of the accounts is for, all in one look."""
+        with self._store.reading() as link:
+            known = self._store.terms(link)
+        return {name: relations.require_known(words.name(account=name), known).unit for name in accounts}
 
     def account(self, account: str) -> LedgerAccount:
         """The account, as what a PrivacyManager or a PrivacyAccountant is charged to."""

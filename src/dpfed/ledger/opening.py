@@ -68,17 +68,20 @@ def _declared(promise: Guarantee, orders: Iterable[float] | None) -> tuple[float
     return declared
 
 
-def open_account(journal: Journal, terms: Terms, opening: Mapping[Event, int]) -> None:
-    """Append the account, what its data was used for before, and the same to every account it reaches."""
-    if terms.name in journal.terms:
+def open_account(journal: Journal, terms: Terms, opening: Mapping[Event, int], known: Mapping[str, Terms]) -> None:
+    """Append the account, what its data was used for before, and the same to every account it reaches.
+
+    `known` are the accounts there are, with those that the same transaction opened.
+    """
+    if terms.name in known:
         raise InvalidArgument("account", f"the ledger has an account {terms.name!r} already: choose another name")
-    relations.require_sound(terms, journal.terms)
-    everyone = {**journal.terms, terms.name: terms}
-    carried = _carried(journal.link, relations.carried_from(terms, journal.terms))
+    relations.require_sound(terms, known)
+    everyone = {**known, terms.name: terms}
+    carried = _carried(journal.link, relations.carried_from(terms, known))
     state = State.new(terms)
     journal.move(state, Draft("opened", terms.name, state=state.dumps(), body=compact(terms.to_dict())))
-    for origin, bag in [*carried.items(), (terms.name, opening)]:
-        seen_by = relations.reached(origin, journal.terms) if origin != terms.name else ()
+    for origin, bag in [*carried.items(), *([(terms.name, opening)] if opening else [])]:
+        seen_by = relations.reached(origin, known) if origin != terms.name else ()
         for account in relations.reached(terms.name, everyone):
             if account not in seen_by or account == terms.name:
                 _carry(journal, everyone[account], origin, bag)

@@ -24,10 +24,10 @@ from dpfed.ledger.words import Charges
 def judge_all(journal: Journal, charges: Charges, *, fixed_plan: bool) -> dict[str, Verdict]:
     """What every account that the charges reach says to its part of them."""
     parts: dict[str, dict[Event, int]] = {}
-    for origin, counts in charges.items():
-        for account in relations.reached(origin, journal.terms):
+    for origin, reached in relations.reached_by_each(charges, journal.terms).items():
+        for account in reached:
             part = parts.setdefault(account, {})
-            for event, count in counts.items():
+            for event, count in charges[origin].items():
                 part[event] = part.get(event, 0) + count
     states = journal.states(parts)
     return {

@@ -26,12 +26,16 @@ def require_known(name: str, terms: Mapping[str, Terms]) -> Terms:
 
 def reached(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
     """The account and every other one that is charged with it, each once."""
-    found = [name]
-    for account in found:
-        require_known(account, terms)
-        above = [*([terms[account].parent] if terms[account].parent else []), *_carriers(account, terms)]
-        found.extend(other for other in above if other and other not in found)
-    return tuple(found)
+    return reached_by_each([name], terms)[name]
+
+
+def reached_by_each(names: Iterable[str], terms: Mapping[str, Terms]) -> dict[str, tuple[str, ...]]:
+    """What each of the accounts reaches; the relations of all accounts are looked through once."""
+    carriers: dict[str, list[str]] = {}
+    for other, known in terms.items():
+        for carried in known.overlaps:
+            carriers.setdefault(carried, []).append(other)
+    return {name: _reached(name, terms, carriers) for name in names}
 
 
 def carried_from(new: Terms, terms: Mapping[str, Terms]) -> tuple[str, ...]:
@@ -51,8 +55,7 @@ def require_sound(new: Terms, terms: Mapping[str, Terms]) -> None:
     if new.parent in new.overlaps:
         raise InvalidArgument("overlaps", f"{new.parent} is the parent already: leave it out of overlaps")
     others = [name for name, known in terms.items() if known.source == new.source and _alike(new, known)]
-    everyone = {**terms, new.name: new}
-    if others and not _common([*others, new.name], everyone):
+    if others and not _common([*others, new.name], {**terms, new.name: new}):
         raise InvalidArgument(
             "overlaps",
             f"the source {new.source!r} has the account{'s' if len(others) > 1 else ''} {', '.join(others)} already: "
@@ -94,8 +97,13 @@ def _common(names: Iterable[str], terms: Mapping[str, Terms]) -> tuple[str, ...]
     return tuple(account for account in chains[0] if all(account in chain for chain in chains))
 
 
-def _carriers(name: str, terms: Mapping[str, Terms]) -> list[str]:
-    return [other for other, known in terms.items() if name in known.overlaps]
+def _reached(name: str, terms: Mapping[str, Terms], carriers: Mapping[str, list[str]]) -> tuple[str, ...]:
+    found = [name]
+    for account in found:
+        parent = require_known(account, terms).parent
+        above = [*([parent] if parent else []), *carriers.get(account, ())]
+        found.extend(other for other in above if other not in found)
+    return tuple(found)
 
 
 def _require_alike(new: Terms, other: str, terms: Mapping[str, Terms]) -> None:

@@ -92,6 +92,16 @@ class Reservation:
         with self._store.reading() as link:
             return sum(left_of(link, [item.number for item in items]).values())
 
+    def left_of_each(self) -> dict[str, dict[Event, int]]:
+        """How often each event may still be committed on each account: `left` for all of them in one look."""
+        own = [item for account in self.accounts for item in self._own(account)]
+        found: dict[str, dict[Event, int]] = {account: {} for account in self.accounts}
+        with self._store.reading() as link:
+            left = left_of(link, [item.number for item in own])
+        for item in own:
+            found[item.account][item.event] = found[item.account].get(item.event, 0) + left[item.number]
+        return found
+
     def commit(self, charges: Mapping[str, Any]) -> None:
         """Charge what was reserved; durable when it returns, and only then may noise be drawn."""
         lone = self._lone(charges)

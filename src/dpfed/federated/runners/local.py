@@ -149,14 +149,14 @@ class LocalRunner:
         return NO_HEAD if self.ledger is None else str(self.ledger.head())
 
     def _count(self, reservation: Reservation) -> None:
-        plan = self._plan
+        plan, left = self._plan, reservation.left_of_each()
         if "record" in plan.units:
             self._local = {
-                name: plan.record_charges - reservation.left(client.account, plan.local[name].event)
+                name: plan.record_charges - left[client.account][plan.local[name].event]
                 for name, client in self.clients.items()
             }
         if self.study is not None:
-            self._releases = plan.client_charges - reservation.left(self.study, plan.client_event)
+            self._releases = plan.client_charges - left[self.study][plan.client_event]
             self._begun = reservation.marks()
 
     def _reserved(self, ledger: Ledger, charges: Mapping[str, Mapping[Event, int]], *, is_new: bool) -> Reservation:
@@ -170,9 +170,9 @@ class LocalRunner:
         return reservation
 
     def _require_units(self, charges: Mapping[str, Mapping[Event, int]]) -> None:
-        for account in charges:
+        units = self.ledger.units(charges) if self.ledger is not None else {}
+        for account, unit in units.items():
             wanted = "client" if account == self.study else "record"
-            unit = self.ledger.account(account).unit if self.ledger is not None else wanted
             if unit != wanted:
                 what = "adds noise for one client" if wanted == "client" else "clips each record"
                 message = f"style {self._plan.style} {what}, and account {account} is for one {unit}"
