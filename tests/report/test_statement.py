@@ -3,13 +3,11 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from markdown_it import MarkdownIt
 
 from dpfed import events as ev
 from dpfed.accounting import questions
@@ -18,40 +16,10 @@ from dpfed.ledger.ledger import Ledger
 from dpfed.report.figures import digits_for, figures, percent, printable
 from dpfed.report.rendering import html, in_markdown, markdown
 from dpfed.report.statement import Page, facts, page, promise
+from pages import Document, rendered_markdown
 
 STEP = ev.Gaussian(noise_multiplier=4.0)
 HOSTILE = "[red]<b onclick='x()'>*d_p_o*</b> {{ 7 * 7 }} | `x` \\ ![i](http://a.b/c) https://a.b www.a.b &amp; $x$ 患者"
-VOID = {"meta", "br", "link", "img", "input", "hr"}
-
-
-class Document(HTMLParser):
-    """The text of an HTML document, its tags, and whether they close as they should."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.texts: list[str] = []
-        self._open: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self._open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-        if tag not in VOID:
-            self._open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join("".join(self.texts).split())
 
 
 @pytest.fixture
@@ -74,10 +42,6 @@ def used(ledger: Ledger) -> Ledger:
     ledger.unfreeze("icu", reason="audit over")
     ledger.open("all", epsilon=9.0, delta=1e-5, source="icu", overlaps=["icu"])
     return ledger
-
-
-def rendered_markdown(text: str) -> Document:
-    return Document(MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(text))
 
 
 def all_of(shown: Page) -> list[str]:
