@@ -52,7 +52,7 @@ def require_parity(model: nn.Module, inputs: Tensor, *, methods: Mapping[str, st
         x = inputs.to(dtype) if inputs.is_floating_point() else inputs
         y = torch.linspace(-1, 2, len(x), dtype=dtype)
         rows = whole.per_example(model, squares, x, y)
-        norms = torch.cat([r.double().flatten(1) for r in rows.values()], dim=1).norm(dim=1)
+        norms = torch.cat([r.double().reshape(len(r), -1) for r in rows.values()], dim=1).norm(dim=1)
         clip = float(norms.median())
         assert bool((norms > clip).any())
         assert distance(found_sum(model, x, y, clip, methods), expected_sum(model, x, y, clip)) < bound

@@ -47,4 +47,4 @@ def require_equal(
 
 
 def _norms(rows: Mapping[str, Tensor]) -> Tensor:
-    return torch.cat([values.double().flatten(1) for values in rows.values()], dim=1).norm(dim=1)
+    return torch.cat([values.double().reshape(len(values), -1) for values in rows.values()], dim=1).norm(dim=1)

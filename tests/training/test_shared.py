@@ -218,3 +218,17 @@ def test_a_wide_layer_called_twice_may_be_served_without_writing_out(monkeypatch
             gradients.sum(losses)
     assert largest.elements < 16 * 200 * 200 // 4
     require_parity(model, torch.randn(6, 200))
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (6, 3, 4)], ids=["one position", "positions"])
+def test_a_model_that_gives_a_gradient_of_its_own_uses_weights_twice(shape):
+    """The transposed weight of the one call is used again in the backward pass inside the model."""
+
+    def slope(x, a):
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(a(x).tanh().square().sum(), x, create_graph=True)[0]
+
+    torch.manual_seed(0)
+    model = Applied(slope, a=nn.Linear(4, 4))
+    x = torch.randn(shape)
+    require_equal(model, model, x, lambda model, x: squares(model(x), torch.arange(6.0, dtype=x.dtype)))

@@ -181,6 +181,7 @@ def _stops(call: Call) -> set[Node]:
 def _walked(root: Node | None, leaves: Mapping[Node, str], stops: Collection[Node]) -> Uses:
     counts = dict.fromkeys(leaves.values(), 0)
     seen = set(stops)
+    again: list[Node] = []
     has_strangers = False
     waiting = [] if root is None or root in seen else [root]
     seen.update(waiting)
@@ -193,7 +194,23 @@ def _walked(root: Node | None, leaves: Mapping[Node, str], stops: Collection[Nod
             name = leaves.get(node)
             if name is not None:
                 counts[name] += 1
-            elif node not in seen:
+            elif node in seen:
+                again.append(node)
+            else:
                 seen.add(node)
                 waiting.append(node)
+    # A parameter in another form (a transposed weight) may be used several times: each is a use of the parameter.
+    for node in again:
+        if node not in stops and (name := _form_of(node, leaves)) is not None:
+            counts[name] += 1
     return Uses(counts, seen, has_strangers)
+
+
+def _form_of(node: Node, leaves: Mapping[Node, str]) -> str | None:
+    """The parameter of which the node's result is another form: nothing else goes into it."""
+    while len(node.next_functions) == 1:
+        ((below, _),) = node.next_functions
+        if below is None or below in leaves:
+            return None if below is None else leaves[below]
+        node = below
+    return None

@@ -34,6 +34,19 @@ def test_parameters_of_the_model_itself():
     require_parity(Token(), torch.randn(6, 3, 4))
 
 
+def test_a_parameter_that_is_one_number():
+    class Warm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.warmth = nn.Parameter(torch.tensor(1.5))
+
+        def forward(self, x):
+            return x * self.warmth
+
+    torch.manual_seed(0)
+    require_parity(nn.Sequential(Warm(), nn.Linear(4, 2)), torch.randn(6, 4))
+
+
 def test_an_owner_that_returns_what_its_child_returns():
     class Shifted(nn.Module):
         def __init__(self) -> None:

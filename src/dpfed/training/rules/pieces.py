@@ -162,4 +162,4 @@ def absolute_norms(rows: Tensor) -> Tensor:
 
 def rows_of(gradients: Tensor) -> Rows:
     """Gradients of shape (B, *parameter) as rows."""
-    return Rows(gradients.flatten(1), gradients.shape[1:])
+    return Rows(gradients.reshape(len(gradients), -1), gradients.shape[1:])

@@ -56,6 +56,6 @@ def clipped_sum(
 ) -> dict[str, Tensor]:
     """Σ min(1, clip_norm/‖gᵢ‖)·gᵢ for every trainable parameter, with norms in float64."""
     found = per_example(model, loss, inputs, targets)
-    squares = sum(rows.double().flatten(1).square().sum(1) for rows in found.values())
+    squares = sum(rows.double().reshape(len(rows), -1).square().sum(1) for rows in found.values())
     coefficients = (clip_norm / torch.as_tensor(squares).sqrt()).clamp(max=1.0)
     return {name: torch.tensordot(coefficients.to(rows.dtype), rows, dims=1) for name, rows in found.items()}
