@@ -20,7 +20,7 @@ from dpfed.training import private as training
 from dpfed.training.noise import NoiseSource, grid_sensitivity
 from dpfed.training.private import Private, make_private
 
-PLAN = LocalPlan(size=16, batch_size=16, steps=1, clip_norm=0.7, noise_multiplier=1.3)
+PLAN = LocalPlan(size=8, batch_size=8, steps=1, clip_norm=0.7, noise_multiplier=1.3)
 PLANS = {
     "flat": PLAN,
     "by layer": replace(PLAN, layers="each"),
@@ -93,12 +93,12 @@ def on(grid: float, value: float) -> Fraction:
 
 @pytest.mark.parametrize("name", PLANS)
 def test_removing_any_example_moves_the_sum_on_the_grid_by_no_more_than_the_noise_pays_for(name: str):
-    plan, data = PLANS[name], records(16)
+    plan, data = PLANS[name], records(8)
     total = sum_of(plan, data)
     std, grid = std_and_grid(plan, len(total))
     bound = grid_sensitivity(plan.clip_norm, len(total), grid, plan.norm)
     assert Fraction(std) >= Fraction(plan.noise) * Fraction(bound)
-    for place in range(16):
+    for place in range(8):
         other = sum_of(plan, without(data, place))
         exact = [Fraction(a) - Fraction(b) for a, b in zip(total, other, strict=True)]
         require_within(exact, plan.clip_norm, plan.norm)
@@ -109,11 +109,11 @@ def test_removing_any_example_moves_the_sum_on_the_grid_by_no_more_than_the_nois
 @pytest.mark.parametrize("name", PLANS)
 def test_what_is_released_with_the_same_noise_moves_by_no_more_than_that_either(name: str):
     """With parameters in float64, so that nothing is rounded after the noise."""
-    plan, data = PLANS[name], records(16, torch.float64)
+    plan, data = PLANS[name], records(8, torch.float64)
     total = released(plan, data)
     _, grid = std_and_grid(plan, len(total))
     assert all(value % Fraction(grid) == 0 for value in total)
-    for place in range(0, 16, 5):
+    for place in range(0, 8, 3):
         other = released(plan, without(data, place))
         moved = [a - b for a, b in zip(total, other, strict=True)]
         require_within(moved, grid_sensitivity(plan.clip_norm, len(total), grid, plan.norm), plan.norm)
@@ -122,10 +122,10 @@ def test_what_is_released_with_the_same_noise_moves_by_no_more_than_that_either(
 
 @pytest.mark.parametrize("name", PLANS)
 def test_larger_batches_in_float64_move_by_the_clip_norm_and_a_billionth(name: str):
-    plan, data = PLANS[name], records(16, torch.float64)
-    total = sum_of(plan, data, physical=7)
-    for place in range(16):
-        other = sum_of(plan, without(data, place), physical=7)
+    plan, data = PLANS[name], records(8, torch.float64)
+    total = sum_of(plan, data, physical=3)
+    for place in range(8):
+        other = sum_of(plan, without(data, place), physical=3)
         moved = [Fraction(a) - Fraction(b) for a, b in zip(total, other, strict=True)]
         require_within(moved, plan.clip_norm * (1 + 1e-9), plan.norm)
 
@@ -133,21 +133,21 @@ def test_larger_batches_in_float64_move_by_the_clip_norm_and_a_billionth(name: s
 @pytest.mark.parametrize("physical", [1, 16, 256])
 def test_a_sum_is_that_of_the_examples_own_to_the_rounding_of_float64(physical: int):
     """One addition or norm in float32 would be off by 1e-8."""
-    data = records(40, torch.float64)
-    plan = replace(PLAN, size=40, batch_size=40)
-    parts = [sum_of(plan, (data[0][[row]], data[1][[row]])) for row in range(40)]
+    data = records(24, torch.float64)
+    plan = replace(PLAN, size=24, batch_size=24)
+    parts = [sum_of(plan, (data[0][[row]], data[1][[row]])) for row in range(24)]
     exact = [sum(map(Fraction, column)) for column in zip(*parts, strict=True)]
     found = sum_of(plan, data, physical)
     error = [Fraction(a) - b for a, b in zip(found, exact, strict=True)]
-    require_within(error, 40 * 48 * 2.0**-53 * plan.clip_norm if physical == 1 else 1e-12, plan.norm)
+    require_within(error, 24 * 32 * 2.0**-53 * plan.clip_norm if physical == 1 else 1e-12, plan.norm)
 
 
 def test_float32_models_are_added_up_in_float64_too():
-    data, plan = records(40), replace(PLAN, size=40, batch_size=40)
-    parts = [sum_of(plan, (data[0][[row]], data[1][[row]])) for row in range(40)]
+    data, plan = records(24), replace(PLAN, size=24, batch_size=24)
+    parts = [sum_of(plan, (data[0][[row]], data[1][[row]])) for row in range(24)]
     exact = [sum(map(Fraction, column)) for column in zip(*parts, strict=True)]
     error = [Fraction(a) - b for a, b in zip(sum_of(plan, data), exact, strict=True)]
-    require_within(error, 40 * 48 * 2.0**-53 * plan.clip_norm, "l2")
+    require_within(error, 24 * 32 * 2.0**-53 * plan.clip_norm, "l2")
 
 
 def test_each_example_is_within_the_clip_norm_by_more_than_the_rounding_of_the_largest_draw():
@@ -164,22 +164,22 @@ def test_gradients_a_million_times_longer_leave_what_is_released_unchanged():
         return 1e6 * nn.functional.mse_loss(outputs, targets, reduction="none")
 
     for plan in PLANS.values():
-        data = records(16, torch.float64)
+        data = records(8, torch.float64)
         once, again = released(plan, data), released(plan, data, loss=longer)
         assert all(abs(a - b) < 1e-9 for a, b in zip(once, again, strict=True))
 
 
 def test_float32_parameters_get_what_was_noised_on_the_grid_rounded():
-    private = made(PLAN, records(16))
+    private = made(PLAN, records(8))
     private.step(next(private.loader))
     assert {value.dtype for value in private.model.parameters()} == {torch.float32}
     assert private.arithmetic == "grid"
 
 
 def test_a_draw_that_is_not_added_up_exactly_is_refused_on_the_grid_only(monkeypatch):
-    monkeypatch.setattr(training, "MOST_EXACT", 10)
-    private = made(PLAN, records(16))
-    with pytest.raises(InvalidArgument, match="more than 10 records"):
+    monkeypatch.setattr(training, "MOST_EXACT", 5)
+    private = made(PLAN, records(8))
+    with pytest.raises(InvalidArgument, match="more than 5 records"):
         private.step(next(private.loader))
-    private = made(PLAN, records(16), noise="float")
+    private = made(PLAN, records(8), noise="float")
     private.step(next(private.loader))

@@ -37,6 +37,8 @@ class Release:
         self._plan = plan
         self._noise = noise
         self._parameters = parameters
+        self._dimension = sum(value.numel() for value in parameters.values())
+        self._multiplier = plan.sum_noise
         self._clip_to(plan.clip_norm)
 
     @property
@@ -65,6 +67,5 @@ class Release:
         self._clip_to(min(max(following, LEAST_CLIP_NORM), MOST_CLIP_NORM))
 
     def _clip_to(self, clip_norm: float) -> None:
-        dimension = sum(value.numel() for value in self._parameters.values())
-        self._clip_norm = clip_norm
-        self._std = self._noise.std(self._plan.sum_noise, clip_norm, dimension, self._plan.norm)
+        std = self._noise.std(self._multiplier, clip_norm, self._dimension, self._plan.norm)
+        self._clip_norm, self._std = clip_norm, std
