@@ -224,6 +224,23 @@ def test_parent_and_children_never_share_noise(source: RandomSource) -> None:
     assert len(everything) == 2 + 2 * len(children)
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_seeded_source_for_a_name_that_comes_once_is_the_same_in_every_process() -> None:
+    class Late:
+        def __init__(self, source: RandomSource) -> None:
+            self.bytes = lambda count: source.once("round 1").bytes(count)
+            self.stream = lambda name: source.once("round 1").stream(name)
+
+    source, made = SeededSource(8), SeededSource(8).once("round 1")
+    expected = made.bytes(32) + made.stream("noise").bytes(32)
+    assert _draw_in_child(Late(source)) == expected
+    assert _draw_in_child(Late(SystemSource())) != expected
+    inherited = SeededSource(8).once("round 1")
+    drawn = _draw_in_child(inherited)
+    assert drawn[:32] != expected[:32]
+    assert drawn[32:] != expected[32:]
+
+
 def test_none_means_the_system_source_of_the_process() -> None:
     assert or_system(None) is or_system(None)
     assert or_system(None).is_private

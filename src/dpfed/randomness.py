@@ -101,7 +101,10 @@ class RandomSource(ABC):
             return self._streams[name]
 
     def once(self, name: str) -> RandomSource:
-        """The independent source of that name, not kept: for names that come only once, such as one a round."""
+        """The independent source of that name, not kept: for names that come only once, such as one a round.
+
+        A seeded source gives the same one in every process.
+        """
         return self._child(name)
 
     def bytes(self, count: int) -> _Bytes:
@@ -197,18 +200,23 @@ class SeededSource(RandomSource):
 
     is_private = False
 
-    def __init__(self, seed: int, _path: tuple[str, ...] = ()) -> None:
+    def __init__(self, seed: int, _path: tuple[str, ...] = (), _born: int = 0) -> None:
         super().__init__()
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
             raise InvalidArgument("seed", f"seed must be a whole number, got {seed!r}")
         self.seed = int(seed)
         self._path = _path
+        self._born = _born  # after how many forks
+
+    def once(self, name: str) -> RandomSource:
+        """See `RandomSource.once`; forked after this, it gives other bits than its parent's."""
+        return SeededSource(self.seed, (*self._path, name), _forks)
 
     def _key(self) -> bytes:
-        return hashlib.sha256(repr((self.seed, self._path, _forks)).encode()).digest()
+        return hashlib.sha256(repr((self.seed, self._path, _forks - self._born)).encode()).digest()
 
     def _child(self, name: str) -> RandomSource:
-        return SeededSource(self.seed, (*self._path, name))
+        return SeededSource(self.seed, (*self._path, name), self._born)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a SeededSource is not copied or pickled: it would start over; make a new one")

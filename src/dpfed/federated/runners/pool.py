@@ -1,0 +1,138 @@
+"""Clients trained in processes of their own, several at a time: for models that take much longer than a fork.
+
+Charges and noise are those of `LocalRunner`: the whole cohort is charged here before the first process starts, and each
+client draws from a stream of its own. A process is forked for one client and one round, so it gets model and data for
+nothing and leaves nothing behind; only numbers come back, never a pickle.
+
+>>> import numpy as np
+>>> from dpfed.plan import LocalPlan, Plan
+>>> class Ward:
+...     account = ""
+...     def __init__(self, name): self.name = name
+...     def rehearse(self, local, weights): ...
+...     def train(self, local, weights, source, proximal=0.0):
+...         return weights + len(self.name)
+>>> runner = PoolRunner([Ward("ward"), Ward("clinic")])
+>>> local = LocalPlan(size=8, batch_size=4, steps=3)
+>>> _ = runner.enroll(Plan("study", 1, {"ward": local, "clinic": local}, style="none"), np.zeros(2))
+>>> sorted((each.client, *each.value.tolist()) for each in runner.train(Task(1, np.zeros(2)), ["ward", "clinic"]))
+[('clinic', 6.0, 6.0), ('ward', 4.0, 4.0)]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+
+import numpy as np
+import torch
+
+from dpfed import checks
+from dpfed.federated.runners.local import LocalRunner
+from dpfed.federated.update import FAILED, Client, Failure, Task, Update
+from dpfed.ledger.ledger import Ledger
+from dpfed.randomness import RandomSource
+from dpfed.structure import Floats
+
+_FORK = get_context("fork")
+
+
+class PoolRunner(LocalRunner):
+    """Trains up to `workers` clients at a time, each in a forked process with one torch thread; all cores by default.
+
+    Updates come in the order in which they are ready. With a seeded source they are those of `LocalRunner` with one
+    torch thread. A process that dies is a failure of its client, and what a client changes in itself is forgotten.
+    Ctrl-C is the caller's to deal with: processes end when the caller stops asking for updates, or dies.
+    """
+
+    def __init__(
+        self,
+        clients: Iterable[Client],
+        ledger: Ledger | None = None,
+        *,
+        study: str | None = None,
+        source: RandomSource | None = None,
+        workers: int | None = None,
+    ) -> None:
+        super().__init__(clients, ledger, study=study, source=source)
+        self.workers = len(os.sched_getaffinity(0)) if workers is None else checks.count(workers=workers)
+
+    def _trained(self, clients: Sequence[Client], task: Task, head: str) -> Iterator[Update | Failure]:
+        waiting = iter(clients)
+        running: dict[object, _Worker] = {}
+        try:
+            while True:
+                for client in islice(waiting, self.workers - len(running)):
+                    worker = _Worker(client.name, partial(self._outcome, client, task, head))
+                    running[worker.pipe] = worker
+                if not running:
+                    return
+                for pipe in wait([worker.pipe for worker in running.values()]):
+                    worker = running.pop(pipe)
+                    yield worker.outcome(task.round, head)
+        finally:
+            for worker in running.values():
+                worker.stop()
+
+
+class _Worker:
+    """A process that trains one client."""
+
+    def __init__(self, client: str, train: Callable[[], Update | Failure]) -> None:
+        self.client = client
+        self.pipe, theirs = _FORK.Pipe()
+        self._process = _FORK.Process(target=_work, args=(self.pipe, theirs, train), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def outcome(self, round_number: int, head: str) -> Update | Failure:
+        """What the client made of the task, once the process has begun to say it or has ended."""
+        try:
+            return Update(self.client, round_number, _received(self.pipe), head)
+        except (EOFError, OSError):
+            self._process.join()
+            why = f"the process of {self.client} ended with code {self._process.exitcode} before it was done"
+            return Failure(self.client, FAILED, RuntimeError(why))
+        except (RuntimeError, ValueError) as error:
+            return Failure(self.client, FAILED, error)
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """Ends the process, whatever it is doing."""
+        self._process.kill()
+        self._process.join()
+        self.pipe.close()
+
+
+def _work(ours: Connection, pipe: Connection, train: Callable[[], Update | Failure]) -> None:
+    ours.close()  # so that only the parent and later workers hold it, and none of them outlives the parent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, args=(pipe,), daemon=True).start()
+    torch.set_num_threads(1)
+    outcome = train()
+    if isinstance(outcome, Failure):
+        pipe.send_bytes(json.dumps({"error": f"{type(outcome.error).__name__}: {outcome.error}"}).encode())
+    else:
+        pipe.send_bytes(json.dumps({"dtype": outcome.value.dtype.str, "shape": outcome.value.shape}).encode())
+        pipe.send_bytes(outcome.value.tobytes())
+
+
+def _end_with_parent(pipe: Connection) -> None:
+    wait([pipe])  # nothing is ever sent this way: it is ready when the other end is closed
+    os._exit(1)
+
+
+def _received(pipe: Connection) -> Floats:
+    head = json.loads(pipe.recv_bytes())
+    if "error" in head:
+        raise RuntimeError(head["error"])
+    return np.frombuffer(pipe.recv_bytes(), dtype=head["dtype"]).reshape(head["shape"])
