@@ -141,6 +141,22 @@ def test_each_draw_is_used_once_and_there_are_no_more_than_planned():
     assert private._batches.sampler.remaining == 0
 
 
+def test_a_draw_that_is_passed_over_is_refused_because_that_would_tell_of_its_records():
+    draws = made().loader
+    next(draws)
+    with pytest.raises(InvalidArgument, match="a draw was passed over"):
+        next(draws)
+
+
+def test_leaving_the_loop_and_coming_back_is_no_passing_over():
+    private = made()
+    for batch in private.loader:
+        private.step(batch)
+        break
+    train(private)
+    assert private.steps_taken == 4
+
+
 def test_a_closure_is_refused_because_its_gradients_have_no_noise():
     private = made()
     next(private.loader)
@@ -577,6 +593,44 @@ def test_examples_that_mix_without_a_gradient_are_refused_at_the_first_step_and_
         train(private)
     assert ledger.balance("icu").spent == 0
     assert private.steps_taken == 0
+
+
+def own_loop(private):
+    for batch in private.loader:
+        for inputs, targets in batch:
+            private.backward(per_example(private.model(inputs), targets))
+        private.optimizer.step()
+
+
+def test_examples_that_mix_are_refused_in_loops_that_compute_losses_themselves_too(ledger):
+    model = nn.Sequential(Centred(), nn.Linear(3, 1))
+    private = made(model=model, loss=None, account=ledger.account("icu"), run="r")
+    with pytest.raises(InvalidArgument, match="moved the output of another"):
+        own_loop(private)
+    assert ledger.balance("icu").spent == 0
+
+
+def test_such_a_loop_is_watched_until_its_model_was_tried():
+    private = made(a_plan(batch_size=SIZE), loss=None)
+    assert len(private.model._forward_pre_hooks) == 1
+    own_loop(private)
+    assert private._is_probed
+    assert not private.model._forward_pre_hooks
+    private = made(loss=None)
+    private.close()
+    assert not private.model._forward_pre_hooks
+
+
+def test_calls_on_other_data_and_records_that_are_not_finite_do_not_end_the_watch():
+    private = made(a_plan(batch_size=SIZE), loss=None)
+    ((inputs, targets),) = next(private.loader)
+    losses = per_example(private.model(torch.full_like(inputs, math.nan)), targets)
+    private.model(inputs[:4])
+    assert not private._watch.probe(len(losses))
+    private.model(torch.full_like(inputs, math.nan))
+    assert not private._watch.probe(len(losses))
+    private.model(inputs)
+    assert private._watch.probe(len(losses))
 
 
 def test_dropout_in_training_mode_is_not_taken_for_mixing():

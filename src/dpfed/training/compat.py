@@ -113,7 +113,7 @@ def _run(model: nn.Module, inputs: Tensor) -> tuple[list[Tensor], dict[str, Tens
     versions = {name: parameter._version for name, parameter in model.named_parameters()}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
-        found = list(_tensors(model(inputs)))
+        found = list(tensors(model(inputs)))
         left = {name: buffer.clone() for name, buffer in model.named_buffers()}
         for name, buffer in model.named_buffers():
             if name in buffers:
@@ -125,15 +125,16 @@ def _run(model: nn.Module, inputs: Tensor) -> tuple[list[Tensor], dict[str, Tens
     return found, left
 
 
-def _tensors(output: object) -> Iterator[Tensor]:
+def tensors(output: object) -> Iterator[Tensor]:
+    """The tensors of an output, in tuples and dicts as well."""
     if isinstance(output, Tensor):
         yield output
     elif isinstance(output, dict):
         for value in output.values():
-            yield from _tensors(value)
+            yield from tensors(value)
     elif isinstance(output, list | tuple):
         for value in output:
-            yield from _tensors(value)
+            yield from tensors(value)
 
 
 def _refusal(module: nn.Module) -> str | None:

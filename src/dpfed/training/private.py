@@ -93,6 +93,7 @@ class Private:
         loss: Loss | None = None,
         schedule: Schedule | None = None,
         canaries: Canaries | None = None,
+        watch: screening.Watch | None = None,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
@@ -111,6 +112,7 @@ class Private:
         self._parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
         self._release = Release(plan, noise, self._parameters)
         self._is_probed = False
+        self._watch = watch
         self._batch: Batch | None = None
         self._start(None)
         self._hooks = [
@@ -123,7 +125,11 @@ class Private:
         """The draws that are left, each as a batch; what its size is must stay secret."""
         for batch in self._batches:
             self._start(batch)
+            taken = self.steps_taken
             yield batch
+            if self.steps_taken == taken:
+                message = "a draw was passed over, and which draws count must not follow the records in them"
+                raise InvalidArgument("batch", f"{message}: take a step for every batch, also for one that is empty")
             self._batch = None
 
     @property
@@ -161,6 +167,7 @@ class Private:
         """Nothing; adds the clipped gradients of these losses, one for each example, to the step."""
         drawn = len(self._current().indices)
         with self._whole_or_nothing():
+            self._is_probed = self._is_probed or (self._watch is not None and self._watch.probe(len(losses)))
             gradients, norms = self._gradients.sum_and_norms(losses)
             self._seen += len(losses)
             if self._seen > drawn:
@@ -188,6 +195,8 @@ class Private:
     def close(self) -> None:
         """Takes all hooks off the model and the optimizer; returns what was never charged to the account."""
         self._gradients.close()
+        if self._watch is not None:
+            self._watch.close()
         for hook in self._hooks:
             hook.remove()
         self._paid.release()
@@ -207,6 +216,8 @@ class Private:
 
     def _start(self, batch: Batch | None) -> None:
         """Nothing; begins the sum of a draw, or drops the one begun."""
+        if self.plan.adaptive:  # here, so that however the last step ended, what is cut and the noise agree
+            self._gradients.clip = replace(self._gradients.clip, clip_norm=self.clip_norm)
         self._batch = batch
         self._sum: dict[str, Tensor] = {}
         self._seen = 0
@@ -244,8 +255,6 @@ class Private:
                 value.grad = None  # of parameters that were added or unfrozen since, which no noise covers
         for name, mean in self._release.mean(self._sum, self._count).items():
             self._parameters[name].grad = mean
-        if self.plan.adaptive:
-            self._gradients.clip = replace(self._gradients.clip, clip_norm=self.clip_norm)
         self._start(None)
 
     def _set_rates(self, optimizer: Optimizer) -> None:
@@ -310,7 +319,10 @@ def make_private(
     _loader(data, plan, plan.steps, origin, physical, place)  # what it refuses must not have been reserved
     paid = paid_steps(plan, account, run, ahead)
     loader = _loader(data, plan, paid.left, origin, physical, place)
-    return Private(model, optimizer, loader, plan, noises, paid, loss=loss, schedule=schedule, canaries=canaries)
+    watch = screening.Watch(model) if loss is None else None
+    return Private(
+        model, optimizer, loader, plan, noises, paid, loss=loss, schedule=schedule, canaries=canaries, watch=watch
+    )
 
 
 def _loader(

@@ -95,6 +95,60 @@ def probe(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> bool:
     return True
 
 
+class Watch:
+    """Remembers how the model was called last, until it could be tried that its examples do not mix.
+
+    For loops that compute losses themselves: how they do so is not known, so the model alone is tried.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._call: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+        self._handle = model.register_forward_pre_hook(self._remember, with_kwargs=True)
+
+    def probe(self, size: int) -> bool:
+        """Whether it could be tried with the last call, if so many examples went into it; it is forgotten then."""
+        call, self._call = self._call, None
+        if call is None or not (rows := _finite_rows(call, size)):
+            return False
+        self.close()
+        compat.probe(_Called(self._model, *call), torch.tensor(rows))
+        return True
+
+    def close(self) -> None:
+        """Nothing; takes the hook off the model."""
+        self._handle.remove()
+
+    def _remember(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        if torch.is_grad_enabled():
+            self._call = arguments, keywords
+
+
+def _finite_rows(call: tuple[tuple[Any, ...], dict[str, Any]], size: int) -> list[int]:
+    """A few of the examples that went into the call, none of them with NaN or infinity; none at all if below two."""
+    given = [value for value in (*call[0], *call[1].values()) if isinstance(value, Tensor)]
+    if not given or any(value.shape[:1] != (size,) for value in given):
+        return []
+    rows = [row for row in range(size) if all(_is_finite(value[row]) for value in given)][:PROBED]
+    return rows if len(rows) > 1 else []
+
+
+class _Called(nn.Module):
+    """What the model gives for the examples with the given numbers."""
+
+    def __init__(self, model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        super().__init__()
+        self.model = model
+        self._arguments, self._keywords = arguments, keywords
+
+    def forward(self, rows: Tensor) -> list[Tensor]:
+        """The outputs, as far as they have one row per example."""
+        arguments = [value[rows] if isinstance(value, Tensor) else value for value in self._arguments]
+        keywords = {name: value[rows] if isinstance(value, Tensor) else value for name, value in self._keywords.items()}
+        found = compat.tensors(self.model(*arguments, **keywords))
+        return [value for value in found if value.shape[:1] == rows.shape]
+
+
 class _Rows(nn.Module):
     """Outputs and losses of the examples with the given numbers."""
 
