@@ -17,7 +17,7 @@ from dpfed.errors import InfeasibleTarget
 from dpfed.guarantee import Guarantee
 from dpfed.plan import Plan
 
-MOST_ROUNDS = 1 << 20
+MOST_ROUNDS = 100_000
 
 
 @dataclass(frozen=True)

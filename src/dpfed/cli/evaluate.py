@@ -24,12 +24,11 @@ def evaluate(run: str, data: str | None, as_json: bool) -> None:
       dpfed evaluate runs/hospitals-1
       dpfed evaluate runs/study-1 new_patients.csv
     """
-    from dpfed.cli.live import NOT_PRIVATE
     from dpfed.cli.run_facts import found
     from dpfed.cli.show import print_json, say
     from dpfed.federated import launch
     from dpfed.federated.checkpoint import Checkpoints
-    from dpfed.runs import RunDirectory
+    from dpfed.runs import NOT_PRIVATE, RunDirectory
 
     directory = found(run)
     prepared = launch.resumed(directory)

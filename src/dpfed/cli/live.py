@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from dpfed.plan import Plan
 
 STOPPING = "Ctrl-C: stopping after this round, with everything saved; once more to stop at once"
-NOT_PRIVATE = "NOT PRIVATE"
 
 
 class Display(Protocol):
@@ -43,6 +42,12 @@ def display(plan: Plan, done: int, *, is_quiet: bool, is_private: bool) -> Itera
             yield bars
 
 
+def score_line(name: str, score: Mapping[str, Any]) -> str:
+    """A score as a round's record has it, with its mark."""
+    value = "is not finite" if score["value"] is None else f"{score['value']:.4g}"
+    return f"{name} {value}" + (f" ({score['mark']})" if score["mark"] else "")
+
+
 def cost_line(spent: Guarantee, promise: Guarantee | None) -> str:
     """What was spent for one unit, of what was promised."""
     from dpfed.rounding import decimal_up
@@ -63,6 +68,8 @@ class _Lines:
     """One line a round."""
 
     def __init__(self, plan: Plan, *, is_private: bool) -> None:
+        from dpfed.runs import NOT_PRIVATE
+
         self._plan = plan
         self._stamp = "" if is_private else f" [{NOT_PRIVATE}]"
 
@@ -84,6 +91,8 @@ class _Bars:
 
     def __init__(self, plan: Plan, done: int, screen: Console, *, is_private: bool) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from dpfed.runs import NOT_PRIVATE
 
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),

@@ -112,8 +112,8 @@ def _statements(made: Plan) -> list[Any]:
 
 
 def _print(made: Plan, fits: list[Fit], rounds: list[dict[str, Any]], drawn: list[Path], *, is_private: bool) -> None:
-    from dpfed.cli.live import NOT_PRIVATE
     from dpfed.cli.show import console, say
+    from dpfed.runs import NOT_PRIVATE
 
     say(made.explain())
     if not is_private:

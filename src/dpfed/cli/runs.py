@@ -50,13 +50,14 @@ def _print(found: list[dict[str, Any]]) -> None:
 
 
 def _row(facts: dict[str, Any]) -> list[str]:
-    from dpfed.cli.live import NOT_PRIVATE, cost_line
+    from dpfed.cli.live import cost_line, score_line
     from dpfed.guarantee import Guarantee
+    from dpfed.runs import NOT_PRIVATE
 
     promises = {each["unit"]: Guarantee(**each) for each in facts["promises"]}
     spent = [Guarantee(**each) for each in facts["spent"]]
     costs = ", ".join(cost_line(each, promises.get(each.unit)) for each in spent)
-    scores = ", ".join(f"{name} {score['value']:.4g}" for name, score in facts["metrics"].items() if name != "loss")
+    scores = ", ".join(score_line(name, score) for name, score in facts["metrics"].items() if name != "loss")
     return [
         Path(facts["directory"]).name,
         facts["style"],

@@ -100,8 +100,8 @@ def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: boo
 
 
 def _introduce(launch: Launch, directory: Path) -> None:
-    from dpfed.cli.live import NOT_PRIVATE
     from dpfed.cli.show import say
+    from dpfed.runs import NOT_PRIVATE
 
     plan = launch.plan
     say(f"{plan.name}: {plan.rounds} rounds with {_counted(len(plan.local), 'client')}, kept in {directory}")
@@ -137,14 +137,15 @@ def _conclude(launch: Launch, directory: Path, status: str, *, as_json: bool) ->
 
 
 def _say_result(launch: Launch, facts: dict[str, Any]) -> None:
-    from dpfed.cli.live import NOT_PRIVATE
+    from dpfed.cli.live import score_line
     from dpfed.cli.show import say
+    from dpfed.runs import NOT_PRIVATE
 
     status = str(facts["status"]).replace("_", " ")
     stamp = "" if launch.config.is_private else f" {NOT_PRIVATE}"
     say(f"\n{facts['name']}: {status} after {facts['round']} of {facts['rounds']} rounds.{stamp}")
     for name, score in facts["metrics"].items():
-        say(f"  {name} {score['value']:.4g}" + (f" ({score['mark']})" if score["mark"] else ""))
+        say(f"  {score_line(name, score)}")
     if launch.config.is_private:
         for promise in launch.plan.guarantees:
             say(f"{promise}. {promise.sentence()}")

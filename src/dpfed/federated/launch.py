@@ -22,11 +22,9 @@ TorchModel(Logistic, 15 numbers of float32)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dpfed.config.run import RunConfig
 from dpfed.data.clients import FederatedData, loaded, scaled
@@ -121,15 +119,12 @@ class Launch:
         return url if "://" in url else self.directory / url
 
     def _open_accounts(self, ledger: Ledger) -> None:
-        promises: dict[str, Mapping[str, Any]] = {}
-        if self.plan.guarantee is not None:
-            promises |= {client.account: asdict(self.plan.guarantee) for client in self.clients}
-        if self.plan.client_guarantee is not None:
-            promises[STUDY] = asdict(self.plan.client_guarantee)
-        known = {balance.account.name for balance in ledger.accounts()}
-        for account, promise in promises.items():
-            if account not in known:
-                ledger.open(account, **promise, purpose=self.config.name)
+        plan, accounts = self.plan, [client.account for client in self.clients]
+        promises = {} if plan.guarantee is None else dict.fromkeys(accounts, plan.guarantee)
+        if plan.client_guarantee is not None:
+            promises[STUDY] = plan.client_guarantee
+        if next(iter(promises)) not in ledger:  # all of them are, or none
+            ledger.open_all(promises, purpose=plan.name)
 
 
 def begun(file: str | Path, run_directory: str | Path) -> Launch:

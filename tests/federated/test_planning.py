@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dpfed.adaptive import AdaptiveClip
+from dpfed.algorithm import Algorithm
+from dpfed.cohort import All, FixedCohort, PoissonCohort
+from dpfed.config import RunConfig
+from dpfed.data.clients import prepare
+from dpfed.federated.planning import planned
+
+RUN = {
+    "name": "wards",
+    "data": {"source": "sklearn:iris", "partition": {"kind": "quantity", "sizes": [80, 40]}, "names": ["a", "b"]},
+    "model": {"kind": "logistic"},
+    "rounds": 4,
+    "local": {"steps": 3, "batch_size": 10, "learning_rate": 0.5},
+    "privacy": {"style": "sample", "record": {"epsilon": 4, "delta": 1e-5, "clip_norm": 1.5}},
+}
+CLIENT = {"epsilon": 8, "delta": 1e-6, "clip_norm": 2.0}
+
+
+def plan(**changes):
+    values = json.loads(json.dumps(RUN))
+    for path, value in changes.items():
+        block = values
+        *outer, last = path.split("__")
+        for key in outer:
+            block = block[key]
+        block[last] = value
+    config = RunConfig.of(values)
+    return planned(config, prepare(config.data))
+
+
+def test_each_client_gets_its_declared_size_and_the_noise_it_needs():
+    made = plan()
+    assert {name: part.size for name, part in made.local.items()} == {"a": 80, "b": 40}
+    assert made.local["b"].noise > made.local["a"].noise
+    assert made.guarantee.epsilon == 4
+    assert made.record_epsilon(1e-5) == pytest.approx(4, rel=1e-3)
+    assert (made.local["a"].clip_norm, made.local["a"].steps, made.local["a"].batch_size) == (1.5, 3, 10)
+
+
+def test_one_noise_for_all_is_that_of_the_binding_client():
+    made = plan(privacy__record={**RUN["privacy"]["record"], "noise": "shared"})
+    assert made.local["a"].noise == made.local["b"].noise
+    assert made.local["b"].noise == pytest.approx(plan().local["b"].noise, rel=1e-3)
+
+
+def test_noise_that_is_given_promises_what_it_keeps_at_the_delta_asked_for():
+    made = plan(privacy__record={"noise_multiplier": 1.3, "delta": 1e-7, "clip_norm": 1})
+    assert {part.noise for part in made.local.values()} == {1.3}
+    assert made.guarantee.delta == 1e-7
+    assert made.guarantee.epsilon == made.record_epsilon(1e-7) == made.epsilon("b", 1e-7)
+
+
+def test_noise_of_the_server_that_is_given_promises_what_it_keeps():
+    given = {"noise_multiplier": 2.0, "delta": 1e-6, "clip_norm": 1}
+    made = plan(privacy={"style": "user", "client": given})
+    assert made.client_guarantee.epsilon == made.client_epsilon(1e-6)
+    assert made.guarantee is None
+
+
+def test_hybrid_keeps_both_promises():
+    made = plan(privacy={**RUN["privacy"], "style": "hybrid", "client": CLIENT})
+    assert [(promise.unit, promise.epsilon, promise.delta) for promise in made.guarantees] == [
+        ("record", 4, 1e-5),
+        ("client", 8, 1e-6),
+    ]
+    assert made.client.clip_norm == 2.0
+    assert made.client_epsilon(1e-6) <= 8
+
+
+def test_true_counts_as_sizes_promise_for_replacing_a_record():
+    made = plan(data__sizes="public")
+    assert {part.adjacency for part in made.local.values()} == {"replace_one"}
+    assert made.guarantee.adjacency == "replace_one"
+    assert made.local["a"].noise > plan().local["a"].noise
+    given = plan(data__sizes="public", privacy__record={"noise_multiplier": 1.3, "delta": 1e-5, "clip_norm": 1})
+    assert given.guarantee.adjacency == "replace_one"
+
+
+def test_a_secret_cohort_of_fixed_size_promises_for_replacing_a_client():
+    client = {"noise_multiplier": 2.0, "delta": 1e-6, "clip_norm": 1}
+    made = plan(cohort={"kind": "fixed", "size": 1, "secret": True}, privacy={"style": "user", "client": client})
+    assert made.cohort == FixedCohort(1, secret=True)
+    assert made.client_guarantee.adjacency == "replace_one"
+
+
+def test_style_none_takes_true_counts_and_no_larger_batch():
+    made = plan(privacy={"style": "none"}, data__partition={"kind": "iid", "clients": 60}, data__names=[])
+    assert made.units == ()
+    assert {part.batch_size for part in made.local.values()} == {2}
+
+
+@pytest.mark.parametrize(
+    ("cohort", "drawn"), [({"kind": "all"}, All()), ({"kind": "poisson", "rate": 0.5}, PoissonCohort(0.5))]
+)
+def test_cohorts_are_those_of_the_file(cohort, drawn):
+    assert plan(cohort=cohort).cohort == drawn
+
+
+@pytest.mark.parametrize(
+    ("block", "algorithm"),
+    [
+        ({"kind": "fedavg"}, Algorithm("fedavg", {"server_learning_rate": 1.0})),
+        ({"kind": "fedprox", "proximal": 0.1}, Algorithm("fedprox", {"proximal": 0.1, "server_learning_rate": 1.0})),
+        ({"kind": "mine:Half"}, Algorithm("mine:Half", {})),
+        (
+            {"kind": "mine:Half", "options": {"by": 2}, "server_learning_rate": 0.5},
+            Algorithm("mine:Half", {"by": 2, "server_learning_rate": 0.5}),
+        ),
+    ],
+)
+def test_algorithms_are_those_of_the_file(block, algorithm):
+    assert plan(algorithm=block).algorithm == algorithm
+
+
+def test_a_learning_rate_of_one_is_given_to_an_algorithm_whose_default_is_another():
+    block = {"kind": "fedopt", "server_learning_rate": 1.0}
+    assert plan(algorithm=block).algorithm.parameters["server_learning_rate"] == 1.0
+
+
+def test_every_other_setting_reaches_the_plan():
+    made = plan(
+        weighting="declared",
+        max_participations=3,
+        spare_rounds=1,
+        max_sites_per_person=2,
+        minimum_cohort=2,
+        local={"epochs": 2, "batch_size": 10, "learning_rate": 0.25},
+        privacy__record={**RUN["privacy"]["record"], "adaptive": {"count_noise": 9, "quantile": 0.4}},
+    )
+    assert (made.weighting, made.max_participations, made.spare_rounds) == ("declared", 3, 1)
+    assert (made.max_sites_per_person, made.minimum_cohort) == (2, 2)
+    assert (made.local["a"].steps, made.local["b"].steps, made.local["a"].learning_rate) == (16, 8, 0.25)
+    assert made.local["a"].adaptive == AdaptiveClip(quantile=0.4, learning_rate=0.2, count_noise=9.0)
