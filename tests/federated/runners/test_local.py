@@ -7,23 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpfed.errors import AccountUnavailable, BudgetExceeded, InvalidArgument, LedgerRolledBack
-from dpfed.federated.client import Client
+from dpfed.cohort import FixedCohort, PoissonCohort
+from dpfed.errors import AccountUnavailable, BudgetExceeded, InvalidArgument, LedgerRolledBack, NotReserved
 from dpfed.federated.runners.local import LocalRunner
-from dpfed.federated.update import Failure, Task
+from dpfed.federated.update import Failure, Task, Update
 from dpfed.plan import Plan
-from dpfed.runs import Update
+from studies import DIMENSION, SIZES, Crash
 
-TASK = Task(1, np.zeros(3))
-
-
-class Crash(BaseException):
-    """Stands for the end of the process: nothing in dpfed catches it."""
+NAMES = tuple(SIZES)
+TASK = Task(1, np.zeros(DIMENSION))
 
 
 def enrolled(study, **options) -> LocalRunner:
     runner = study.runner(**options)
-    runner.enroll(study.plan, np.zeros(3))
+    runner.enroll(study.plan, np.zeros(DIMENSION))
     return runner
 
 
@@ -36,9 +33,9 @@ def test_enrolling_reserves_every_round_of_every_client(study):
 
 def test_a_plan_over_one_accounts_cap_reserves_nothing_anywhere(study):
     local = dict(study.plan.local)
-    local["west"] = replace(local["west"], noise_multiplier=local["west"].noise_multiplier / 2)
+    local["west"] = replace(local["west"], noise_multiplier=0.01)
     with pytest.raises(BudgetExceeded):
-        study.runner().enroll(Plan("study", study.plan.rounds, local), np.zeros(3))
+        study.runner().enroll(Plan("study", study.plan.rounds, local), np.zeros(DIMENSION))
     assert study.ledger.reservations() == ()
 
 
@@ -51,23 +48,21 @@ def test_a_model_that_does_not_fit_is_refused_before_anything_is_reserved(study)
 def test_the_whole_cohort_is_charged_before_the_first_client_looks_at_its_data(study):
     seen = []
 
-    class Watched(Client):
-        def train(self, *arguments):
-            seen.append(study.committed())
-            return super().train(*arguments)
+    def watched(train):
+        return lambda *arguments: seen.append(study.committed()) or train(*arguments)
 
-    study.clients = [Watched(client.name, client.data, client.account) for client in study.clients]
-    updates = list(enrolled(study).train(TASK, ["north", "west", "harbour"]))
-    assert seen == [{"north": 1, "west": 1, "harbour": 1}] * 3
-    assert [update.client for update in updates] == ["north", "west", "harbour"]
+    for client in study.clients:
+        client.train = watched(client.train)
+    updates = list(enrolled(study).train(TASK, NAMES))
+    assert seen == [dict.fromkeys(NAMES, 1)] * 3
+    assert [update.client for update in updates] == list(NAMES)
 
 
 def test_a_crash_between_charge_and_noise_leaves_the_charge(study):
-    class Mortal(Client):
-        def train(self, *arguments):
-            raise Crash
+    def train(*_):
+        raise Crash
 
-    study.clients[0] = Mortal("north", study.clients[0].data, "account-north")
+    study.clients[0].train = train
     with pytest.raises(Crash):
         next(enrolled(study).train(TASK, ["north", "west"]))
     assert study.committed() == {"north": 1, "west": 1, "harbour": 0}
@@ -75,34 +70,36 @@ def test_a_crash_between_charge_and_noise_leaves_the_charge(study):
 
 def test_no_client_trains_when_its_charge_cannot_be_written(study):
     runner = enrolled(study)
-    before = study.model.calls
     study.ledger.freeze("account-west", reason="a question of the patients' council")
     with pytest.raises(AccountUnavailable):
         list(runner.train(TASK, ["north", "west"]))
-    assert study.model.calls == before
-    assert study.committed() == {"north": 0, "west": 0, "harbour": 0}
+    assert study.diary.trained() == {}
+    assert study.committed() == dict.fromkeys(NAMES, 0)
 
 
 def test_an_exhausted_client_is_not_asked(study):
     runner = enrolled(study)
     for _ in range(study.plan.rounds):
         assert all(isinstance(outcome, Update) for outcome in runner.train(TASK, ["north"]))
-    calls = study.model.calls
     assert list(runner.train(TASK, ["north"])) == [Failure("north", "exhausted")]
-    assert study.model.calls == calls
-    assert study.committed()["north"] == study.plan.rounds
+    assert study.diary.trained()["north"] == study.committed()["north"] == study.plan.rounds
+
+
+def test_a_client_that_is_named_twice_trains_once_for_its_one_charge(study):
+    assert len(list(enrolled(study).train(TASK, ["north", "north"]))) == 1
+    assert study.diary.trained()["north"] == study.committed()["north"] == 1
 
 
 def test_a_client_that_breaks_down_is_a_failure_and_the_others_go_on(study):
-    class Broken(Client):
-        def train(self, *arguments):
-            raise ValueError("patient 4711")
-
-    study.clients[0] = Broken("north", study.clients[0].data, "account-north")
+    study.clients[0].train = lambda *_: int("patient 4711")
     failure, update = enrolled(study).train(TASK, ["north", "west"])
     assert (failure.client, failure.reason) == ("north", "failed")
     assert "4711" not in repr(failure)
     assert update.client == "west"
+
+
+def test_a_failure_is_told_apart_from_an_update():
+    assert Failure("west", "exhausted") == Failure("west", "exhausted", ValueError("private"))
 
 
 def test_an_update_carries_a_head_that_the_ledger_contains(study):
@@ -112,31 +109,59 @@ def test_an_update_carries_a_head_that_the_ledger_contains(study):
 
 def test_enrolling_again_continues_the_same_reservation(study, again):
     list(enrolled(study).train(TASK, ["north"]))
-    other = again()
-    enrolled(other)
-    (held,) = other.ledger.reservations()
+    runner = enrolled(again())
+    assert runner.charged().local == {"north": 1, "west": 0, "harbour": 0}
+    (held,) = study.ledger.reservations()
     assert (held.committed, held.left) == (1, 3 * study.plan.rounds - 1)
+
+
+@pytest.mark.parametrize("times", [0, 1])
+def test_a_release_is_in_the_ledger_even_where_nothing_is_due(open_study, times):
+    options = {"cohort": FixedCohort(1)}
+    study = open_study("user", **options)
+    runner = enrolled(study)
+    before = study.ledger.head()
+    head = runner.charge_release(times)
+    assert head == str(study.ledger.head()) != str(before)
+    assert (runner.charged().releases, runner.charged().begun) == (times, 1)
+    other = enrolled(open_study("user", **options))
+    assert (other.charged().releases, other.charged().begun) == (times, 1)
+    study.ledger.verify()
+
+
+def test_a_release_of_a_secret_cohort_is_its_charge_alone(open_study):
+    study = open_study("user", cohort=PoissonCohort(0.5, secret=True))
+    runner = enrolled(study)
+    before = study.ledger.head().sequence
+    runner.charge_release(1)
+    assert study.ledger.head().sequence == before + 1
+
+
+def test_more_releases_than_were_reserved_are_refused(open_study):
+    runner = enrolled(open_study("user", rounds=2))
+    with pytest.raises(NotReserved):
+        runner.charge_release(3)
 
 
 def test_a_head_that_the_ledger_lacks_is_refused(study):
     with pytest.raises(LedgerRolledBack):
-        study.runner().enroll(study.plan, np.zeros(3), ["999:" + 64 * "a"])
+        study.runner().enroll(study.plan, np.zeros(DIMENSION), ["999:" + 64 * "a"])
 
 
 def test_a_run_name_of_another_plan_is_refused(study):
     enrolled(study)
     other = Plan("study", 2, study.plan.local)
     with pytest.raises(InvalidArgument, match="another plan"):
-        study.runner().enroll(other, np.zeros(3))
+        study.runner().enroll(other, np.zeros(DIMENSION))
 
 
 def test_a_spent_run_is_not_begun_again_but_may_be_ended(study):
     runner = enrolled(study)
     for _ in range(study.plan.rounds):
-        updates = list(runner.train(TASK, ["north", "west", "harbour"]))
+        updates = list(runner.train(TASK, NAMES))
     with pytest.raises(InvalidArgument, match="is spent"):
-        study.runner().enroll(study.plan, np.zeros(3))
-    study.runner().enroll(study.plan, np.zeros(3), [updates[0].head])
+        study.runner().enroll(study.plan, np.zeros(DIMENSION))
+    study.runner().enroll(study.plan, np.zeros(DIMENSION), [updates[0].head])
 
 
 def test_finishing_returns_what_was_never_committed_and_twice_is_once(study):
@@ -151,9 +176,25 @@ def test_finishing_returns_what_was_never_committed_and_twice_is_once(study):
     study.ledger.verify()
 
 
+def test_nothing_is_drawn_after_the_run_was_finished(study):
+    runner = enrolled(study)
+    runner.finish("study")
+    with pytest.raises(Exception, match=r"taken over|left reserved"):
+        list(runner.train(TASK, NAMES))
+    assert study.diary.trained() == {}
+
+
 def test_an_account_for_another_unit_is_refused_before_anything_is_reserved(study):
     study.ledger.open("people", epsilon=4.0, delta=1e-5, unit="person")
-    study.clients[0] = Client(study.clients[0].name, study.clients[0].data, "people")
+    study.clients[0].account = "people"
     with pytest.raises(InvalidArgument, match="one person"):
-        study.runner().enroll(study.plan, np.zeros(3))
+        study.runner().enroll(study.plan, np.zeros(DIMENSION))
     assert study.ledger.reservations(open_only=False) == ()
+
+
+@pytest.mark.parametrize("style", ["sample", "user", "hybrid"])
+def test_a_style_that_protects_anybody_needs_a_ledger(open_study, style):
+    study = open_study(style)
+    runner = LocalRunner(study.clients, None, study=study.study)
+    with pytest.raises(InvalidArgument, match="give the runner a ledger"):
+        runner.enroll(study.plan, np.zeros(DIMENSION))
