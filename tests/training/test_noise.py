@@ -377,3 +377,65 @@ def test_a_std_that_reaches_the_next_power_of_two_pays_for_the_coarser_grid():
     std = noise.std(1.0, clip, 100)
     assert std >= 1.0
     assert Fraction(std) >= Fraction(grid_sensitivity(clip, 100, noise.grid(1.0)))
+
+
+# --- Laplace ---
+
+
+def laplace_of(noise: NoiseSource, count: int = N, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Tensor:
+    return noise.add({"x": zeros(count, dtype=dtype)}, scale, "l1")["x"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_l1_noise_is_laplaces_by_kolmogorov_and_smirnov(dtype: torch.dtype, mode: str):
+    drawn = laplace_of(NoiseSource(SeededSource(31), mode), dtype=dtype, scale=3.0).double().numpy() / 3.0
+    assert stats.kstest(drawn, stats.laplace.cdf).pvalue > ALPHA
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_l1_noise_has_the_scale_asked_for_and_equally_likely_cells_by_chi_square(mode: str):
+    """|x|/b is exponential, so that twice the sum of N of them is χ² with 2N degrees of freedom."""
+    drawn = laplace_of(NoiseSource(SeededSource(32), mode), scale=0.5).double().numpy() / 0.5
+    low, high = stats.chi2.ppf([ALPHA / 4, 1 - ALPHA / 4], 2 * N)
+    assert low < 2 * np.abs(drawn).sum() < high
+    counts = np.histogram(stats.laplace.cdf(drawn), bins=100, range=(0, 1))[0]
+    assert stats.chisquare(counts).pvalue > ALPHA / 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_tail_of_l1_noise_is_exponential_too_and_goes_beyond_40_scales(mode: str):
+    drawn = laplace_of(NoiseSource(SeededSource(33), mode), 1 << 20, torch.float64).abs().numpy()
+    assert stats.kstest(drawn[drawn > 7] - 7, stats.expon.cdf).pvalue > ALPHA
+    assert float(laplace_of(NoiseSource(_Fixed(0, 0), mode), 2).abs().min()) > 40.0
+
+
+def test_l1_noise_lies_on_the_grid_whatever_the_data_and_does_not_depend_on_them():
+    x = torch.from_numpy(SeededSource(34).normal(1001))
+    grid = NoiseSource(mode="grid").grid(0.7)
+    noise = laplace_of(NoiseSource(SeededSource(35), "grid"), 1001, torch.float64, 0.7)
+    noisy = NoiseSource(SeededSource(35), "grid").add({"x": x}, 0.7, "l1")["x"]
+    assert torch.equal(noisy, (x / grid).round() * grid + noise)
+    assert bool((noisy % grid == 0).all())
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("count", [1, 3, 2**18 + 1])
+def test_every_number_gets_l1_noise_of_its_own(mode: str, count: int):
+    drawn = laplace_of(NoiseSource(SeededSource(36), mode), count, torch.float64)
+    assert drawn.unique().numel() > 0.999 * count
+    assert int((drawn == 0).sum()) == 0
+
+
+@given(st.floats(0.01, 100), st.floats(1e-6, 1e6), st.integers(1, 10**9))
+def test_the_scale_of_l1_noise_pays_for_the_grid_that_it_makes(multiplier: float, clip: float, dimension: int):
+    noise = NoiseSource(mode="grid")
+    scale, grid = noise.std(multiplier, clip, dimension, "l1"), noise.grid(noise.std(multiplier, clip, dimension, "l1"))
+    assert Fraction(scale) >= Fraction(multiplier) * (Fraction(clip) + Fraction(grid) * dimension)
+    assert NoiseSource().std(multiplier, clip, dimension, "l1") == NoiseSource().std(multiplier, clip, 1)
+
+
+def test_noise_for_another_norm_is_refused():
+    for call in (lambda: NoiseSource().add({"x": zeros(2)}, 1.0, "linf"), lambda: grid_sensitivity(1.0, 2, 0.0, "l0")):
+        with pytest.raises(InvalidArgument, match="norm must be 'l1' or 'l2'"):
+            call()
