@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -37,3 +39,24 @@ def test_a_canary_may_leave_parameters_out_and_is_not_changed_itself():
 def test_a_canary_of_another_form_is_refused(canary):
     with pytest.raises(InvalidArgument, match="names of trainable parameters"):
         clipped(canary, PARAMETERS, Clip(1.0))
+
+
+@pytest.mark.parametrize(("norm", "share"), [("l2", 0.9 / math.sqrt(3)), ("l1", 0.3)])
+def test_a_canary_is_cut_by_layer_and_in_the_norm_of_the_plan(norm, share):
+    parameters = {
+        "0.weight": torch.zeros(2),
+        "0.bias": torch.zeros(1),
+        "2.weight": torch.zeros(2),
+        "scale": torch.zeros(1),
+    }
+    canary = {
+        "0.weight": torch.tensor([30.0, 0.0]),
+        "0.bias": torch.tensor([40.0]),
+        "2.weight": torch.tensor([0.1, 0.1]),
+    }
+    found = clipped(canary, parameters, Clip(0.9, norm, "each"))
+    layer = torch.cat([found["0.weight"], found["0.bias"]])
+    assert float(layer.norm(p=int(norm[1]))) == pytest.approx(share, rel=2 * TOLERANCE)
+    assert found["2.weight"].tolist() == pytest.approx([0.1, 0.1])
+    together = clipped(canary, parameters, Clip(0.9, norm))
+    assert float(torch.cat(list(together.values())).norm(p=int(norm[1]))) == pytest.approx(0.9, rel=2 * TOLERANCE)

@@ -167,6 +167,16 @@ def test_a_run_that_is_resumed_starts_from_the_plans_clip_or_the_one_that_was_re
     assert made(replace(SILENT, clip_norm=reached), records()).clip_norm == reached
 
 
+def test_a_run_goes_on_from_the_clip_that_was_reached_with_the_steps_that_are_left(tmp_path):
+    with dpfed.Ledger(f"sqlite:///{tmp_path}/ledger.db") as ledger:
+        account = ledger.open("icu", epsilon=20.0, delta=1e-5)
+        first = made(PLAN, records(), account=account, run="r", ahead=1)
+        first.step(next(first.loader))  # and then it crashes
+        again = made(replace(PLAN, clip_norm=first.clip_norm), records(), account=account, run="r", ahead=1)
+        assert again.steps_taken == 1
+        assert again.clip_norm == first.clip_norm != PLAN.clip_norm
+
+
 def test_a_draw_that_failed_leaves_no_count_behind():
     private = made(SILENT, records())
     next(private.loader)
