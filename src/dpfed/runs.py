@@ -34,6 +34,7 @@ from dpfed.plan import Plan
 
 OWNER_ONLY = 0o600
 NO_HEAD = "0:none"  # of a run without a ledger
+NOT_PRIVATE = "NOT PRIVATE"  # the stamp on a round whose noise can be predicted
 CONFIG = "config.yaml"  # what `dpfed run` was given
 ORIGIN = "origin"  # under owner/: the folder of that file, where others that it names are looked up
 OWN_LEDGER = "ledger.db"  # of a run whose configuration names none

@@ -127,6 +127,7 @@ class Federation:
             worst_client=cost.worst_client,
             head=None if self._is_secret and "record" in self.plan.units else mean.head,
             metrics=tuple(self._evaluate(checkpoint.weights)) if self._evaluate else (),
+            is_private=self.runner.is_private and self._source.is_private,
             participation=mean.participation,
             seconds=monotonic() - started,
         )
@@ -140,8 +141,7 @@ class Federation:
         raise StopIteration
 
     def _write(self, result: RoundResult, checkpoint: Checkpoint) -> None:
-        stamp = {} if self.runner.is_private and self._source.is_private else {"noise": "NOT PRIVATE"}
-        self.run.append({**result.facts(), **stamp})
+        self.run.append(result.facts())
         self.run.append_owner(result.owner_facts())
         self._checkpoints.write(checkpoint)
         self._checkpoint = checkpoint

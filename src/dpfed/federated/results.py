@@ -20,6 +20,7 @@ import numpy as np
 from dpfed.federated.metrics import Score
 from dpfed.federated.weights import Vector
 from dpfed.guarantee import Guarantee
+from dpfed.runs import NOT_PRIVATE
 
 RUNNING = "running"
 FINISHED = "finished"
@@ -43,6 +44,7 @@ class RoundResult:
 
     `spent` is ex post; the promise is that of the whole plan. `worst_client` is the site whose records pay most.
     `head` is the ledger's, and None where the number in it would tell how many clients a secret cohort had.
+    A result whose noise can be predicted is not private, and stamped so wherever it is shown.
     """
 
     number: int
@@ -53,6 +55,7 @@ class RoundResult:
     worst_client: str | None
     head: str | None
     metrics: tuple[Score, ...] = ()
+    is_private: bool = True
     participation: Participation = field(default_factory=Participation, repr=False)
     seconds: float = field(default=np.nan, repr=False)
 
@@ -66,6 +69,7 @@ class RoundResult:
             "worst_client": self.worst_client,
             "metrics": {score.name: {"value": _number(score.value), "mark": score.mark} for score in self.metrics},
             "head": self.head,
+            **({} if self.is_private else {"noise": NOT_PRIVATE}),
         }
 
     def owner_facts(self) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from typing import Any
 
 from dpfed import __version__
 from dpfed.config.run import RunConfig
-from dpfed.report.run_facts import NOT_PRIVATE, RunFacts
+from dpfed.report.run_facts import RunFacts
 from dpfed.rounding import decimal_up
+from dpfed.runs import NOT_PRIVATE
 
 Card = Mapping[str, Any]
 
@@ -78,11 +79,9 @@ def _privacy(card: Card) -> list[str]:
     lines = ["## What is promised", ""]
     for promise in card["promises"]:
         epsilon, relation = decimal_up(promise["epsilon"]), promise["adjacency"].replace("_", "-")
-        lines.append(
-            f"- ε = {epsilon} at δ = {promise['delta']:g} for one {promise['unit']} ({relation}), computed for"
-        )
-        lines.append(f"  {promise['arithmetic']}. {promise['sentence']}")
-    return [*lines, "", f"The ledger's head after the last round: `{card['head']}`"]
+        figures = f"ε = {epsilon} at δ = {promise['delta']:g} for one {promise['unit']} ({relation})"
+        lines.append(f"- {figures}, computed for {promise['arithmetic']}. {promise['sentence']}")
+    return [*lines, *(["", f"The ledger's head after the last round: `{card['head']}`"] if card["head"] else [])]
 
 
 def _model(card: Card) -> list[str]:

@@ -31,9 +31,8 @@ from dpfed.guarantee import Guarantee
 from dpfed.ledger.rows import ACCOUNTANT
 from dpfed.local_plan import LocalPlan
 from dpfed.plan import Plan
-from dpfed.runs import NO_HEAD, RunDirectory
+from dpfed.runs import NO_HEAD, NOT_PRIVATE, RunDirectory
 
-NOT_PRIVATE = "NOT PRIVATE"
 LOSS = "loss"
 # What adds the noise decides what the statement holds for: torch clients add floats, the server works on a grid.
 ARITHMETIC = {"record": "ideal arithmetic", "client": "arithmetic on a grid"}
@@ -122,7 +121,7 @@ class RunFacts:
 def shareable(run: RunDirectory, config: RunConfig | None = None) -> RunFacts:
     """What may be shared of the run in that directory."""
     plan, records = run.plan, run.rounds()
-    by_round = tuple(_round(record, is_owner=False) for record in records)
+    by_round = tuple(round_facts(record) for record in records)
     units = tuple(_units(plan, records))
     return RunFacts(
         name=plan.name,
@@ -146,8 +145,18 @@ def shareable(run: RunDirectory, config: RunConfig | None = None) -> RunFacts:
 
 def with_every_score(facts: RunFacts, run: RunDirectory) -> RunFacts:
     """The facts for the owner, who may see a loss on private records too."""
-    by_round = tuple(_round(record, is_owner=True) for record in run.rounds())
+    by_round = tuple(round_facts(record, is_owner=True) for record in run.rounds())
     return replace(facts, by_round=by_round, not_covered=_not_covered(run.plan, by_round))
+
+
+def round_facts(record: Record, *, is_owner: bool = False) -> RoundFacts:
+    """What everyone may see of a round, of its line in rounds.jsonl; for the owner every score."""
+    scores = [ScoreFacts(name, score["value"], score["mark"]) for name, score in record["metrics"].items()]
+    return RoundFacts(
+        round=record["round"],
+        epsilon={each["unit"]: each["epsilon"] for each in record["spent"]},
+        scores=tuple(score for score in scores if is_owner or not score.mark or score.name != LOSS),
+    )
 
 
 def versions() -> dict[str, str]:
@@ -209,15 +218,6 @@ def _caught(plan: Plan, promised: Guarantee) -> float | None:
         return max(detection_rate(event, 0.01, adjacency=promised.adjacency) for event in charged)
     except UnsupportedEvent:
         return None
-
-
-def _round(record: Record, *, is_owner: bool) -> RoundFacts:
-    scores = [ScoreFacts(name, score["value"], score["mark"]) for name, score in record["metrics"].items()]
-    return RoundFacts(
-        round=record["round"],
-        epsilon={each["unit"]: each["epsilon"] for each in record["spent"]},
-        scores=tuple(score for score in scores if is_owner or not score.mark or score.name != LOSS),
-    )
 
 
 def _sites(plan: Plan, units: Iterable[UnitFacts]) -> Iterable[SiteFacts]:
