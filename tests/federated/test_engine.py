@@ -382,6 +382,16 @@ def test_when_every_client_breaks_down_the_error_is_raised_and_not_four_empty_ro
     assert study.directory().rounds() == []
 
 
+@pytest.mark.parametrize("style", STYLES)
+def test_a_cohort_of_one_that_breaks_down_does_not_stop_the_run(open_study, style):
+    study = open_study(style, cohort=FixedCohort(1), max_participations=4)
+    for client in study.clients:
+        client.train = lambda *_: 1 / 0
+    results = list(study.federation())
+    assert [len(result.participation.failed) for result in results] == [1, 1, 1, 1]
+    study.require_nothing_free()
+
+
 def test_what_was_never_committed_is_returned_when_a_run_is_ended_early(study):
     federation = study.federation()
     next(federation)

@@ -27,6 +27,8 @@ from dpfed.randomness import RandomSource
 from dpfed.runs import sequence
 from dpfed.structure import Floats
 
+MANY = 3  # clients that break down together
+
 
 @dataclass(frozen=True, eq=False)
 class Mean:
@@ -82,7 +84,7 @@ class Round:
             if "record" in self.plan.units:
                 self.stored.write_updates(self.number, group)
             updates |= {update.client: update for update in group}
-        arrivals.require_some(updates)
+        arrivals.require_some(updates, len(self.plan.local))
         updates = {name: updates[name] for name in cohort if name in updates}  # added up in one order, whoever is first
         mean = ClippedMean(clip_norm=math.inf, denominator=1.0, weights=self.plan.weights)
         value = mean.of({name: update.value for name, update in updates.items()}, self.layout.size)
@@ -92,7 +94,7 @@ class Round:
     def _noised_here(self) -> Mean:
         """Privacy: ``plan.client_event`` for one client, committed before noise is drawn (see `ServerRelease`).
 
-        A round in which everyone broke down ends the run with an error for the owner, before anything is released.
+        A round in which many broke down and no other came ends with an error for the owner, and releases nothing.
         """
         found = self.stored.release(self.number)
         if found is not None:
@@ -101,8 +103,7 @@ class Round:
         asked = self._asked
         arrivals = _Arrivals(self._door(asked))
         updates = {update.client: update for update in arrivals.accepted(self.runner.train(self.task, asked))}
-        if asked:
-            arrivals.require_some(updates)
+        arrivals.require_some(updates, len(self.plan.local))
         head = self.runner.charge_release(self._commits)
         noise = self.source.once(f"noise {sequence(head)} {self.number}")
         values = {name: update.value for name, update in updates.items()}
@@ -169,10 +170,10 @@ class _Arrivals:
             self._seen.add(outcome.client)
             yield Update(outcome.client, outcome.round, checked, outcome.head)
 
-    def require_some(self, updates: Mapping[str, Update]) -> None:
-        """Nothing, unless every client that was asked broke down: more likely the program's fault than the data's."""
+    def require_some(self, updates: Mapping[str, Update], population: int) -> None:
+        """Nothing, unless many clients broke down and no other came: the program's fault rather than the data's."""
         errors = [failure.error for failure in self._failures if failure.error is not None]
-        if errors and not updates and not self._refusals:
+        if len(errors) >= min(MANY, population) and not updates and not self._refusals:
             raise errors[0]
 
     def participation(self, updates: Iterable[str], reused: Iterable[str]) -> Participation:
