@@ -24,9 +24,7 @@ from typing import Any
 
 from dpfed import __version__, plan_words
 from dpfed import events as ev
-from dpfed.accounting.tradeoff import detection_rate
 from dpfed.config.run import RunConfig
-from dpfed.errors import UnsupportedEvent
 from dpfed.guarantee import Guarantee
 from dpfed.ledger.rows import ACCOUNTANT
 from dpfed.local_plan import LocalPlan
@@ -37,6 +35,7 @@ LOSS = "loss"
 # What adds the noise decides what the statement holds for: torch clients add floats, the server works on a grid.
 ARITHMETIC = {"record": "ideal arithmetic", "client": "arithmetic on a grid"}
 MOST_CURVES = 30  # of unequal sites, each asked of the accountant
+DELTAS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
 ALWAYS_OUTSIDE = (
     "The plan: the list of clients, their declared sizes and every other number of it are public.",
     "What was released about the same data outside the accounts of this run.",
@@ -204,20 +203,14 @@ def _event(plan: Plan, promised: Guarantee) -> ev.Event | None:
 
 
 def _caught(plan: Plan, promised: Guarantee) -> float | None:
-    """The largest detection rate at 1 % false alarms by whole curves, where they are known and few.
+    """The detection rate at 1 % false alarms that the plan's statements at a few δ allow: all of them hold at once.
 
-    Sites with one and the same ε differ here, so the site that pays most does not speak for the others.
+    At each δ it is the worst site that is counted; sites with one ε at the δ of the promise differ at others.
     """
-    if promised.unit == "client":
-        charged = {ev.Repeated(plan.client_event, plan.client_charges)}
-    else:
-        charged = {ev.Repeated(part.event, plan.record_charges) for part in plan.local.values()}
-        if plan.max_sites_per_person > 1 or len(charged) > MOST_CURVES:
-            return None
-    try:
-        return max(detection_rate(event, 0.01, adjacency=promised.adjacency) for event in charged)
-    except UnsupportedEvent:
+    if len(set(plan.local.values())) > MOST_CURVES:
         return None
+    cost = plan.record_epsilon if promised.unit == "record" else plan.client_epsilon
+    return min(replace(promised, epsilon=cost(delta), delta=delta).detection_rate(0.01) for delta in DELTAS)
 
 
 def _sites(plan: Plan, units: Iterable[UnitFacts]) -> Iterable[SiteFacts]:
