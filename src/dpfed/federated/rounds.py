@@ -140,7 +140,8 @@ class Round:
         cohort = self.stored.cohort(self.number)
         if cohort is None:
             cohort = self._drawn()
-            self.stored.write_cohort(self.number, cohort)
+            if self.plan.cohort.chance(len(self.plan.local)) < 1:  # else it is drawn so again
+                self.stored.write_cohort(self.number, cohort)
         return cohort
 
     def _door(self, cohort: Iterable[str]) -> Door:
