@@ -127,24 +127,28 @@ class ClippedGradients:
                 dtype = torch.float64
                 for part in plan.parts:
                     part.call = _widened(part.call)
-            groups = self.clip.grouped(self._pieces(plan.parts, strays, losses))
-            norms = [self.clip.lengths(pieces) for pieces in groups]
-            longest = REACH * self.clip.clip_norm
-            bad = None
-            if not all(lengths.sum().item() <= longest for lengths in norms):
-                # A value that is not finite would poison the sum even with coefficient 0, so its example is emptied.
-                bad = ~(torch.stack(norms) <= longest).all(0)
-                parts = [replace(part, call=_emptied(part.call, bad)) for part in plan.parts]
-                groups = self.clip.grouped(self._pieces(parts, strays, losses, bad))
-                norms = [self.clip.lengths(pieces) for pieces in groups]
-                for lengths in norms:
-                    lengths.masked_fill_(~(lengths <= longest), torch.inf)  # the coefficient of what still is not is 0
-            total = self.clip.total(norms)
+            groups, lengths, total = self._measured(plan, strays, losses)
             limit = self.clip.limit(len(groups))
-            coefficients = [_coefficients(lengths, limit, mask).to(dtype) for lengths in norms]
-            return _weighted(groups, coefficients, parameters), total if bad is None else total.masked_fill(
-                bad, torch.inf
-            )
+            coefficients = [_coefficients(own, limit, mask).to(dtype) for own in lengths]
+            return _weighted(groups, coefficients, parameters), total
+
+    def _measured(
+        self, plan: Attribution, strays: dict[str, Tensor], losses: Tensor
+    ) -> tuple[list[list[Named]], list[Tensor], Tensor]:
+        """The pieces of each group, every example's norm in each, and the norm of its whole gradient."""
+        groups = self.clip.grouped(self._pieces(plan.parts, strays, losses))
+        lengths = [self.clip.lengths(pieces) for pieces in groups]
+        longest = REACH * self.clip.clip_norm
+        if all(own.sum().item() <= longest for own in lengths):
+            return groups, lengths, self.clip.total(lengths)
+        # A value that is not finite would poison the sum even with coefficient 0, so its example is emptied.
+        bad = ~(torch.stack(lengths) <= longest).all(0)
+        parts = [replace(part, call=_emptied(part.call, bad)) for part in plan.parts]
+        groups = self.clip.grouped(self._pieces(parts, strays, losses, bad))
+        lengths = [self.clip.lengths(pieces) for pieces in groups]
+        for own in lengths:
+            own.masked_fill_(~(own <= longest), torch.inf)  # the coefficient of what still is not finite is 0
+        return groups, lengths, self.clip.total(lengths).masked_fill(bad, torch.inf)
 
     def _pieces(
         self, parts: Iterable[Part], strays: dict[str, Tensor], losses: Tensor, bad: Tensor | None = None
