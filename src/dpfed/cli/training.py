@@ -12,6 +12,7 @@ from dpfed.cli.sections import Command
 
 if TYPE_CHECKING:
     from dpfed.federated.launch import Launch
+    from dpfed.runs import RunDirectory
 
 RUN = "The run"
 INTERRUPTED = 130
@@ -96,7 +97,7 @@ def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: boo
                         raise KeyboardInterrupt
         except KeyboardInterrupt:
             _leave(directory, federation.round, launch.plan.rounds)
-    _conclude(launch, directory, federation.status, as_json=as_json)
+    _conclude(launch, directory, as_json=as_json)
 
 
 def _introduce(launch: Launch, directory: Path) -> None:
@@ -124,31 +125,32 @@ def _leave(directory: Path, done: int, rounds: int) -> None:
     raise SystemExit(INTERRUPTED)
 
 
-def _conclude(launch: Launch, directory: Path, status: str, *, as_json: bool) -> None:
+def _conclude(launch: Launch, directory: Path, *, as_json: bool) -> None:
     from dpfed.cli.run_facts import run_facts
     from dpfed.cli.show import print_json
     from dpfed.runs import RunDirectory
 
-    facts = run_facts(RunDirectory(directory)) | {"status": status, "reports": _reports(directory)}
+    run = RunDirectory(directory)
+    facts = run_facts(run) | {"reports": _reports(directory)}
     if as_json:
         print_json(facts)
     else:
-        _say_result(launch, facts)
+        _say_result(launch, run, facts)
 
 
-def _say_result(launch: Launch, facts: dict[str, Any]) -> None:
+def _say_result(launch: Launch, run: RunDirectory, facts: dict[str, Any]) -> None:
     from dpfed.cli.live import score_line
     from dpfed.cli.show import say
+    from dpfed.report.run_facts import shareable
     from dpfed.runs import NOT_PRIVATE
 
-    status = str(facts["status"]).replace("_", " ")
-    stamp = "" if launch.config.is_private else f" {NOT_PRIVATE}"
+    is_private = launch.config.is_private
+    status, stamp = facts["status"].replace("_", " "), "" if is_private else f" {NOT_PRIVATE}"
     say(f"\n{facts['name']}: {status} after {facts['round']} of {facts['rounds']} rounds.{stamp}")
     for name, score in facts["metrics"].items():
         say(f"  {score_line(name, score)}")
-    if launch.config.is_private:
-        for promise in launch.plan.guarantees:
-            say(f"{promise}. {promise.sentence()}")
+    for unit in shareable(run, launch.config).units if is_private else ():
+        say(unit.sentence)
     for title, path in facts["reports"].items():
         say(f"{title}: {path}")
     say(f"The model: dpfed export {facts['directory']} model.safetensors")
