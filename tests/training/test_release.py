@@ -219,6 +219,18 @@ def test_the_sum_is_divided_by_the_planned_batch_and_parameters_without_one_are_
         assert {name: value.dtype for name, value in found.items()} == {"a": torch.float32, "b": torch.float64}
 
 
+@pytest.mark.parametrize("mode", ["float", "grid"])
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_an_empty_draw_is_rounded_like_a_draw_whose_gradients_are_zero(norm: str, mode: str):
+    """Otherwise the last bits after the noise would tell that nobody was drawn."""
+    plan = replace(PLAN, adaptive=None, norm=norm, batch_size=7)
+    empty, zero = (
+        Release(plan, NoiseSource(SeededSource(9), mode), {"w": torch.zeros(1000)}).mean(total)["w"]
+        for total in ({}, {"w": torch.zeros(1000, dtype=torch.float64)})
+    )
+    assert torch.equal(empty, zero)
+
+
 def test_laplace_noise_has_the_planned_scale():
     """−log of the tail of 20,000 draws is exponential: χ² of 40,000 degrees of freedom; false alarm 1e-6."""
     plan = replace(PLAN, adaptive=None, norm="l1", clip_norm=3.0)

@@ -48,17 +48,16 @@ class Release:
 
     def mean(self, total: Mapping[str, Tensor], count: float = 0.0) -> dict[str, Tensor]:
         """The sum with noise over the public batch size; what the sum leaves out is zero."""
-        is_exact = self._noise.mode == GRID
-        sums = {
-            name: total[name].to(torch.float64 if is_exact else value.dtype)
-            if name in total
-            else torch.zeros_like(value)
-            for name, value in self._parameters.items()
-        }
+        sums = {name: self._summand(total.get(name), value) for name, value in self._parameters.items()}
         noisy = self._noise.add(sums, self._std, self._plan.norm)
         if self._plan.adaptive is not None:
             self._adapt(self._plan.adaptive, count)
         return {name: (noisy[name] / self._plan.batch_size).to(value.dtype) for name, value in self._parameters.items()}
+
+    def _summand(self, total: Tensor | None, parameter: Tensor) -> Tensor:
+        # In one precision whatever was drawn: roundings after the noise must not tell an empty draw from another.
+        dtype = torch.float64 if self._noise.mode == GRID else parameter.dtype
+        return torch.zeros_like(parameter, dtype=dtype) if total is None else total.to(dtype)
 
     def _adapt(self, adaptive: AdaptiveClip, count: float) -> None:
         std = self._noise.std(adaptive.count_multiplier, 0.5, 1)
