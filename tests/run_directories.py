@@ -48,9 +48,9 @@ class Ward:
 
 
 def plan_of(style: str, sizes: dict[str, int] | None = None, rounds: int = 3, **options) -> Plan:
-    """A plan calibrated for every unit that its style protects."""
+    """A plan calibrated for every unit that its style protects; all records in every step, which is soon counted."""
     sizes = sizes or SIZES
-    local = {name: LocalPlan(size=size, batch_size=16, steps=4, clip_norm=1.0) for name, size in sizes.items()}
+    local = {name: LocalPlan(size=size, batch_size=size, steps=4, clip_norm=1.0) for name, size in sizes.items()}
     if style in ("user", "hybrid"):
         options = {"weighting": "equal", "client": ClientPlan(clip_norm=1.0)} | options
     plan = Plan("wards", rounds, local, style=style, **options)

@@ -16,14 +16,14 @@ from dpfed.accounting import questions
 from dpfed.accounting.tradeoff import detection_rate
 from dpfed.errors import InvalidArgument
 from dpfed.ledger.ledger import Ledger
-from dpfed.plan import PoissonCohort
+from dpfed.plan import LocalPlan, Plan, PoissonCohort
 from dpfed.randomness import SeededSource
 from dpfed.report import documents
 from dpfed.report.documents import html, markdown
 from dpfed.report.run import owner_facts, owner_page, shareable_facts, shareable_page, write
 from dpfed.runs import OWN_LEDGER, RunDirectory
 from pages import Document, rendered_markdown
-from run_directories import LOSS, SIZES, made, plan_of
+from run_directories import LOSS, RECORD, SIZES, made, plan_of
 
 SECRET = PoissonCohort(rate=0.5, secret=True)
 HOSTILE = '<script>alert(1)</script> [red] & "q" *x* {{ 7 * 7 }} | `y` ![i](http://a.b/c) ' + "long-name-" * 8
@@ -101,7 +101,7 @@ def test_nothing_that_the_owner_knows_of_clients_is_shared(tmp_path):
     seconds = RunDirectory(directory).owner_rounds()[0]["seconds"]
     shared = shown(directory)
     assert "not_finite" in json.dumps(owner_facts(directory))
-    for secret in ("not_finite", str(seconds), "contributed", "refused", "Turned away", "account-", OWN_LEDGER):
+    for secret in ("not_finite", str(seconds), "contributed", '"refused', "Turned away", "account-", OWN_LEDGER):
         assert secret not in shared
 
 
@@ -163,8 +163,9 @@ def test_the_head_is_that_of_the_ledger_and_not_shown_where_it_counts_a_secret_c
 
 
 def test_no_site_has_a_larger_detection_rate_than_the_sentence_says(tmp_path):
-    """Both hospitals have ε = 4, and the sentence of the first one would be too good for the second."""
-    plan = plan_of("sample", {"north": 182, "harbour": 20}, rounds=1)
+    """Both have ε = 4, and the sentence of one of them would be too good for the other."""
+    sites = {name: LocalPlan(size=size, batch_size=16, steps=1, clip_norm=1.0) for name, size in SIZES.items()}
+    plan = Plan("wards", 1, sites).calibrated(RECORD)
     (unit,) = shareable_facts(made(tmp_path / "run", plan))["units"]
     said = float(unit["sentence"].split()[-2])
     rates = [100 * detection_rate(ev.Repeated(part.event, plan.record_charges), 0.01) for part in plan.local.values()]
@@ -272,7 +273,7 @@ def test_the_owner_sees_who_took_part_who_was_turned_away_and_every_account(tmp_
     tables = {part.title: part.tables for part in owner_page(directory).sections}
     assert ("south", "0", "0", "0", "3") in tables["Clients"][0].rows
     assert ("1", "south", "not_finite") in tables["Turned away"][0].rows
-    assert tables["Budgets"][0].rows[-1][:4] == ("study", "client", "8", "7.9999")
+    assert tables["Budgets"][0].rows[-1][:4] == ("study", "client", "8", "8.0000")
 
 
 def test_an_owners_report_without_its_ledger_says_why(tmp_path):
