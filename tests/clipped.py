@@ -45,9 +45,15 @@ def found_sum(
         return gradients.sum(squares(model(x), y))
 
 
-def require_parity(model: nn.Module, inputs: Tensor, *, methods: Mapping[str, str] | None = None) -> None:
+def require_parity(
+    model: nn.Module,
+    inputs: Tensor,
+    *,
+    methods: Mapping[str, str] | None = None,
+    bounds: Mapping[torch.dtype, float] = BOUNDS,
+) -> None:
     """Fails unless clipped sums equal vmap(grad) + clip, in both precisions, where some examples are clipped."""
-    for dtype, bound in BOUNDS.items():
+    for dtype, bound in bounds.items():
         model = model.to(dtype)
         x = inputs.to(dtype) if inputs.is_floating_point() else inputs
         y = torch.linspace(-1, 2, len(x), dtype=dtype)

@@ -198,6 +198,20 @@ def test_a_tied_table_whose_two_gradients_cancel_is_not_taken_for_short():
     assert float(found["layers.a.weight"].norm()) <= 2 * clip
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("apart", [1e-3, 1e-5, 1e-7, 1e-9])
+def test_a_tied_table_whose_two_gradients_nearly_cancel_is_cut_to_the_clip(apart, dtype):
+    torch.manual_seed(0)
+    table = nn.Parameter(torch.randn(5, 300, dtype=dtype))
+    given = torch.rand(1, 1, 300, dtype=dtype) + 0.5
+    model = Applied(lambda x, a, b: (a(x), b(given)), a=nn.Embedding(5, 300), b=nn.Linear(300, 5, False))
+    model.layers["a"].weight = model.layers["b"].weight = table
+    with ClippedGradients(model, clip_norm=1.0) as gradients:
+        looked, product = model(torch.tensor([[1]]))
+        losses = 1e12 * ((looked * given).sum((1, 2)) * (1 + apart) - product[:, 0, 1])
+        assert float(gradients.sum(losses)["layers.a.weight"].norm()) <= 1.0
+
+
 def test_a_tied_table_is_never_written_out_for_each_example():
     model = tied_words(rows=3000, width=16)
     x = torch.randint(0, 3000, (32, 2))

@@ -5,9 +5,10 @@ one call with the positions of both, so nothing needs to be written out; a table
 has a norm of three terms. Where there is no such shortcut, gradients are written out and added.
 
 >>> import torch
->>> lookups = embedding.gathered(torch.tensor([[1]]), torch.tensor([[[3.0]]]), torch.Size([2, 1]))
+>>> values = torch.tensor([[[3.0]]]).double()
+>>> lookups = embedding.gathered(torch.tensor([[1]]), values, torch.Size([2, 1]))
 >>> product = linear.Ghost(torch.tensor([[[1.0]]]), torch.tensor([[[0.0, 4.0]]]), ("weight",), torch.Size([2, 1]))
->>> table = Table(product, lookups, torch.tensor([[1]]), torch.tensor([[[3.0]]]))
+>>> table = Table(product, lookups, torch.tensor([[1]]), values)
 >>> round(float(table.square_norms()), 3), table.weighted(torch.ones(1))["weight"].tolist()      # (0, 3 + 4)
 (49.0, [[0.0], [7.0]])
 """
@@ -27,7 +28,10 @@ from dpfed.training.rules.pieces import Call, Materialised, Piece, Rows
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table that is looked up and multiplied by: ‖L + E‖² = ‖L‖² + ‖E‖² + 2⟨L, E⟩, nothing written out."""
+    """A table that is looked up and multiplied by: ‖L + E‖² = ‖L‖² + ‖E‖² + 2⟨L, E⟩, nothing written out.
+
+    L and E may cancel, so all of it is float64 and has room for rounding, see `linear.Ghost`.
+    """
 
     product: linear.Ghost
     lookups: embedding.Touched
@@ -35,16 +39,17 @@ class Table:
     values: Tensor
 
     def square_norms(self) -> Tensor:
-        """The squared norms in float64, with room for the rounding of the sum."""
+        """The squared norms in float64, with room for all rounding."""
         squares = self.product.squares() + self.lookups.square_norms() + 2 * self._inner()
-        lengths = self.values.norm(dim=2).double().sum(1)
-        room = self.product.room() + linear.ROUNDING * torch.finfo(self.values.dtype).eps * lengths
+        roundings = 2 * sum(self.values.shape[1:]) + 2 * self.product.g.shape[1]
+        room = self.product.room() + linear.share(roundings) * linear.long(self.values).sum(1)
         return squares.clamp_(min=0).sqrt_().add_(room).square_()
 
     def weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
         """Both sums together."""
-        found = self.product.weighted(coefficients)["weight"]
-        return {"weight": found.add_(self.lookups.weighted(coefficients)["weight"])}
+        found = self.product.wide(coefficients)["weight"]
+        found.add_(self.lookups.weighted(coefficients.double())["weight"])
+        return {"weight": found.to(self.product.g.dtype)}
 
     def only(self, names: Collection[str]) -> Table:
         """The same: there is only the one table."""
@@ -54,8 +59,8 @@ class Table:
         """⟨L, E⟩ = Σₛₜ gₜ[rowₛ]·(xₜ·vₛ) for every example."""
         x, g = self.product.x, self.product.g
         outputs = g.gather(2, self.rows.unsqueeze(1).expand(-1, g.shape[1], -1))
-        inputs = torch.bmm(x.double(), self.values.double().transpose(1, 2))
-        return (outputs.double() * inputs).flatten(1).sum(1)
+        inputs = torch.bmm(x.double(), self.values.transpose(1, 2))
+        return (outputs.double() * inputs).sum(2).sum(1)
 
 
 def grouped(parts: Iterable[Part]) -> list[list[Part]]:
@@ -93,7 +98,8 @@ def _piece(
     if all(own == owns[0] for own in owns):
         if kinds == {"linear"}:
             return registry.made(_joined(calls), registry.LINEAR, None, chosen, is_written=is_written), owns[0]
-        if kinds == {"embedding"} or (kinds <= {"linear", "embedding"} and not is_written):
+        is_ghost = not is_written and linear.can_be_ghost(calls[0].pair[1])
+        if kinds == {"embedding"} or (kinds <= {"linear", "embedding"} and is_ghost):
             return _table(calls, [part.rule.name == "linear" for part in parts]), owns[0]
     return _added(parts, calls, owns), {name: name for name in names}
 
@@ -113,9 +119,10 @@ def _table(calls: Sequence[Call], is_product: Sequence[bool]) -> Piece:
     products = [call for call, is_it in zip(calls, is_product, strict=True) if is_it]
     lookups = [embedding.looked_up(call) for call, is_it in zip(calls, is_product, strict=True) if not is_it]
     rows, values = (torch.cat(parts, 1) for parts in zip(*lookups, strict=True))
-    touched = embedding.gathered(rows, values, shape)
     if not products:
-        return touched
+        return embedding.gathered(rows, values, shape)
+    values = values.double()
+    touched = embedding.gathered(rows, values, shape)
     return Table(linear.Ghost(*linear.positions(_joined(products)), ("weight",), shape), touched, rows, values)
 
 

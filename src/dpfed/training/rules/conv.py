@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpfed.training.rules import leaf
-from dpfed.training.rules.linear import DIRECT_BYTES, Ghost
+from dpfed.training.rules.linear import DIRECT_BYTES, Ghost, can_be_ghost
 from dpfed.training.rules.pieces import Call, Materialised, Method, Piece, Rows
 
 PLAIN: tuple[type[nn.Module], ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -117,7 +117,7 @@ def methods(call: Call) -> dict[str, Method]:
         if set(view.stride) == {1}:
             ways.update(shift=written(shift))
         is_large = view.weight.numel() * view.g.shape[0] * view.g.element_size() > DIRECT_BYTES
-        if is_large and isinstance(call.module, PLAIN):
+        if is_large and isinstance(call.module, PLAIN) and can_be_ghost(view.g):
             return {"ghost": ghost}
     return ways
 

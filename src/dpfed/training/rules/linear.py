@@ -13,6 +13,7 @@ product, or, where that is dearer, the norm comes from two T×T Gram matrices.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -23,8 +24,9 @@ from dpfed.training.rules.pieces import Call, Materialised, Method, Piece, Rows,
 
 # Gradients that would take more memory than this are not written out where there is another way.
 DIRECT_BYTES = 2**28
-# Room for the rounding of a sum that is computed apart from its norm, in units of the dtype's ε · Σₜ‖xₜ‖‖gₜ‖.
-ROUNDING = 8.0
+# Where positions cancel, a norm from Gram matrices is off by a share of Σₜ‖xₜ‖‖gₜ‖ and not of itself. In float64, with
+# k roundings one after the other, the share is at most √(k·2⁻⁵³); k = 8000 makes this one, which is always added.
+ROUNDING = 8 * 2.0**-23
 # What underflow can hide of a float32 norm of 1024 squares; an output gradient may multiply it by any number.
 UNDERFLOW = torch.tensor(4e-18)
 ONE = torch.tensor(1.0)
@@ -71,8 +73,9 @@ class Outer:
 class Ghost:
     """Positions (B, T, ·): norms from Gram matrices, the sum from one product; nothing is written out.
 
-    The sum is computed apart from the norm, in the layer's own precision, so its rounding (which grows with
-    Σₜ‖xₜ‖‖gₜ‖, not with the norm, when positions cancel) is added to the norm.
+    The sum is computed apart from the norm, and both are off by shares of Σₜ‖xₜ‖‖gₜ‖, which one record can make as much
+    longer than its gradient as it likes: its positions only have to cancel. So both are float64 and the norm has
+    ``room`` for them, and a layer in float64, for which that room would be too coarse, is not served like this.
     """
 
     x: Tensor
@@ -81,7 +84,7 @@ class Ghost:
     shape: torch.Size
 
     def square_norms(self) -> Tensor:
-        """The squared norms in float64, with room for the rounding of the sum."""
+        """The squared norms in float64, with room for all rounding."""
         return self.squares().sqrt_().add_(self.room()).square_()
 
     def squares(self) -> Tensor:
@@ -91,22 +94,26 @@ class Ghost:
         if "bias" in self.names:
             inputs = inputs + 1
         outputs = torch.bmm(g, g.transpose(1, 2))
-        return (inputs * outputs).flatten(1).sum(1).clamp_(min=0)
+        return (inputs * outputs).sum(2).sum(1).clamp_(min=0)
 
     def room(self) -> Tensor:
-        """How far the sum, in the layer's own precision, may be from the gradient whose norm is known."""
-        lengths = self.x.norm(dim=2) if "weight" in self.names else self.x.new_zeros(self.x.shape[:2])
+        """How far norm and sum may be, by rounding, from those of the gradient."""
+        (positions, inputs), outputs = self.x.shape[1:], self.g.shape[2]
+        lengths = long(self.x) if "weight" in self.names else self.x.new_zeros(self.x.shape[:2], dtype=torch.float64)
         if "bias" in self.names:
             lengths = lengths + 1
-        total: Tensor = (lengths * self.g.norm(dim=2)).double().sum(1)
-        return total.mul_(ROUNDING * torch.finfo(self.g.dtype).eps)
+        return (lengths * long(self.g)).sum(1).mul_(share(inputs + outputs + 2 * positions))
 
     def weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
         """One matrix product over all positions of all examples."""
-        scaled = (self.g * coefficients.view(-1, 1, 1)).flatten(0, 1)
+        return {name: value.to(self.g.dtype) for name, value in self.wide(coefficients).items()}
+
+    def wide(self, coefficients: Tensor) -> dict[str, Tensor]:
+        """The same in float64."""
+        scaled = (self.g.double() * coefficients.double().view(-1, 1, 1)).flatten(0, 1)
         sums = {}
         if "weight" in self.names:
-            sums["weight"] = (scaled.t() @ self.x.flatten(0, 1)).reshape(self.shape)
+            sums["weight"] = (scaled.t() @ self.x.double().flatten(0, 1)).reshape(self.shape)
         if "bias" in self.names:
             sums["bias"] = scaled.sum(0)
         return sums
@@ -116,11 +123,29 @@ class Ghost:
         return replace(self, names=tuple(names))
 
 
+def long(values: Tensor) -> Tensor:
+    """The lengths along the last axis in float64."""
+    lengths: Tensor = torch.linalg.vector_norm(values, dim=-1, dtype=torch.float64)
+    return lengths
+
+
+def share(roundings: int) -> float:
+    """The share of Σₜ‖xₜ‖‖gₜ‖ by which a norm from Gram matrices may be off."""
+    return max(ROUNDING, math.sqrt((roundings + 8) * 2.0**-53))
+
+
+def can_be_ghost(g: Tensor) -> bool:
+    """Whether norms from Gram matrices are precise enough."""
+    return g.dtype == torch.float32
+
+
 def methods(call: Call) -> dict[str, Method]:
     """The ways to handle this call."""
     x, g = call.pair
     if g.dim() == 2:
         return {"outer": outer}
+    if not can_be_ghost(g):
+        return {"direct": direct}
     if g.shape[0] * x.shape[-1] * g.shape[-1] * g.element_size() > DIRECT_BYTES:
         return {"ghost": ghost}
     return {"direct": direct, "ghost": ghost}
