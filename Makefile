@@ -13,7 +13,7 @@ help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runtime ## five hospitals train one model, are killed on the way and go on (installs the runtime only)
-	@$(BIN)/python examples/hospitals.py --kill-in-round 6
+	@examples/demo.sh $(BIN)/dpfed
 
 test: $(VENV)/.dev ## every test, on two cores, within ten minutes
 	@$(BIN)/python -m pytest -n $(WORKERS)

@@ -49,6 +49,8 @@ def export(run: str, model: Path, force: bool, as_json: bool) -> None:
 def _require_free(files: list[Path], force: bool) -> None:
     if files[0].suffix != ".safetensors":
         raise click.UsageError(f"MODEL must end in .safetensors, got {files[0]}")
+    if not files[0].parent.is_dir():
+        raise click.UsageError(f"there is no folder {files[0].parent}: make it first")
     taken = [str(path) for path in files if path.exists()]
     if taken and not force:
         raise click.UsageError(f"{taken[0]} exists: use --force to overwrite it, or choose another name")

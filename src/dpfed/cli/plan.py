@@ -25,7 +25,7 @@ QUESTION = "The question"
 @options.option(
     "--budget",
     "budgets",
-    type=float,
+    type=click.FloatRange(min=0, min_open=True),
     multiple=True,
     metavar="ε",
     section=QUESTION,

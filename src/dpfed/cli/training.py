@@ -48,13 +48,13 @@ def run(config: Path, directory: Path | None, threads: int | None, as_json: bool
     from dpfed.config import RunConfig
     from dpfed.federated import launch
 
-    if directory is None:
-        directory = new_directory(RunConfig.read(config).name)
+    directory = directory or new_directory(RunConfig.read(config).name)
     try:
         prepared = launch.begun(config, directory)
-    except BaseException:
+    except OSError as error:
+        raise click.UsageError(f"{directory} cannot be written: {error.strerror}") from None
+    finally:
         _remove_if_empty(directory)
-        raise
     _train(prepared, directory, threads, as_json=as_json)
 
 
@@ -114,7 +114,7 @@ def _introduce(launch: Launch, directory: Path) -> None:
         say(f"Promised for the whole run: {promise}.")
     if plan.units and launch.config.ledger is None:
         say(
-            f"The file names no ledger, so the run opens its own, {directory / 'ledger.db'}: "
+            f"The file names no ledger, so the run has its own, {directory / 'ledger.db'}: "
             "what several runs on the same data spend together is not counted."
         )
 
