@@ -47,7 +47,7 @@ def test_a_csv_file_is_looked_up_beside_the_configuration(tmp_path):
     ("source", "what"),
     [
         ("sklearn:mnist", "there are breast_cancer"),
-        ("data.parquet", "must be a file that ends in .csv"),
+        ("data.xlsx", "must be a file that ends in .csv or .parquet, image-folder:PATH"),
         ("a.csv", "label must name"),
         ("math:sqrt", None),
         (7, "got 7"),

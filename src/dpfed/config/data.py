@@ -93,12 +93,14 @@ Partition = Annotated[Iid | Quantity | Dirichlet | Shards | ByClass | Column, Fi
 class Data(Block):
     """Where records come from and what of them is declared public."""
 
-    source: str = setting(effect="a .csv file, sklearn:NAME (breast_cancer, digits, iris, wine, diabetes) or package.module:name")  # noqa: E501  # fmt: skip
-    options: dict[str, Any] = setting({}, effect="arguments of your own loader")
-    label: str | None = setting(None, effect="the column of a .csv file that is to be predicted")
+    source: str = setting(effect="a .csv or .parquet file, image-folder:PATH, nnunet:PATH, idx:FILE, sklearn:NAME (breast_cancer, digits, iris, wine, diabetes) or package.module:name")  # noqa: E501  # fmt: skip
+    options: dict[str, Any] = setting(
+        {}, effect="arguments of a reader of images (size, channels, by_client; labels of idx) or of your own loader"
+    )
+    label: str | None = setting(None, effect="the column of a table that is to be predicted")
     classes: tuple[str, ...] = setting((), effect="the values a label may have, in the order of the model's outputs; without them a label is a number")  # noqa: E501  # fmt: skip
     categories: dict[str, tuple[str, ...]] = setting({}, effect="the values each column of text may have; one feature for each")  # noqa: E501  # fmt: skip
-    ignore: tuple[str, ...] = setting((), effect="columns of a .csv file that are not features")
+    ignore: tuple[str, ...] = setting((), effect="columns of a table that are not features")
     shape: tuple[Whole, ...] | None = setting(None, effect="the shape of one record's features for models of images, such as [1, 8, 8]")  # noqa: E501  # fmt: skip
     feature_bounds: Any = setting(None, effect="public [low, high] of all features, a list of one each, or by column: clipped and mapped to [-1, 1]; never taken from the data")  # noqa: E501  # fmt: skip
     mean: Any = setting(None, effect="public constant subtracted from all features, or a list of one each; never taken from the data")  # noqa: E501  # fmt: skip
@@ -184,7 +186,7 @@ class Data(Block):
         scales = self.scale if isinstance(self.scale, tuple) else (self.scale,)
         if any(scale is not None and scale <= 0 for scale in scales):
             raise Wrong("scale", f"must be above 0, got {self.scale}")
-        if self.source.lower().endswith(".csv") and self.label is None:
+        if self.source.lower().endswith((".csv", ".parquet")) and self.label is None:
             raise Wrong("label", f"is missing: the column of {self.source} that is to be predicted")
         self._check_names()
         return self

@@ -1,4 +1,4 @@
-"""Where records come from: arrays, a torch dataset, a CSV file, a set bundled with scikit-learn, your own loader.
+"""Where records come from: arrays, a torch dataset, a table, images, a set bundled with scikit-learn, your own loader.
 
 >>> digits = load("sklearn:digits")
 >>> digits.features.shape, digits.classes[:3]
@@ -9,19 +9,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dpfed.data import idx, images
+from dpfed.data.parquet import read_parquet
 from dpfed.data.records import Records
-from dpfed.data.tables import read_table
+from dpfed.data.tables import Table, read_table
 from dpfed.errors import InvalidArgument
 from dpfed.references import is_reference, resolve
 
 BUNDLED = ("breast_cancer", "digits", "iris", "wine", "diabetes")
 CLIENT = "client"  # the group column of a loader that returns one part for each client
+TABLES: dict[str, Callable[[Path], Table]] = {".csv": read_table, ".parquet": read_parquet}
+IMAGES: dict[str, Callable[..., Records]] = {
+    "image-folder": images.folder,
+    "nnunet": images.segmentations,
+    "idx": idx.records,
+}
 
 
 def load(
@@ -37,22 +46,31 @@ def load(
 ) -> Records:
     """The records of a source: a name as in the configuration file, or the data themselves.
 
-    `label` to `ignore` say what the columns of a CSV file are; `options` go to your own loader. Names of files and
-    modules are looked up in `directory` first.
+    `label` to `ignore` say what the columns of a table are, `classes` those of images too; `options` go to a reader of
+    images or to your own loader. Names of files and modules are looked up in `directory` first.
     """
     if not isinstance(source, str):
         return from_object(source)
     if source.startswith("sklearn:"):
         return bundled(source.removeprefix("sklearn:"))
-    if source.lower().endswith(".csv"):
+    if is_table(source):
         if label is None:
             raise InvalidArgument("label", f"label must name the column of {source} that is to be predicted")
-        table = read_table(Path(directory) / source)
+        table = TABLES[Path(source).suffix.lower()](Path(directory) / source)
         return table.records(label, classes=classes, categories=categories, groups=groups, ignore=ignore)
+    kind, _, place = source.partition(":")
+    if kind in IMAGES:
+        return IMAGES[kind](Path(directory) / place, classes, **_fitting(kind, options or {}))
     if is_reference(source):
         return from_object(resolve(source, directory)(**(options or {})))
-    allowed = "a file that ends in .csv, sklearn:NAME or package.module:name"
+    kinds = ", ".join(f"{kind}:PATH" for kind in IMAGES)
+    allowed = f"a file that ends in {' or '.join(TABLES)}, {kinds}, sklearn:NAME or package.module:name"
     raise InvalidArgument("source", f"source must be {allowed}, got {source!r}")
+
+
+def is_table(source: str) -> bool:
+    """Whether the source is a file of rows and columns."""
+    return Path(source).suffix.lower() in TABLES
 
 
 def bundled(name: str) -> Records:
@@ -80,6 +98,16 @@ def from_object(source: Any) -> Records:
         f"data must be (features, labels), a dataset of such pairs or a mapping of these by client, got {source!r}"
     )
     raise InvalidArgument("source", message)
+
+
+def _fitting(kind: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options, if the reader of such images has them all, and none is missing."""
+    known = list(inspect.signature(IMAGES[kind]).parameters.values())[2:]
+    missing = [each.name for each in known if each.default is each.empty and each.name not in options]
+    if missing or not {each.name for each in known} >= set(options):
+        allowed = ", ".join(each.name + (" (needed)" if each.default is each.empty else "") for each in known)
+        raise InvalidArgument("options", f"options of {kind}: are {allowed}; got {', '.join(options) or 'none'}")
+    return options
 
 
 def _of_clients(parts: Mapping[str, Records]) -> Records:

@@ -31,11 +31,12 @@ MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
 
 @dataclass(frozen=True)
 class Table:
-    """The cells of a file as text, column by column, and the line each record ends on."""
+    """The cells of a file as text, column by column, and the line (or other `place`) of each record."""
 
     name: str
     columns: Mapping[str, tuple[str, ...]] = field(repr=False)
     lines: tuple[int, ...] = field(repr=False)
+    place: str = field(default="line", repr=False)
 
     def records(
         self,
@@ -108,7 +109,7 @@ class Table:
             raise InvalidArgument("ignore", f"{self.name} has no column left as a feature beside {label}")
 
     def _refusal(self, line: int, column: str, what: str) -> InvalidArgument:
-        return InvalidArgument(column, f"{self.name}, line {line}, column {column}: {what}")
+        return InvalidArgument(column, f"{self.name}, {self.place} {line}, column {column}: {what}")
 
 
 def read_table(path: str | Path) -> Table:

@@ -1,0 +1,69 @@
+"""Images and labels in IDX, the format of MNIST, plain or gzipped: unsigned bytes behind a header of sizes.
+
+Pixels are divided by 255, the range of the format and not of the data.
+
+>>> import numpy as np
+>>> header = bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2])
+>>> _ = Path("images").write_bytes(header + bytes([0, 255, 51, 0]))
+>>> _ = Path("labels").write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 2, 1, 0]))
+>>> found = records(Path("images"), ["no", "yes"], labels="labels")
+>>> found.features.shape, found.features[0].ravel().tolist(), found.labels.tolist()
+((2, 1, 1, 2), [0.0, 1.0], [1, 0])
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfed.data.records import Records
+from dpfed.errors import InvalidArgument
+
+GZIP = b"\x1f\x8b"
+BYTES = b"\x00\x00\x08"  # how a file of unsigned bytes begins; the number of sizes follows
+
+
+def records(path: Path, classes: Sequence[str], *, labels: str) -> Records:
+    """The images of a file, each of shape (1, height, width), with the labels of another one beside it."""
+    images, codes = read(path, 3), read(path.parent / labels, 1).astype(np.int64)
+    if len(images) != len(codes):
+        raise InvalidArgument("labels", f"{labels} must hold one label for each image of {path.name}")
+    if classes:
+        require_codes(codes, classes, labels)
+    return Records(images[:, None] / np.float32(255), codes, classes=tuple(classes))
+
+
+def read(path: Path, sizes: int) -> NDArray[np.uint8]:
+    """The bytes of a file, in the shape that its header gives, which must have so many sizes."""
+    content = _content(path)
+    if content[:4] != BYTES + bytes([sizes]):
+        message = f"{path.name} is no IDX file of unsigned bytes with {sizes} size{'s'[: sizes - 1]}"
+        raise InvalidArgument("source", message)
+    start = 4 + 4 * sizes
+    shape = [int.from_bytes(content[place : place + 4], "big") for place in range(4, start, 4)]
+    if len(content) != start + int(np.prod(shape, dtype=object)):
+        raise InvalidArgument("source", f"{path.name} is not as long as its header says: fetch it again")
+    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
+
+
+def require_codes(codes: NDArray[Any], classes: Sequence[str], name: str) -> None:
+    """Nothing; refuses a label that is none of the declared classes."""
+    if len(codes) and codes.max() >= len(classes):
+        message = f"{name} has a label that is none of the {len(classes)} declared classes: declare all of them"
+        raise InvalidArgument("classes", message)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+        return gzip.decompress(content) if content.startswith(GZIP) else content
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise InvalidArgument("source", f"{path.name} is a damaged gzip file: fetch it again") from None
+    except OSError as error:
+        raise InvalidArgument("source", f"{path} cannot be read: {error.strerror}") from None
