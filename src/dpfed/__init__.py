@@ -19,6 +19,7 @@ _HOME = {
     "GaussianMechanism": "dpfed.mechanisms.gaussian",
     "Ledger": "dpfed.ledger.ledger",
     "make_private": "dpfed.training.private",
+    "train_many": "dpfed.training.many",
     "LocalPlan": "dpfed.plan",
     "Plan": "dpfed.plan",
     "Federation": "dpfed.federated.engine",

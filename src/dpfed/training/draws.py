@@ -1,18 +1,20 @@
-"""Which records are in each step of many models, as padded tables of row numbers.
+"""Which records are in each step of many models, as padded tables of record numbers.
 
 Coins are Poisson and each model's own, exactly as `PoissonSampler` throws them. With an unpredictable source the coins
 of all models come from one keystream: bits of it are as independent as those of several. A seeded source has a stream
 for each model, so that training many at once gives what training one after the other gives.
 
+Records are numbered through all models, one model's after the other's; the number after the last stands for padding.
+
 >>> from dpfed.randomness import SystemSource
->>> table = poisson([20, 30], [0.5, 0.1], steps=3, sources=[SystemSource(), SystemSource()])
->>> len(table), table[0].rows.shape[0]
-(3, 2)
+>>> tables = poisson([20, 30], [0.5, 0.1], steps=3, sources=[SystemSource(), SystemSource()])
+>>> [len(table.rows) for table in tables]
+[2, 2, 2]
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -24,79 +26,97 @@ from dpfed.training.sampling import coins
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
+_WORD_BITS = 40  # of an order's random words; the bits above say whose the record is
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """One step: row numbers of each model's own records, (K, B), and which of them are more than padding."""
+    """One step: record numbers of each model, (K, B), and which of them are more than padding."""
 
     rows: Rows
     is_there: Mask
 
 
-def poisson(sizes: Sequence[int], rates: Sequence[float], steps: int, sources: Sequence[RandomSource]) -> list[Table]:
+def poisson(
+    sizes: Sequence[int], rates: Sequence[float], steps: int, sources: Sequence[RandomSource]
+) -> Iterator[Table]:
     """`steps` tables of Poisson samples: each record of model k with probability rates[k], on its own.
 
     Privacy: as in `PoissonSampler`; who is in a sample, and how many, is secret.
     """
-    widest = max(sizes, default=0)
-    drawn = np.zeros((steps, len(sizes), widest), dtype=bool)
-    if all(source.is_private for source in sources):
-        for rate in dict.fromkeys(rates):
-            members = np.array([own == rate for own in rates])
-            thrown = coins(Fraction(rate), steps * int(members.sum()) * widest, sources[0])
-            drawn[:, members] = thrown.reshape(steps, -1, widest)
-        drawn &= np.arange(widest) < np.asarray(sizes)[:, None]
-    else:
-        for number, (size, rate, source) in enumerate(zip(sizes, rates, sources, strict=True)):
-            stream = source.stream("training samples")
-            for step in range(steps):
-                drawn[step, number, :size] = coins(Fraction(rate), size, stream)
-    return [_packed(step) for step in drawn]
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    throws = _throws(owners, rates, sources)
+    for _ in range(steps):
+        drawn = np.zeros(len(owners), dtype=bool)
+        for records, rate, source in throws:
+            drawn[records] = coins(rate, len(records), source)
+        yield _packed(np.flatnonzero(drawn), owners, len(sizes))
+
+
+def _throws(
+    owners: Rows, rates: Sequence[float], sources: Sequence[RandomSource]
+) -> list[tuple[Rows, Fraction, RandomSource]]:
+    """Records whose coins are thrown together, in parts that have no record in common."""
+    if is_one_stream(sources):
+        source, each = sources[0].stream("training samples"), np.asarray(rates)[owners]
+        return [(np.flatnonzero(each == rate), Fraction(rate), source) for rate in dict.fromkeys(rates)]
+    parts = np.split(np.arange(len(owners)), np.searchsorted(owners, np.arange(1, len(rates))))
+    return [
+        (records, Fraction(rate), source.stream("training samples"))
+        for records, rate, source in zip(parts, rates, sources, strict=True)
+    ]
+
+
+def is_one_stream(sources: Sequence[RandomSource]) -> bool:
+    """Whether one of the sources may serve all models: nobody can tell, if none can be predicted."""
+    return all(source.is_private for source in sources)
+
+
+def _packed(records: Rows, owners: Rows, models: int) -> Table:
+    """The records, sorted, in the rows of their owners and to the left."""
+    counts = np.bincount(owners[records], minlength=models)
+    is_there = np.arange(counts.max(initial=0)) < counts[:, None]
+    rows = np.full(is_there.shape, len(owners))
+    rows[is_there] = records
+    return Table(rows, is_there)
 
 
 def shuffled(
     sizes: Sequence[int], batch_sizes: Sequence[int], steps: int, sources: Sequence[RandomSource]
-) -> list[Table]:
+) -> Iterator[Table]:
     """`steps` tables of ordinary batches from passes over each model's records, every pass in a new order."""
-    if all(source.is_private for source in sources) and len(set(sizes)) == len(set(batch_sizes)) == 1 and sizes[0]:
-        return _alike(len(sizes), sizes[0], batch_sizes[0], steps, sources[0])
-    members = zip(sizes, batch_sizes, sources, strict=True)
-    passes = [_passes(size, batch, steps, source.stream("training order")) for size, batch, source in members]
-    nothing = np.empty(0, dtype=np.int64)
-    return [_padded([batches[step] if batches else nothing for batches in passes]) for step in range(steps)]
+    lengths, batches = np.asarray(sizes), np.asarray(batch_sizes)[:, None]
+    starts, columns = (np.cumsum(lengths) - lengths)[:, None], np.arange(np.minimum(batches[:, 0], lengths).max())
+    orders = _Orders(lengths, sources)
+    order, at = np.arange(lengths.sum() + 1), lengths.copy()  # the last one is padding
+    for _ in range(steps):
+        ended = (at >= lengths) & (lengths > 0)
+        order[:-1][np.repeat(ended, lengths)] = orders.new(ended)
+        at[ended] = 0
+        is_there = (columns < batches) & (at[:, None] + columns < lengths[:, None])
+        yield Table(order[np.where(is_there, starts + at[:, None] + columns, len(order) - 1)], is_there)
+        at += batches[:, 0]
 
 
-def _alike(models: int, size: int, batch_size: int, steps: int, source: RandomSource) -> list[Table]:
-    """Batches of models that have as many records each."""
-    tables: list[Table] = []
-    while len(tables) < steps:
-        order = np.argsort(source.words(models * size).reshape(models, size), axis=1)
-        parts = [order[:, start : start + batch_size] for start in range(0, size, batch_size)]
-        tables += [Table(part, np.ones(part.shape, dtype=bool)) for part in parts]
-    return tables[:steps]
+class _Orders:
+    """Random orders of records, from one stream or from each model's own."""
 
+    def __init__(self, lengths: Rows, sources: Sequence[RandomSource]) -> None:
+        self._lengths = lengths
+        self._owners = np.repeat(np.arange(len(lengths)), lengths)
+        several = sources[:1] if is_one_stream(sources) else sources
+        self._streams = [source.stream("training order") for source in several]
 
-def _passes(size: int, batch_size: int, steps: int, source: RandomSource) -> list[Rows]:
-    batches: list[Rows] = []
-    while size and len(batches) < steps:
-        order = np.argsort(source.words(size), kind="stable")
-        batches += [order[start : start + batch_size] for start in range(0, size, batch_size)]
-    return batches[:steps]
-
-
-def _packed(drawn: Mask) -> Table:
-    """The row numbers of what was drawn, to the left."""
-    counts = drawn.sum(axis=1)
-    width = int(counts.max(initial=0))
-    rows = np.argsort(~drawn, axis=1, kind="stable")[:, :width]
-    return Table(rows.astype(np.int64), np.arange(width) < counts[:, None])
-
-
-def _padded(batches: Sequence[Rows]) -> Table:
-    width = max(map(len, batches), default=0)
-    rows = np.zeros((len(batches), width), dtype=np.int64)
-    for row, batch in zip(rows, batches, strict=True):
-        row[: len(batch)] = batch
-    lengths = np.array([len(batch) for batch in batches])
-    return Table(rows, np.arange(width) < lengths[:, None])
+    def new(self, which: Mask) -> Rows:
+        """The records of these models, one model's after the other's, each model's in a new order."""
+        records = np.flatnonzero(which[self._owners])
+        if len(self._streams) == 1:
+            words = self._streams[0].words(len(records)) >> np.uint64(64 - _WORD_BITS)
+            keys = (self._owners[records].astype(np.uint64) << np.uint64(_WORD_BITS)) + words
+            return records[np.argsort(keys)]
+        starts = np.cumsum(self._lengths) - self._lengths
+        parts = [
+            starts[number] + np.argsort(self._streams[number].words(int(self._lengths[number])), kind="stable")
+            for number in np.flatnonzero(which)
+        ]
+        return np.concatenate([records[:0], *parts])

@@ -5,7 +5,7 @@ differentiating weights, a zero that wants a gradient is added to every layer's 
 losses. From there on it is book-keeping over K·B examples (see `gradients`); only the weighted sums are per model.
 
 A model is taken only if every trainable parameter belongs to a layer with a rule that is called exactly once, and if on
-made-up examples the result is that of the ordinary engine. Whatever is not is trained one after the other.
+made-up examples and weights the result is that of autograd, one example at a time. Others go one after the other.
 
 >>> import torch
 >>> from torch import nn
@@ -19,6 +19,7 @@ torch.Size([3, 2, 2])
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,15 +31,20 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from dpfed.errors import InvalidArgument
+from dpfed.training import compat, screening
 from dpfed.training.attribution import attributed
 from dpfed.training.capture import Capture, Leaves
-from dpfed.training.gradients import REACH, TOLERANCE, ClippedGradients
-from dpfed.training.rules import linear
+from dpfed.training.clip import TOLERANCE
+from dpfed.training.gradients import REACH
+from dpfed.training.rules import embedding
+from dpfed.training.rules.embedding import Touched
+from dpfed.training.rules.linear import Outer
 from dpfed.training.rules.pieces import Call, Materialised
-from dpfed.training.rules.registry import Rule
+from dpfed.training.rules.registry import EMBEDDING, LINEAR, Rule
 
 Loss = Callable[[Any, Any], Tensor]
 Stacked = dict[str, Tensor]
+Piece = Outer | Touched | Materialised
 AGREEMENT = 1e-4
 
 
@@ -59,20 +65,42 @@ class Layer:
     names: Mapping[str, str]
     output: tuple[int, ...]
 
+    @property
+    def numbers(self) -> int:
+        """How many numbers are held for one example: outputs, their gradients, and gradients that are written out."""
+        is_written = self.rule is not EMBEDDING and (self.rule is not LINEAR or len(self.output) > 1)
+        written = sum(self.module.get_parameter(own).numel() for own in self.names) if is_written else 0
+        return 2 * math.prod(self.output) + written
+
 
 class Ensemble:
     """Clipped sums and plain gradients of K models at once; `like` are a few made-up inputs and targets.
 
     Privacy: with examples that do not mix, adding or removing one example of a model moves that model's sum by at most
-    its clip norm, as in `ClippedGradients`, and leaves the sums of all other models as they are, to the last bit.
+    its clip norm, as in `ClippedGradients`, and leaves the sums of all other models as they are: to the last bit if
+    as many examples stand in a row as before. That they do not mix is tried here, on the made-up examples.
     """
 
     def __init__(self, model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor]) -> None:
+        compat.check(model)
+        screening.probe(model, loss, *like)
         self._model = model
         self._loss = loss
         self._layers = _layers(model, loss, like)
+        self.like = like
         self._offsets: dict[tuple[int, int], tuple[Tensor, ...]] = {}
         self._require_agreement(like)
+
+    @property
+    def bytes_per_model(self) -> int:
+        """The bytes of one model's trainable parameters."""
+        return sum(p.numel() * p.element_size() for p in self._model.parameters() if p.requires_grad)
+
+    @property
+    def bytes_per_example(self) -> int:
+        """About how many bytes a step holds for one example."""
+        inputs, _ = self.like
+        return inputs[0].numel() * inputs.element_size() + 4 * sum(layer.numbers for layer in self._layers)
 
     def stacked(self, count: int, weights: Mapping[str, Tensor] | None = None) -> Stacked:
         """So many copies of the model's trainable parameters, or of these."""
@@ -82,7 +110,7 @@ class Ensemble:
     def mean_gradients(self, parameters: Stacked, inputs: Tensor, targets: Tensor, mask: Tensor) -> Stacked:
         """The gradient of each model's mean loss over its examples; nothing is clipped and nothing protected."""
         wanted = {name: value.detach().requires_grad_() for name, value in parameters.items()}
-        losses = vmap(self._losses, randomness="different")(wanted, inputs, targets)
+        losses = _over_models(self._losses, wanted, inputs, targets)
         # A padded example may have any loss: only where, and not a product, leaves it out for certain.
         means = torch.where(mask > 0, losses, 0.0).sum(1) / mask.sum(1).clamp(min=1)
         found = torch.autograd.grad(means.sum(), list(wanted.values()))
@@ -95,9 +123,7 @@ class Ensemble:
         models, size = mask.shape
         offsets = self._zeros(models, size, inputs)
         with self._recording() as recorded:
-            losses, given = vmap(partial(self._recorded, recorded), randomness="different")(
-                parameters, inputs, targets, offsets
-            )
+            losses, given = _over_models(partial(self._recorded, recorded), parameters, inputs, targets, offsets)
         found = torch.autograd.grad(losses.sum(), offsets)
         with torch.no_grad():
             calls = [_call(*parts) for parts in zip(self._layers, given, found, strict=True)]
@@ -155,18 +181,39 @@ class Ensemble:
         return self._offsets[models, size]
 
     def _require_agreement(self, like: tuple[Tensor, Tensor]) -> None:
+        """Nothing, unless two models with made-up weights, and an example left out, do not get what autograd gives."""
         inputs, targets = like
-        with ClippedGradients(self._model, clip_norm=1.0) as ordinary:
-            expected = ordinary.sum(self._loss(self._model(inputs), targets))
-        pair = (inputs.expand(2, *inputs.shape), targets.expand(2, *targets.shape))
+        generator = torch.Generator().manual_seed(0)
+        weights = self.stacked(2)
+        for value in weights.values():  # what is zero at first would hide much
+            value += 0.05 * torch.randn(value.shape, dtype=value.dtype, generator=generator)
+        mask, clip_norms = torch.ones(2, len(inputs)), torch.tensor([1.0, 0.01])
+        mask[1, 0] = 0
+        pair = (torch.stack([inputs, inputs]), torch.stack([targets, targets]))
         try:
-            found = self.clipped_sums(self.stacked(2), *pair, torch.ones(2, len(inputs)), torch.ones(2))
-        except RuntimeError as error:
+            found = self.clipped_sums(weights, *pair, mask, clip_norms)
+            expected = self._one_by_one(weights, *pair, mask, clip_norms)
+        except (RuntimeError, TypeError, LookupError, AttributeError) as error:
             raise Unsupported(f"vmap refuses them ({error})") from error
-        largest = max(float(value.abs().max()) for value in expected.values())
-        apart = max(float((found[name] - value).abs().max()) for name, value in expected.items())
-        if not apart <= AGREEMENT * largest:
-            raise Unsupported("their layers change what they were given, or draw at random")
+        for number in range(2):
+            largest = max(float(value[number].abs().max()) for value in expected.values())
+            apart = max(float((found[name] - value)[number].abs().max()) for name, value in expected.items())
+            if not apart <= AGREEMENT * largest:
+                raise Unsupported("at once they do not get the gradients that they get alone")
+
+    def _one_by_one(
+        self, weights: Stacked, inputs: Tensor, targets: Tensor, mask: Tensor, clip_norms: Tensor
+    ) -> Stacked:
+        """The clipped sums by autograd alone, one example after the other."""
+        sums = {name: torch.zeros_like(value) for name, value in weights.items()}
+        for model, place in mask.nonzero().tolist():
+            own = {name: value[model].clone().requires_grad_() for name, value in weights.items()}
+            losses = self._losses(own, inputs[model, place : place + 1], targets[model, place : place + 1])
+            found = torch.autograd.grad(losses.sum(), list(own.values()))
+            length = torch.linalg.vector_norm(torch.cat([value.flatten() for value in found]))
+            for name, value in zip(own, found, strict=True):
+                sums[name][model] += value * (clip_norms[model] * (1 - TOLERANCE) / length).clamp(max=1.0)
+        return sums
 
 
 class _Recorded:
@@ -191,6 +238,21 @@ class _Recorded:
     def inputs(self) -> tuple[Tensor, ...]:
         """What each layer was given, in the order of the layers."""
         return tuple(self._inputs[number] for number in range(len(self._offsets)))
+
+
+def _over_models(function: Callable[..., Any], parameters: Stacked, *stacked: Any) -> Any:
+    """The function's result for every model, stacked; one model alone is not worth vmap."""
+    if len(next(iter(parameters.values()))) > 1:
+        return vmap(function, randomness="error")(parameters, *stacked)
+    alone = function(*(_each(lambda part: part[0], part) for part in (parameters, *stacked)))
+    return _each(lambda part: part.unsqueeze(0), alone)
+
+
+def _each(function: Callable[[Tensor], Tensor], parts: Any) -> Any:
+    """The same of a tensor, or of each in a dict or a tuple."""
+    if isinstance(parts, dict):
+        return {name: function(part) for name, part in parts.items()}
+    return tuple(_each(function, part) for part in parts) if isinstance(parts, tuple) else function(parts)
 
 
 def _layers(model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor]) -> list[Layer]:
@@ -229,23 +291,32 @@ def _call(layer: Layer, given: Tensor, gradient: Tensor) -> Call:
     )
 
 
-def _norms(pieces: list[linear.Outer | Materialised]) -> Tensor:
+def _norms(pieces: list[Piece]) -> Tensor:
     squares = [piece.square_norms() for piece in pieces]
     return torch.stack(squares).sum(0).sqrt_()
 
 
-def _piece(layer: Layer, call: Call) -> linear.Outer | Materialised:
+def _piece(layer: Layer, call: Call) -> Piece:
     x, g = call.pair
-    if layer.rule.direct is linear.direct and g.dim() == 2:
-        return linear.Outer(x, g, call.trainable)
+    if layer.rule is LINEAR and g.dim() == 2:
+        return Outer(x, g, call.trainable)
+    if layer.rule is EMBEDDING:
+        return embedding.gathered(*embedding.looked_up(call), layer.module.get_parameter("weight").shape)
     return layer.rule.direct(call)
 
 
-def _summed(layer: Layer, piece: linear.Outer | Materialised, coefficients: Tensor) -> Stacked:
+def _summed(layer: Layer, piece: Piece, coefficients: Tensor) -> Stacked:
     """The layer's weighted sums, model by model."""
     models, size = coefficients.shape
     sums: Stacked = {}
-    if isinstance(piece, linear.Outer):
+    if isinstance(piece, Touched):
+        height = piece.shape[0]
+        examples = piece.keys // height
+        scaled = piece.values * coefficients.flatten()[examples].unsqueeze(1)
+        tables = scaled.new_zeros(models * height, piece.shape[1])
+        tables.index_add_(0, examples // size * height + piece.keys % height, scaled)
+        return {layer.names["weight"]: tables.view(models, *piece.shape)}
+    if isinstance(piece, Outer):
         scaled = piece.g.view(models, size, -1) * coefficients.unsqueeze(2)
         if "weight" in layer.names:
             sums[layer.names["weight"]] = torch.bmm(scaled.transpose(1, 2), piece.x.view(models, size, -1))

@@ -1,8 +1,7 @@
 """Many models of one architecture, each on its own data: clients of a cohort, teachers, shadow models.
 
-Models with as many steps and the same learning rate are trained together, a few at a time: as many as fit into the
-processor's caches. Each has its own sample, clip norm, denominator and noise; one model's data never touch another's
-numbers.
+Models with as many steps and the same learning rate are trained together, as many at a time as is fastest (`pace`).
+Each has its own sample, clip norm, denominator and noise; one model's data never touch another's numbers.
 
 >>> import numpy as np
 >>> from torch import nn
@@ -25,19 +24,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.data import TensorDataset
 
 from dpfed import checks
-from dpfed.errors import InvalidArgument
+from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.local_plan import LocalPlan
 from dpfed.randomness import RandomSource, or_system
-from dpfed.training import draws
+from dpfed.training import draws, screening
+from dpfed.training.clip import Clip
 from dpfed.training.ensemble import Ensemble, Loss, Stacked
 from dpfed.training.noise import NoiseSource
+from dpfed.training.pace import Pace
 from dpfed.training.recipe import Recipe
 
-CACHE = 4 << 20  # bytes of parameters that are trained together
-MOST_MODELS = 4096
-MOST_RECORDS = 1 << 14  # of all models' batches together
+MOST_BATCH = 1024
+CHUNK = 16  # models at once with a seeded source, whose numbers must not depend on a clock
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,14 +52,15 @@ class Member:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What models must have in common to be trained together."""
-        return self.plan.steps, self.plan.learning_rate, self.plan.noise_multiplier is None
+        """What models must have in common to be trained together; without records and noise nothing is done."""
+        is_private = self.plan.noise_multiplier is not None
+        return self.plan.steps, self.plan.learning_rate, is_private, is_private or len(self.inputs) > 0
 
 
 def can_serve(plan: LocalPlan) -> bool:
     """Whether plans like this one are carried out here: the plain clip of a whole gradient, batches that fit."""
     is_plain = (plan.norm, plan.layers, plan.adaptive) == ("l2", "together", None)
-    return (is_plain or plan.noise_multiplier is None) and plan.batch_size <= MOST_RECORDS // 16
+    return (is_plain or plan.noise_multiplier is None) and plan.batch_size <= MOST_BATCH
 
 
 def train_many(
@@ -73,40 +75,49 @@ def train_many(
 ) -> list[Stacked]:
     """The parameters of one model per data set (inputs, targets) after its plan's steps, all from the model's own.
 
+    `loss` takes the model's output and the targets and gives one number per example (reduction="none"). `chunk` pins
+    how many models are trained at once. The model itself stays as it is.
+
     Privacy: model k is ``plans[k].event`` for one record of its data where the plan has noise, and must be charged
     before. Without noise nothing is protected.
     """
-    if len(datasets) != len(plans) or not plans:
-        raise InvalidArgument("plans", f"plans must be one for each data set, got {len(plans)} for {len(datasets)}")
-    origin = or_system(source)
-    dtype = next(model.parameters()).dtype
-    members = [
-        Member(_tensor(inputs, dtype), _tensor(targets, dtype), plan, origin.once(f"model {number}"))
-        for number, ((inputs, targets), plan) in enumerate(zip(datasets, plans, strict=True))
-    ]
+    if not plans or len(datasets) != len(plans) or not all(isinstance(plan, LocalPlan) for plan in plans):
+        message = f"plans must be one LocalPlan for each data set, got {len(plans)} for {len(datasets)}"
+        raise InvalidArgument("plans", message)
     first = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
-    first_member = members[0]
-    ensemble = Ensemble(model, loss, made_up(first_member.inputs, first_member.targets))
+    dtype = _dtype(first)
+    records = [_records(data, number, dtype) for number, data in enumerate(datasets)]
+    _require_alike(records)
+    screening.require_sound(TensorDataset(*records[0]), model, loss, None)
+    origin = or_system(source)
+    members = [
+        Member(*pair, plan, origin.once(f"model {number}"))
+        for number, (pair, plan) in enumerate(zip(records, plans, strict=True))
+    ]
+    pace = Pace(Ensemble(model, loss, made_up(*records[0])))
     trained: dict[int, Stacked] = {}
-    for places, parameters in together(ensemble, members, first, recipe or Recipe(), chunk=chunk):
+    for places, parameters in together(pace, members, first, recipe or Recipe(), chunk=chunk):
+        if not all(bool(value.isfinite().all()) for value in parameters.values()):
+            message = "a model is no longer finite: what was charged stays spent; plan with a smaller learning rate"
+            raise PrivacyError(message)
         for row, place in enumerate(places):
             trained[place] = {name: value[row] for name, value in parameters.items()}
     return [trained[place] for place in range(len(members))]
 
 
 def made_up(inputs: Tensor, targets: Tensor, count: int = 4) -> tuple[Tensor, Tensor]:
-    """So many examples of that form that tell nothing of any data."""
+    """So many examples of that form that tell nothing of any data: random inputs, targets of zero."""
     generator = torch.Generator().manual_seed(0)
     shape = (count, *inputs.shape[1:])
     if inputs.is_floating_point():
-        return torch.randn(shape, dtype=inputs.dtype, generator=generator), targets.new_zeros(count, *targets.shape[1:])
-    return torch.randint(0, 2, shape, dtype=inputs.dtype, generator=generator), targets.new_zeros(
-        count, *targets.shape[1:]
-    )
+        like = torch.randn(shape, dtype=inputs.dtype, generator=generator)
+    else:  # tokens 0 and 1 are in every vocabulary
+        like = torch.randint(0, 2, shape, dtype=inputs.dtype, generator=generator)
+    return like, targets.new_zeros(count, *targets.shape[1:])
 
 
 def together(
-    ensemble: Ensemble,
+    pace: Pace,
     members: Sequence[Member],
     first: Mapping[str, Tensor],
     recipe: Recipe,
@@ -115,23 +126,21 @@ def together(
     chunk: int | None = None,
 ) -> Iterator[tuple[list[int], Stacked]]:
     """Groups of places and their trained parameters, stacked; `chunk` pins how many models are trained at once."""
-    for plan in {member.plan for member in members}:
-        if not can_serve(plan):
-            raise InvalidArgument("plans", f"this plan is for one model after the other: {plan}")
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for place, member in enumerate(members):
+        if not can_serve(member.plan):
+            message = f"this plan is for one model after the other, with make_private: {member.plan}"
+            raise InvalidArgument("plans", message)
         groups[member.kind].append(place)
-    bytes_each = sum(value.numel() * value.element_size() for value in first.values())
-    for places in groups.values():
-        several = chunk or models_at_once(bytes_each, max(members[place].plan.batch_size for place in places))
-        for start in range(0, len(places), checks.count(chunk=several)):
-            some = places[start : start + several]
-            yield some, _Group(ensemble, [members[place] for place in some], first, recipe, proximal).trained()
-
-
-def models_at_once(bytes_each: int, batch_size: int) -> int:
-    """How many models are trained together: parameters and batches of all of them stay in the caches."""
-    return max(1, min(CACHE // bytes_each, MOST_RECORDS // batch_size, MOST_MODELS))
+    for (*_, is_private, _), places in groups.items():
+        several = CHUNK if chunk is None else checks.count(chunk=chunk)
+        if chunk is None and draws.is_one_stream([member.source for member in members]):
+            batch_size = max(members[place].plan.batch_size for place in places)
+            several = pace.best(len(places), batch_size, is_private=is_private)
+        parts = -(-len(places) // several)
+        for part in range(parts):
+            some = places[part::parts]  # parts of equal size
+            yield some, _Group(pace.ensemble, [members[place] for place in some], first, recipe, proximal).trained()
 
 
 class _Group:
@@ -147,28 +156,22 @@ class _Group:
         # The last row is all zeros, and stands wherever a model has fewer examples than another.
         self._inputs = torch.cat([*(member.inputs for member in members), _blank(members[0].inputs)])
         self._targets = torch.cat([*(member.targets for member in members), _blank(members[0].targets)])
-        self._starts = np.cumsum([0, *self._sizes])
         self._first = first
         self._parameters = ensemble.stacked(len(members), first)
         self._recipe = recipe
         self._proximal = proximal
+        self._is_private = self._plans[0].noise_multiplier is not None
 
     def trained(self) -> Stacked:
         """The parameters after all steps."""
         plan = self._plans[0]
         optimizer = self._recipe.optimizer_of(list(self._parameters.values()), plan.learning_rate)  # type: ignore[arg-type]
-        is_private = plan.noise_multiplier is not None
-        for step, table in enumerate(self._tables(is_private=is_private)):
+        gradients = self._noised() if self._is_private else self._plain()
+        for step, found in enumerate(gradients):
             for group in optimizer.param_groups:
                 group["lr"] = self._recipe.rate(plan.learning_rate, step, plan.steps)
-            self._take(optimizer, self._noised(table) if is_private else self._plain(table))
+            self._take(optimizer, found)
         return self._parameters
-
-    def _tables(self, *, is_private: bool) -> list[draws.Table]:
-        steps = self._plans[0].steps
-        if is_private:
-            return draws.poisson(self._sizes, [plan.sample_rate for plan in self._plans], steps, self._sources)
-        return draws.shuffled(self._sizes, [plan.batch_size for plan in self._plans], steps, self._sources)
 
     def _take(self, optimizer: Optimizer, gradients: Stacked) -> None:
         for name, value in self._parameters.items():
@@ -177,47 +180,92 @@ class _Group:
                 value.grad.add_(value - self._first[name], alpha=self._proximal)
         optimizer.step()
 
-    def _plain(self, table: draws.Table) -> Stacked:
-        return self._ensemble.mean_gradients(self._parameters, *self._fetched(table))
+    def _plain(self) -> Iterator[Stacked]:
+        batch_sizes = [plan.batch_size for plan in self._plans]
+        steps = self._plans[0].steps if any(self._sizes) else 0
+        for table in draws.shuffled(self._sizes, batch_sizes, steps, self._sources):
+            yield self._ensemble.mean_gradients(self._parameters, *self._fetched(table))
 
-    def _noised(self, table: draws.Table) -> Stacked:
+    def _noised(self) -> Iterator[Stacked]:
         """Privacy: each model's clipped sum over its Poisson sample with its own noise, over its public batch size."""
+        noise = _Noise(self._plans, self._sources, sum(value.numel() for value in self._first.values()))
+        rates = {plan: plan.sample_rate for plan in set(self._plans)}
         clip_norms = torch.tensor([plan.clip_norm for plan in self._plans], dtype=torch.float64)
-        if table.rows.shape[1]:
-            sums = self._ensemble.clipped_sums(self._parameters, *self._fetched(table), clip_norms)
-        else:
-            sums = {name: torch.zeros_like(value) for name, value in self._parameters.items()}
-        noisy = self._with_noise(sums)
-        batches = torch.tensor([plan.batch_size for plan in self._plans], dtype=torch.float64)
-        return {name: value / _along(batches.to(value.dtype), value) for name, value in noisy.items()}
-
-    def _with_noise(self, sums: Stacked) -> Stacked:
-        dimension = sum(value[0].numel() for value in sums.values())
-        noises = [NoiseSource(source) for source in self._sources[: 1 if self._is_one_stream else None]]
-        stds = [noises[0].std(plan.noise, plan.clip_norm, dimension) for plan in self._plans]
-        if not self._is_one_stream:
-            rows = [
-                noise.add({name: value[number] for name, value in sums.items()}, std)
-                for number, (noise, std) in enumerate(zip(noises, stds, strict=True))
-            ]
-            return {name: torch.stack([row[name] for row in rows]) for name in sums}
-        scale = torch.tensor(stds, dtype=torch.float64)
-        drawn = noises[0].add({name: torch.zeros_like(value) for name, value in sums.items()}, 1.0)
-        return {name: value + drawn[name] * _along(scale.to(value.dtype), value) for name, value in sums.items()}
-
-    @property
-    def _is_one_stream(self) -> bool:
-        return all(source.is_private for source in self._sources)
+        batches = torch.tensor([plan.batch_size for plan in self._plans])
+        tables = draws.poisson(self._sizes, [rates[plan] for plan in self._plans], self._plans[0].steps, self._sources)
+        for table in tables:
+            if table.rows.shape[1]:
+                sums = self._ensemble.clipped_sums(self._parameters, *self._fetched(table), clip_norms)
+            else:  # nobody was drawn, which nobody may see: there is noise all the same
+                sums = {name: torch.zeros_like(value) for name, value in self._parameters.items()}
+            noisy = noise.add(sums)
+            yield {name: value.div_(batches.view(-1, *[1] * (value.dim() - 1))) for name, value in noisy.items()}
 
     def _fetched(self, table: draws.Table) -> tuple[Tensor, Tensor, Tensor]:
-        rows = np.where(table.is_there, table.rows + self._starts[:-1, None], self._starts[-1])
-        places = torch.from_numpy(rows)
+        places = torch.from_numpy(table.rows)
         return self._inputs[places], self._targets[places], torch.from_numpy(table.is_there.astype(np.float64))
 
 
-def _along(values: Tensor, like: Tensor) -> Tensor:
-    """One number per model, to be multiplied with stacked tensors."""
-    return values.view(-1, *[1] * (like.dim() - 1))
+class _Noise:
+    """The noise of every model's plan; models of one standard deviation take theirs from one stream, if they may.
+
+    Privacy: `NoiseSource.add` with the model's own std; no number of the noise is used twice.
+    """
+
+    def __init__(self, plans: Sequence[LocalPlan], sources: Sequence[RandomSource], dimension: int) -> None:
+        noises = [NoiseSource(source) for source in (sources[:1] if draws.is_one_stream(sources) else sources)]
+        stds = {plan: noises[0].std(plan.noise, Clip(plan.clip_norm).clip_norm, dimension) for plan in set(plans)}
+        if len(noises) > 1:
+            self._parts = [
+                (noise, stds[plan], [place]) for place, (noise, plan) in enumerate(zip(noises, plans, strict=True))
+            ]
+            return
+        places: dict[float, list[int]] = defaultdict(list)
+        for place, plan in enumerate(plans):
+            places[stds[plan]].append(place)
+        self._parts = [(noises[0], std, some) for std, some in places.items()]
+
+    def add(self, sums: Stacked) -> Stacked:
+        """The sums of all models with noise."""
+        if len(self._parts) == 1:
+            noise, std, _ = self._parts[0]
+            return noise.add(sums, std)
+        noisy = {name: torch.empty_like(value) for name, value in sums.items()}
+        for noise, std, places in self._parts:
+            for name, value in noise.add({name: value[places] for name, value in sums.items()}, std).items():
+                noisy[name][places] = value
+        return noisy
+
+
+def _dtype(parameters: Mapping[str, Tensor]) -> torch.dtype:
+    kinds = {value.dtype for value in parameters.values()}
+    if len(kinds) != 1 or not kinds <= {torch.float32, torch.float64}:
+        found = ", ".join(sorted(map(str, kinds))) or "none"
+        raise InvalidArgument("model", f"trainable parameters must all be float32 or all float64, got {found}")
+    if not all(bool(value.isfinite().all()) for value in parameters.values()):
+        raise InvalidArgument("model", "model has parameters that are not finite: start from others")
+    return kinds.pop()
+
+
+def _records(data: Any, number: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Inputs and targets as tensors; what is not finite is refused here, and not when it is drawn."""
+    if not isinstance(data, list | tuple) or len(data) != 2:
+        raise InvalidArgument("datasets", f"data set {number} must be a pair of arrays, inputs and targets")
+    inputs, targets = (_tensor(part, dtype) for part in data)
+    if not inputs.dim() or not targets.dim() or len(inputs) != len(targets):
+        message = f"inputs and targets of data set {number} must have one leading axis with as many records each"
+        raise InvalidArgument("datasets", message)
+    if not all(bool(part.isfinite().all()) for part in (inputs, targets)):
+        message = "fill or remove them by a rule that looks at one record at a time, or at none"
+        raise InvalidArgument("datasets", f"data set {number} has values that are not finite: {message}")
+    return inputs, targets
+
+
+def _require_alike(records: Sequence[tuple[Tensor, Tensor]]) -> None:
+    forms = {tuple((part.shape[1:], part.dtype) for part in pair) for pair in records}
+    if len(forms) > 1:
+        message = "records of all data sets must have one shape and type, inputs and targets: several were found"
+        raise InvalidArgument("datasets", message)
 
 
 def _blank(like: Tensor) -> Tensor:
@@ -225,5 +273,5 @@ def _blank(like: Tensor) -> Tensor:
 
 
 def _tensor(part: Any, dtype: torch.dtype) -> Tensor:
-    values = torch.as_tensor(np.array(part) if not isinstance(part, Tensor) else part)
+    values = part.detach().cpu() if isinstance(part, Tensor) else torch.from_numpy(np.array(part))
     return values.to(dtype if values.is_floating_point() else torch.long)

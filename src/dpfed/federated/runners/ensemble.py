@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -34,7 +36,8 @@ from dpfed.federated.update import Client, Failure, Task, Update
 from dpfed.ledger.ledger import Ledger
 from dpfed.randomness import RandomSource
 from dpfed.training.ensemble import Ensemble
-from dpfed.training.many import Member, can_serve, models_at_once, together
+from dpfed.training.many import Member, can_serve, together
+from dpfed.training.pace import Pace
 
 FEWEST = 2  # clients for which stacking is worth its set-up
 
@@ -53,51 +56,45 @@ class EnsembleRunner(LocalRunner):
     ) -> None:
         super().__init__(clients, ledger, study=study, source=source)
         self._chunk = chunk
-        self._ensembles: dict[tuple[TorchModel, Form], Ensemble | None] = {}
+        self._paces: dict[tuple[TorchModel, Form], Pace | None] = {}
 
     def _trained(self, clients: Sequence[Client], task: Task, head: str) -> Iterator[Update | Failure]:
         groups: dict[tuple[TorchModel, Form], list[TorchClient]] = defaultdict(list)
-        others: list[Client] = []
+        waiting = {client.name: client for client in clients}
         for client in clients:
-            key = self._group_of(client)
-            if key is not None and isinstance(client, TorchClient):
-                groups[key].append(client)
-            else:
-                others.append(client)
+            if self._can_serve(client) and client.examples.form is not None:
+                groups[client.model, client.examples.form].append(client)
         for (model, form), members in groups.items():
-            ensemble = self._ensemble(model, form) if len(members) >= FEWEST else None
-            if ensemble is None:
-                others += members
-            else:
-                yield from self._at_once(ensemble, model, members, task, head)
-        yield from super()._trained(others, task, head)
+            pace = self._pace(model, form) if len(members) >= FEWEST else None
+            if pace is None or self._chunk == 1:
+                continue
+            with suppress(Exception):  # one client's data may raise it: whoever is left then trains alone
+                for update in self._at_once(pace, model, members, task, head):
+                    del waiting[update.client]
+                    yield update
+        yield from super()._trained(list(waiting.values()), task, head)
 
-    def _group_of(self, client: Client) -> tuple[TorchModel, Form] | None:
-        """What the client has in common with those it can be trained with."""
-        if not isinstance(client, TorchClient) or not isinstance(client.examples, Tensors):
-            return None
-        local = self._plan.local[client.name]
-        several = self._chunk or models_at_once(client.model.layout.bytes, local.batch_size)
-        return (client.model, client.examples.form) if several > 1 and can_serve(local) else None
+    def _can_serve(self, client: Client) -> TypeGuard[TorchClient]:
+        is_plain = isinstance(client, TorchClient) and isinstance(client.examples, Tensors)
+        return is_plain and can_serve(self._plan.local[client.name])
 
-    def _ensemble(self, model: TorchModel, form: Form) -> Ensemble | None:
-        if (model, form) not in self._ensembles:
+    def _pace(self, model: TorchModel, form: Form) -> Pace | None:
+        if (model, form) not in self._paces:
             try:
                 with model.lent(model.first_weights):
-                    found = Ensemble(model.module, model.loss, made_up(form, 4))
+                    self._paces[model, form] = Pace(Ensemble(model.module, model.loss, made_up(form, 4)))
             except InvalidArgument:
-                found = None
-            self._ensembles[model, form] = found
-        return self._ensembles[model, form]
+                self._paces[model, form] = None
+        return self._paces[model, form]
 
     def _at_once(
-        self, ensemble: Ensemble, model: TorchModel, clients: Sequence[TorchClient], task: Task, head: str
-    ) -> Iterator[Update | Failure]:
+        self, pace: Pace, model: TorchModel, clients: Sequence[TorchClient], task: Task, head: str
+    ) -> Iterator[Update]:
         members = [self._member(client, task, head) for client in clients]
         with model.lent(task.weights) as row:
             start = row.clone()
         first = dict(zip(model.layout.names, _parts(start, model), strict=True))
-        groups = together(ensemble, members, first, model.recipe, proximal=task.proximal, chunk=self._chunk)
+        groups = together(pace, members, first, model.recipe, proximal=task.proximal, chunk=self._chunk)
         while True:
             with model.lent(task.weights):  # nobody else runs the model meanwhile; others may between two groups
                 group = next(groups, None)

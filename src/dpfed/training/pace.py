@@ -1,0 +1,74 @@
+"""How many models are trained at once: as many as were fastest, per model, on made-up examples.
+
+Small models spend their time on Python and dispatch, which is shared; large ones leave the caches when stacked. Where
+the one ends and the other begins depends on the processor, so it is measured: once for each ensemble and batch size.
+
+>>> import torch
+>>> from torch import nn
+>>> like = torch.randn(4, 2), torch.zeros(4, dtype=torch.long)
+>>> pace = Pace(Ensemble(nn.Linear(2, 2), nn.CrossEntropyLoss(reduction="none"), like))
+>>> pace.best(models=1, batch_size=10, is_private=True), pace.best(models=500, batch_size=10, is_private=True) > 1
+(1, True)
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from dpfed.training.ensemble import Ensemble
+
+MOST_MODELS = 4096
+MOST_BYTES = 1 << 28  # for parameters and examples of all models together
+LONG = 0.02  # seconds after which a step's share of dispatch is gone: more models at once save nothing
+GAIN = 0.9  # more models at once must take less than this part of the time
+GROWTH = 4
+TRIALS = 2
+
+
+class Pace:
+    """The time that a step takes, by the number of models at once."""
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        self.ensemble = ensemble
+        self._seconds: dict[tuple[int, int, bool], float] = {}
+
+    def best(self, models: int, batch_size: int, *, is_private: bool) -> int:
+        """The number at once for so many models: the fastest of 1, 4, 16, … that memory allows; 1 is always tried."""
+        most = min(MOST_MODELS, MOST_BYTES // self._bytes(batch_size))
+        chosen = tried = 1
+        while tried < min(models, most):
+            tried = min(GROWTH * tried, most)
+            seconds = self._step(tried, batch_size, is_private)
+            if seconds / tried > GAIN * self._step(chosen, batch_size, is_private) / chosen:
+                break
+            chosen = tried
+            if seconds > LONG:
+                break
+        return chosen
+
+    def _bytes(self, batch_size: int) -> int:
+        # Parameters are held with gradients, what noise makes of them, and the optimizer's memory.
+        return 4 * self.ensemble.bytes_per_model + batch_size * self.ensemble.bytes_per_example
+
+    def _step(self, models: int, batch_size: int, is_private: bool) -> float:
+        key = (models, batch_size, is_private)
+        if key not in self._seconds:
+            self._seconds[key] = min(self._measured(*key) for _ in range(TRIALS))
+        return self._seconds[key]
+
+    def _measured(self, models: int, batch_size: int, is_private: bool) -> float:
+        ensemble = self.ensemble
+        parameters = ensemble.stacked(models)
+        rows = (torch.arange(batch_size) % len(ensemble.like[0])).expand(models, -1)
+        inputs, targets = (part[rows] for part in ensemble.like)
+        mask, clip_norms = torch.ones(models, batch_size, dtype=torch.float64), torch.ones(models)
+        start = time.process_time()
+        if is_private:
+            gradients = ensemble.clipped_sums(parameters, inputs, targets, mask, clip_norms)
+        else:
+            gradients = ensemble.mean_gradients(parameters, inputs, targets, mask)
+        for name, value in parameters.items():
+            value.add_(gradients[name], alpha=-0.01)
+        return time.process_time() - start
