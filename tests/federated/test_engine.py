@@ -226,6 +226,25 @@ def test_a_new_directory_for_the_same_run_pays_for_all_it_does(open_study, tmp_p
     other.require_nothing_free()
 
 
+@pytest.mark.parametrize("style", STYLES)
+def test_an_old_copy_of_a_run_that_was_ended_does_nothing_that_is_not_paid(open_study, tmp_path, style):
+    """What was returned is not what was committed."""
+    options = {"cohort": FixedCohort(1), "rounds": 6, "spare_rounds": 6}
+    study = open_study(style, **options)
+    federation = study.federation()
+    next(federation)
+    shutil.copytree(tmp_path / "run", tmp_path / "old")
+    next(federation), next(federation)
+    federation.finish()
+    shutil.rmtree(tmp_path / "run")
+    shutil.move(tmp_path / "old", tmp_path / "run")
+    other = open_study(style, **options)
+    federation = other.federation()
+    list(federation)
+    assert federation.status == BUDGET_EXHAUSTED
+    other.require_nothing_free()
+
+
 def test_two_processes_do_not_run_the_same_run(study, again):
     study.ledger.close()
 
@@ -269,7 +288,7 @@ def test_a_round_that_does_not_fit_is_refused_before_anything_is_sent_and_the_mo
     study = open_study(style, rounds=2)
     federation = study.federation()
     next(federation)
-    with crash_at({"sample": 3, "user": 3, "hybrid": 4}[style], is_after=False), pytest.raises(Crash):
+    with crash_at({"sample": 2, "user": 3, "hybrid": 4}[style], is_after=False), pytest.raises(Crash):
         next(federation)  # charged and drawn, and nothing stored
     study.ledger.close()
     other = open_study(style, rounds=2)
@@ -283,6 +302,18 @@ def test_a_round_that_does_not_fit_is_refused_before_anything_is_sent_and_the_mo
     assert other.ledger.reservations() == ()
     other.require_nothing_free()
     assert list(open_study(style, rounds=2).federation()) == []
+
+
+def test_a_secret_cohort_of_fixed_size_ends_before_somebody_has_no_turns_left(open_study):
+    """Whose turns are used up would tell of earlier draws."""
+    study = open_study("hybrid", cohort=FixedCohort(1, secret=True), rounds=1)
+    federation = study.federation()
+    with crash_at(2, is_after=False), pytest.raises(Crash):
+        next(federation)  # one client is charged, and the server not yet
+    assert (sum(study.committed().values()), study.committed_releases()) == (1, 0)
+    federation = study.federation()
+    assert list(federation) == []
+    assert federation.status == BUDGET_EXHAUSTED
 
 
 @pytest.mark.parametrize("is_secret", [False, True])

@@ -107,7 +107,7 @@ def test_all_but_the_plan_and_the_rounds_is_for_the_owner_alone(open_study, styl
     try:
         federation = study.federation()
         next(federation)
-        with crash_at({"sample": 4, "user": 4, "hybrid": 5}[style], is_after=False), pytest.raises(Crash):
+        with crash_at({"sample": 3, "user": 4, "hybrid": 5}[style], is_after=False), pytest.raises(Crash):
             next(federation)  # what was released is stored, and the round not written yet
     finally:
         os.umask(before)

@@ -58,7 +58,7 @@ class Senders:
         return "1:a"
 
     def charged(self):
-        return Charged(dict.fromkeys(self._sent, 0), 0)
+        return Charged(dict.fromkeys(self._sent, 0), left=1)
 
 
 def aggregate(plan, sent):

@@ -671,3 +671,29 @@ def test_what_is_left_of_each_is_what_is_left_of_one(ledger):
     held.commit({"icu": {STEP: 4}, "ward": STEP})
     assert held.left_of_each() == {"icu": {STEP: 1, other: 1}, "ward": {STEP: 1}}
     assert held.left("icu", STEP) == held.left("ward") == 1
+
+
+def test_a_mark_costs_nothing_and_is_counted_by_whoever_goes_on(ledger, sqlite_url):
+    held = ledger.reserve({"icu": {STEP: 2}}, run="study-12")
+    held.mark("icu")
+    held.commit({"icu": STEP})
+    held.mark("icu")
+    spent = ledger.balance("icu").spent
+    with dpfed.Ledger(sqlite_url) as other:
+        resumed = other.resume("study-12")
+        assert (resumed.marks(), resumed.left("icu")) == (2, 1)
+        assert other.balance("icu").spent == spent
+        other.verify()
+    with pytest.raises(LeaseLost):
+        held.mark("icu")
+    assert held.marks() == 2
+
+
+def test_a_mark_is_refused_where_a_charge_would_be(ledger):
+    held = ledger.reserve({"icu": {STEP: 2}}, run="study-12")
+    ledger.freeze("icu", reason="audit")
+    with pytest.raises(AccountUnavailable):
+        held.mark("icu")
+    with pytest.raises(NotReserved):
+        held.mark("ward")
+    assert held.marks() == 0

@@ -23,6 +23,7 @@ from dpfed.federated.stored import Stored, in_groups
 from dpfed.federated.update import EXHAUSTED, Failure, Runner, Task, Update
 from dpfed.federated.weights import Layout
 from dpfed.plan import Plan
+from dpfed.plan_rules import forbids_a_cap
 from dpfed.randomness import RandomSource
 from dpfed.runs import sequence
 from dpfed.structure import Floats
@@ -65,9 +66,14 @@ class Round:
         charged = self.runner.charged()
         if self.stored.heads(self.number):
             return True
-        if "record" in self.plan.units and all(times >= self.plan.record_charges for times in charged.local.values()):
+        if "record" in self.plan.units and self._is_spent(charged.local):
             return False
-        return "client" not in self.plan.units or charged.releases + self._commits <= self.plan.client_charges
+        return "client" not in self.plan.units or self._commits <= charged.left
+
+    def _is_spent(self, local: Mapping[str, int]) -> bool:
+        """Whether the clients have no charges left: all of them, or any where it would tell of earlier draws."""
+        spent = (times >= self.plan.record_charges for times in local.values())
+        return any(spent) if forbids_a_cap(self.plan) else all(spent)
 
     def mean(self) -> Mean:
         """Its mean update: charged, noised and stored."""

@@ -105,13 +105,13 @@ class Stored:
 def in_groups(updates: Iterable[Update], seconds: float = PATIENCE) -> Iterator[list[Update]]:
     """The updates in groups that took about so long to come: what is stored by one durable write."""
     group: list[Update] = []
-    started = 0.0
+    started = None
     for update in updates:
-        started = started if group else monotonic()  # what comes before the first one is the charge of all
+        started = monotonic() if started is None else started  # what comes before the first one is the charge of all
         group.append(update)
         if monotonic() - started >= seconds:
             yield group
-            group = []
+            group, started = [], monotonic()
     if group:
         yield group
 

@@ -51,11 +51,13 @@ class Failure:
 class Charged:
     """How many charges of the plan are committed: each client's local event, and the server's release.
 
-    `begun` counts the rounds in which the server was about to add noise, where the cohort is no secret.
+    `left` more releases may be committed. `begun` counts the rounds in which the server was about to add noise, where
+    the cohort is no secret.
     """
 
     local: Mapping[str, int]
-    releases: int
+    releases: int = 0
+    left: int = 0
     begun: int = 0
 
 

@@ -30,10 +30,11 @@ from dpfed.events import Event
 from dpfed.ledger import admission, amounts, lease, words
 from dpfed.ledger.amounts import Amounts
 from dpfed.ledger.items import Item, added_up, move_item, release_items, reserve_items
-from dpfed.ledger.journal import Journal, Store, count_marks, left_of
+from dpfed.ledger.journal import Journal, Store, count_marks, last_of, left_of
 from dpfed.ledger.model import Terms
 from dpfed.ledger.refusals import judge_all, raise_refusals, require_usable, require_within, write_refusals
 from dpfed.ledger.rows import Draft, compact
+from dpfed.ledger.schema import ENTRIES
 from dpfed.ledger.words import Charges
 
 
@@ -92,6 +93,14 @@ class Reservation:
         with self._store.reading() as link:
             return sum(left_of(link, [item.number for item in items]).values())
 
+    def committed(self, account: str) -> int:
+        """How many events the run has committed on the account; what was returned is not among them."""
+        items = self._own(account)
+        with self._store.reading() as link:
+            latest = list(last_of(link, ENTRIES.c.item, [item.number for item in items]))
+        returned = sum(row.times or 0 for row in latest if row.kind == "released")
+        return sum(item.count for item in items) - sum(row.left or 0 for row in latest) - returned
+
     def left_of_each(self) -> dict[str, dict[Event, int]]:
         """How often each event may still be committed on each account: `left` for all of them in one look."""
         own = [item for account in self.accounts for item in self._own(account)]
@@ -111,14 +120,17 @@ class Reservation:
         with self._store.writing() as journal:
             self._commit(journal, wanted)
 
-    def mark(self) -> None:
-        """Write that the run did a step, at no cost; durable when it returns, refused if the run was taken over.
+    def mark(self, account: str) -> None:
+        """Write that the run does a step, at no cost: durable when it returns, and refused where a charge would be.
 
-        A step that needs no charge of its own leaves its trace so: a run that goes on from an old copy of its
-        files sees that more was done than they know of.
+        A step that is paid for already leaves its trace so: a run that goes on from an old copy of its files
+        sees that more was done than they know of.
         """
+        names = dict.fromkeys(item.account for item in self._of(account))
         with self._store.writing() as journal:
             self._require_lease(journal)
+            for name, state in journal.states(names).items():
+                require_usable(journal, name, state)
             self._lease = journal.append(Draft("leased", run=self._run, times=1, body=compact(lease.me()))).seq
 
     def marks(self) -> int:

@@ -198,3 +198,23 @@ def test_a_style_that_protects_anybody_needs_a_ledger(open_study, style):
     runner = LocalRunner(study.clients, None, study=study.study)
     with pytest.raises(InvalidArgument, match="give the runner a ledger"):
         runner.enroll(study.plan, np.zeros(DIMENSION))
+
+
+def test_a_runner_serves_one_run_at_a_time(open_study):
+    """Two plans would draw by the one and be charged by the other."""
+    study = open_study()
+    runner = enrolled(study)
+    other = Plan("another", 2, study.plan.local)
+    with pytest.raises(InvalidArgument, match="a runner of its own"):
+        runner.enroll(other, np.zeros(DIMENSION))
+    runner.finish("study")
+    runner.enroll(other, np.zeros(DIMENSION))
+
+
+def test_a_release_on_a_frozen_account_is_refused_even_where_nothing_is_due(open_study):
+    study = open_study("user", cohort=FixedCohort(1))
+    runner = enrolled(study)
+    study.ledger.freeze("study", reason="a question of the patients' council")
+    with pytest.raises(AccountUnavailable):
+        runner.charge_release(0)
+    assert runner.charged().begun == 0

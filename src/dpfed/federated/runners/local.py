@@ -52,9 +52,10 @@ class LocalRunner:
         self.ledger = ledger
         self.study = study
         self.source = or_system(source)
+        self._run: str | None = None
         self._reservation: Reservation | None = None
         self._local: dict[str, int] = {}
-        self._releases = 0
+        self._releases = self._left_releases = 0
         self._begun = 0
 
     @property
@@ -67,10 +68,13 @@ class LocalRunner:
 
         A ledger that lacks one of the `heads` was rolled back, and is refused.
         """
+        if self._run not in (None, plan.name):
+            message = f"this runner charges run {self._run!r}: give {plan.name!r} a runner of its own"
+            raise InvalidArgument("runner", message)
         charges, known = plan.charges(self.clients.values(), self.study), list(heads)
         for client in self.clients.values():
             client.rehearse(plan.local[client.name], weights)
-        self._plan = plan
+        self._plan, self._run = plan, plan.name
         if self.ledger is not None and charges:
             self._require_units(charges)
             for head in known:
@@ -103,19 +107,21 @@ class LocalRunner:
             if times:
                 self._reservation.commit({self.study: {self._plan.client_event: times}})
                 self._releases += times
+                self._left_releases -= times
             if not self._plan.cohort.hides(len(self._plan.local)):
-                self._reservation.mark()
+                self._reservation.mark(self.study)
                 self._begun += 1
         return self._head()
 
     def charged(self) -> Charged:
         """What is committed so far."""
-        return Charged(dict(self._local), self._releases, self._begun)
+        return Charged(dict(self._local), self._releases, self._left_releases, self._begun)
 
     def finish(self, run: str) -> None:
         """Returns to the accounts what was never committed."""
         if self.ledger is not None and any(open_.run == run for open_ in self.ledger.reservations()):
             self.ledger.release(run, reason="the run has ended")
+        self._run = None
 
     def _trained(self, clients: Sequence[Client], task: Task, head: str) -> Iterator[Update | Failure]:
         for client in clients:
@@ -156,7 +162,8 @@ class LocalRunner:
                 for name, client in self.clients.items()
             }
         if self.study is not None:
-            self._releases = plan.client_charges - left[self.study][plan.client_event]
+            self._releases = reservation.committed(self.study)
+            self._left_releases = left[self.study][plan.client_event]
             self._begun = reservation.marks()
 
     def _reserved(self, ledger: Ledger, charges: Mapping[str, Mapping[Event, int]], *, is_new: bool) -> Reservation:
