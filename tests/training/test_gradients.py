@@ -365,6 +365,20 @@ def test_losses_that_couple_examples_are_refused(mix):
         gradients.sum(squares(mix(model(x)), y))
 
 
+@pytest.mark.parametrize(("one", "other"), [(0, 1), (1, 0), (0, 4), (4, 0), (3, 7), (7, 3)])
+def test_one_loss_that_depends_on_one_other_example_is_refused_in_time(one, other):
+    """Any two of eight examples are parted, in both orders, in six looks: at steps 1, 2, 4, 8, 16 and 32."""
+    model, (x, y) = small(), data(8)
+
+    def take(steps):
+        for _ in range(steps):
+            out = model(x)
+            gradients.sum(squares(out, y) + torch.eye(8)[one] * out[other].sum())
+
+    with ClippedGradients(model, clip_norm=1.0) as gradients, pytest.raises(InvalidArgument, match="other examples"):
+        take(32)
+
+
 def test_one_example_without_batch_axis_is_refused():
     torch.manual_seed(0)
     model = nn.Conv1d(4, 4, 1)
