@@ -17,7 +17,7 @@ import bench
 import page
 import venvs
 
-BENCHMARKS = ("accounting", "ledger", "training")
+BENCHMARKS = ("accounting", "federation", "ledger", "training")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,6 +15,7 @@ import torch
 import accounting as accounting_benchmark
 import accuracy as accuracy_benchmark
 import bench
+import federation as federation_benchmark
 import page
 import run
 import training as training_benchmark
@@ -153,7 +154,7 @@ def test_a_smaller_row_holds_up_to_its_goal() -> None:
 
 
 def test_every_benchmark_of_make_bench_is_a_script_with_rows() -> None:
-    assert {"accounting", "ledger", "training"} == set(run.BENCHMARKS)
+    assert {"accounting", "federation", "ledger", "training"} == set(run.BENCHMARKS)
     assert all((bench.HERE / f"{name}.py").exists() for name in run.BENCHMARKS)
 
 
@@ -226,6 +227,22 @@ def test_peak_memory_is_what_the_steps_held_at_once() -> None:
     held = training_benchmark.peak(step)
     assert 60 << 20 < held < 80 << 20
     assert training_benchmark.peak(lambda: None) == training_benchmark.MEGABYTE
+
+
+@pytest.mark.parametrize("case", federation_benchmark.CASES)
+def test_every_figure_of_a_federation_is_measured(case, monkeypatch, tmp_path) -> None:
+    small = {"CASES": dict.fromkeys(federation_benchmark.CASES, 5), "ROUNDS": 4, "EARLY": range(2), "LATE": range(2, 4)}
+    for name, value in small.items():
+        monkeypatch.setattr(federation_benchmark, name, value)
+    monkeypatch.setattr(federation_benchmark.tempfile, "tempdir", str(tmp_path))
+    tasks = federation_benchmark.load_study(case)
+    found = {(case, name): bench.Result(task(0.0), 0.0) for name, task in tasks.items()}
+    rows = federation_benchmark.rows_of(case, found)
+    assert [row.ours for row in rows] == [
+        found[case, name].value for name in ("open", "enrol", "early", "late", "memory late")
+    ]
+    assert all(isinstance(row.holds, bool) and row.ours > 0 for row in rows)
+    assert not any(row.holds for row in federation_benchmark.rows_of(case, {}))
 
 
 def test_the_page_of_figures_is_the_one_made_from_the_results() -> None:
