@@ -90,7 +90,7 @@ class _Bars:
     """A bar of the rounds, and under it one of the budget of every unit."""
 
     def __init__(self, plan: Plan, done: int, screen: Console, *, is_private: bool) -> None:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn
 
         from dpfed.runs import NOT_PRIVATE
 
@@ -98,7 +98,6 @@ class _Bars:
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.fields[text]}", markup=False),
-            TimeRemainingColumn(elapsed_when_finished=True),
             console=screen,
         )
         self._plan = plan
@@ -122,7 +121,7 @@ class _Bars:
         from dpfed.rounding import decimal_up
 
         scores = ", ".join(map(str, result.metrics))
-        text = f"{result.number} of {self._plan.rounds} rounds  {scores}"
+        text = f"{result.number} of {self._plan.rounds} rounds, {result.seconds:.2g} s each  {scores}"
         self._progress.update(self._rounds, completed=result.number, text=text)
         for spent, promise in zip(result.spent, self._plan.guarantees, strict=True):
             text = f"{decimal_up(spent.epsilon, 3)} of {promise.epsilon:g} at δ = {promise.delta:g}"
