@@ -7,7 +7,7 @@ ledger, and may be shown. Everything else is for the owner alone (mode 0600). A 
     plan.json          the plan, constants only
     rounds.jsonl       one line per round: what it cost, metrics with their marks, the ledger's head
     status             how the run ended, once it did
-    owner.jsonl        one line per round: who took part, failed or was turned away, and how long it took
+    owner.jsonl        one line per round: every metric, who took part, failed or was turned away, how long it took
     owner/             starts of the run, cohorts of the round that is under way
     released/          noised values of the round that is under way: used again after a crash, at no cost
     checkpoints/       the model after the last rounds

@@ -60,7 +60,7 @@ def with_trouble(study):
 @pytest.mark.parametrize("cohort", COHORTS.values(), ids=COHORTS)
 def test_what_everyone_may_see_of_a_round_is_on_the_list_and_nothing_else(open_study, style, cohort):
     study = with_trouble(open_study(style, cohort=cohort, weighting="equal"))
-    results = list(study.federation(evaluate=lambda weights: [Score("accuracy", 0.5)]))
+    results = list(study.federation(evaluate=lambda weights: [Score("accuracy", 0.5), Score("loss", 0.25)]))
     assert len(results) == 4
     for facts in [result.facts() for result in results] + study.directory().rounds():
         require_only(facts, SHAREABLE)
@@ -92,7 +92,7 @@ def test_the_owner_is_told_who_took_part_and_why_not(open_study):
     expected = Participation(contributed=("north",), failed=("west",), refused={"harbour": "not_finite"})
     assert first.participation == expected
     (record, *_) = study.directory().owner_rounds()
-    assert set(record) == {"round", "seconds", "contributed", "reused", "exhausted", "failed", "refused"}
+    assert set(record) == {"round", "seconds", "metrics", "contributed", "reused", "exhausted", "failed", "refused"}
     assert (record["contributed"], record["failed"], record["refused"]) == (
         ["north"],
         ["west"],

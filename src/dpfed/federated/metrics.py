@@ -27,11 +27,12 @@ from dpfed.references import is_reference, resolve
 
 Metric = Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
 NOT_COVERED = "not covered"
+LOSS = "loss"
 
 
 @dataclass(frozen=True)
 class Score:
-    """One number about a model; only one that was measured on public data may leave its owner."""
+    """One number about a model; one that was not measured on public data is marked wherever it is shown."""
 
     name: str
     value: float
@@ -41,6 +42,11 @@ class Score:
     def mark(self) -> str:
         """What to write beside the number."""
         return "" if self.is_public else NOT_COVERED
+
+    @property
+    def is_shareable(self) -> bool:
+        """Whether others than the owner may see it, with its mark: a loss on private data they may not."""
+        return self.is_public or self.name != LOSS
 
     def __str__(self) -> str:
         return f"{self.name} {self.value:.4g}" + ("" if self.is_public else f" ({NOT_COVERED})")

@@ -1,7 +1,8 @@
 """What a round tells: to everyone, and to the owner alone.
 
 Who took part, who failed or was turned away and how long it took follow from private data or from a cohort that may be
-secret; none of it is in ``facts()``, which is what rounds.jsonl, reports and trackers are made of.
+secret, and a loss on private records has no noise. None of it is in ``facts()``, which is what rounds.jsonl, reports
+and trackers are made of.
 
 >>> result = RoundResult(1, RUNNING, np.zeros(2), cost=(), spent=(), worst_client="ward", head="3:ab")
 >>> sorted(result.facts())
@@ -67,18 +68,22 @@ class RoundResult:
             "cost": plain(self.cost),
             "spent": plain(self.spent),
             "worst_client": self.worst_client,
-            "metrics": {score.name: {"value": _number(score.value), "mark": score.mark} for score in self.metrics},
+            "metrics": _scores(score for score in self.metrics if score.is_shareable),
             "head": self.head,
             **({} if self.is_private else {"noise": NOT_PRIVATE}),
         }
 
     def owner_facts(self) -> dict[str, Any]:
         """What only the owner may see of it."""
-        return {"round": self.number, "seconds": self.seconds, **vars(self.participation)}
+        every = _scores(self.metrics)
+        return {"round": self.number, "seconds": self.seconds, "metrics": every, **vars(self.participation)}
 
 
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _scores(scores: Iterable[Score]) -> dict[str, dict[str, Any]]:
+    return {
+        score.name: {"value": score.value if math.isfinite(score.value) else None, "mark": score.mark}
+        for score in scores
+    }
 
 
 def plain(guarantees: Iterable[Guarantee]) -> list[dict[str, Any]]:

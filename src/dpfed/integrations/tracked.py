@@ -4,9 +4,8 @@ A tracking server is shown around more freely than a run's directory. So nothing
 ε so far and scores by the rules of the report: a loss on private records stays away, any other score measured on them
 is filed under ``not_covered/``.
 
->>> scored = {"accuracy": {"value": 0.9, "mark": "not covered"}, "loss": {"value": 0.3, "mark": "not covered"}}
 >>> spent = [{"epsilon": 1.5, "delta": 1e-5, "unit": "record", "adjacency": "add_remove"}]
->>> numbers({"round": 1, "spent": spent, "metrics": scored})
+>>> numbers({"round": 1, "spent": spent, "metrics": {"accuracy": {"value": 0.9, "mark": "not covered"}}})
 {'epsilon/record': 1.5, 'not_covered/accuracy': 0.9}
 """
 

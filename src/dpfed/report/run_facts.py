@@ -31,7 +31,6 @@ from dpfed.local_plan import LocalPlan
 from dpfed.plan import Plan
 from dpfed.runs import NO_HEAD, NOT_PRIVATE, RunDirectory
 
-LOSS = "loss"
 # What adds the noise decides what the statement holds for: torch clients add floats, the server works on a grid.
 ARITHMETIC = {"record": "ideal arithmetic", "client": "arithmetic on a grid"}
 MOST_CURVES = 30  # of unequal sites, each asked of the accountant
@@ -144,17 +143,17 @@ def shareable(run: RunDirectory, config: RunConfig | None = None) -> RunFacts:
 
 def with_every_score(facts: RunFacts, run: RunDirectory) -> RunFacts:
     """The facts for the owner, who may see a loss on private records too."""
-    by_round = tuple(round_facts(record, is_owner=True) for record in run.rounds())
+    every = {record["round"]: {"metrics": record["metrics"]} for record in run.owner_rounds()}
+    by_round = tuple(round_facts(record | every.get(record["round"], {})) for record in run.rounds())
     return replace(facts, by_round=by_round, not_covered=_not_covered(run.plan, by_round))
 
 
-def round_facts(record: Record, *, is_owner: bool = False) -> RoundFacts:
-    """What everyone may see of a round, of its line in rounds.jsonl; for the owner every score."""
-    scores = [ScoreFacts(name, score["value"], score["mark"]) for name, score in record["metrics"].items()]
+def round_facts(record: Record) -> RoundFacts:
+    """A round, of its line in rounds.jsonl."""
     return RoundFacts(
         round=record["round"],
         epsilon={each["unit"]: each["epsilon"] for each in record["spent"]},
-        scores=tuple(score for score in scores if is_owner or not score.mark or score.name != LOSS),
+        scores=tuple(ScoreFacts(name, score["value"], score["mark"]) for name, score in record["metrics"].items()),
     )
 
 
