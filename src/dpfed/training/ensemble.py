@@ -113,8 +113,12 @@ class Ensemble:
         losses = _over_models(self._losses, wanted, inputs, targets)
         # A padded example may have any loss: only where, and not a product, leaves it out for certain.
         means = torch.where(mask > 0, losses, 0.0).sum(1) / mask.sum(1).clamp(min=1)
-        found = torch.autograd.grad(means.sum(), list(wanted.values()))
-        return dict(zip(wanted, found, strict=True))
+        found = dict(zip(wanted, torch.autograd.grad(means.sum(), list(wanted.values())), strict=True))
+        for layer in self._layers:
+            padding = getattr(layer.module, "padding_idx", None)
+            if padding is not None:  # vmap has forgotten that this row never learns
+                found[layer.names["weight"]][:, padding] = 0
+        return found
 
     def clipped_sums(
         self, parameters: Stacked, inputs: Tensor, targets: Tensor, mask: Tensor, clip_norms: Tensor
@@ -191,15 +195,13 @@ class Ensemble:
         mask[1, 0] = 0
         pair = (torch.stack([inputs, inputs]), torch.stack([targets, targets]))
         try:
-            found = self.clipped_sums(weights, *pair, mask, clip_norms)
-            expected = self._one_by_one(weights, *pair, mask, clip_norms)
+            clipped = self.clipped_sums(weights, *pair, mask, clip_norms)
+            _require_close(clipped, self._one_by_one(weights, *pair, mask, clip_norms))
+            means = self.mean_gradients(weights, *pair, mask)
+            sums = {name: value * _along(mask.sum(1), value) for name, value in means.items()}
+            _require_close(sums, self._one_by_one(weights, *pair, mask, torch.full((2,), torch.inf)))
         except (RuntimeError, TypeError, LookupError, AttributeError) as error:
             raise Unsupported(f"vmap refuses them ({error})") from error
-        for number in range(2):
-            largest = max(float(value[number].abs().max()) for value in expected.values())
-            apart = max(float((found[name] - value)[number].abs().max()) for name, value in expected.items())
-            if not apart <= AGREEMENT * largest:
-                raise Unsupported("at once they do not get the gradients that they get alone")
 
     def _one_by_one(
         self, weights: Stacked, inputs: Tensor, targets: Tensor, mask: Tensor, clip_norms: Tensor
@@ -238,6 +240,19 @@ class _Recorded:
     def inputs(self) -> tuple[Tensor, ...]:
         """What each layer was given, in the order of the layers."""
         return tuple(self._inputs[number] for number in range(len(self._offsets)))
+
+
+def _require_close(found: Stacked, expected: Stacked) -> None:
+    for number in range(2):
+        largest = max(float(value[number].abs().max()) for value in expected.values())
+        apart = max(float((found[name] - value)[number].abs().max()) for name, value in expected.items())
+        if not apart <= AGREEMENT * largest:
+            raise Unsupported("at once they do not get the gradients that they get alone")
+
+
+def _along(values: Tensor, like: Tensor) -> Tensor:
+    """One number per model, in the shape of stacked tensors."""
+    return values.view(-1, *[1] * (like.dim() - 1))
 
 
 def _over_models(function: Callable[..., Any], parameters: Stacked, *stacked: Any) -> Any:

@@ -1,0 +1,277 @@
+"""Clipped sums of many models at once against autograd, one example of one model at a time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from dpfed.errors import InvalidArgument
+from dpfed.training.clip import TOLERANCE
+from dpfed.training.ensemble import Ensemble, Unsupported
+
+MODELS, EXAMPLES = 3, 5
+CLIPS = torch.tensor([0.5, 2.0, 1e-3], dtype=torch.float64)
+
+
+def squares(outputs, targets):
+    return (outputs.flatten(1) * (1 + targets.unsqueeze(1))).square().sum(1)
+
+
+class Tokens(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(6, 4, padding_idx=1)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, tokens):
+        return self.head(self.table(tokens)).sum(1)
+
+
+# Every layer with a rule, with the shape of one example.
+LAYERS = {
+    "linear": (lambda: nn.Linear(6, 3), (6,)),
+    "without bias": (lambda: nn.Linear(6, 3, bias=False), (6,)),
+    "sequence": (lambda: nn.Linear(6, 3), (4, 6)),
+    "deep": (lambda: nn.Sequential(nn.Linear(6, 5), nn.ReLU(inplace=True), nn.Linear(5, 2)), (6,)),
+    "conv1d": (lambda: nn.Conv1d(2, 3, 3, padding=1), (2, 7)),
+    "conv2d": (lambda: nn.Conv2d(2, 4, 3, stride=2, padding=1, groups=2), (2, 6, 6)),
+    "conv2d circular": (lambda: nn.Conv2d(2, 3, 3, padding="same", padding_mode="circular"), (2, 5, 5)),
+    "conv3d": (lambda: nn.Conv3d(1, 2, 2), (1, 3, 3, 3)),
+    "transposed": (lambda: nn.ConvTranspose2d(2, 3, 3, stride=2), (2, 4, 4)),
+    "group norm": (lambda: nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4)), (2, 5, 5)),
+    "layer norm": (lambda: nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5)), (6,)),
+    "rms norm": (lambda: nn.Sequential(nn.Linear(6, 5), nn.RMSNorm(5)), (6,)),
+    "instance norm": (lambda: nn.Sequential(nn.Conv1d(2, 3, 2), nn.InstanceNorm1d(3, affine=True)), (2, 6)),
+    "embedding": (Tokens, "tokens"),
+}
+
+
+def batch(shape, dtype, *extra, seed=0):
+    draws = torch.Generator().manual_seed(seed)
+    if shape == "tokens":
+        inputs = torch.randint(0, 6, (*extra, 7), generator=draws)
+    else:
+        inputs = torch.randn((*extra, *shape), dtype=dtype, generator=draws)
+    return inputs, torch.randint(0, 2, extra, generator=draws)
+
+
+def world(case, dtype=torch.float64):
+    factory, shape = LAYERS[case]
+    torch.manual_seed(1)
+    model = factory().to(dtype)
+    ensemble = Ensemble(model, squares, batch(shape, dtype, 4, seed=9))
+    weights = ensemble.stacked(MODELS)
+    for value in weights.values():
+        value += 0.3 * torch.randn_like(value)
+    mask = torch.ones(MODELS, EXAMPLES, dtype=torch.float64)
+    mask[0, 2] = mask[2, 0] = 0
+    return model, ensemble, weights, *batch(shape, dtype, MODELS, EXAMPLES), mask
+
+
+def expected(model, weights, inputs, targets, mask, clips=CLIPS):
+    """One example of one model at a time, all in float64."""
+    model = model.double()
+    sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in weights.items()}
+    for k, i in mask.nonzero().tolist():
+        own = {name: value[k].double().requires_grad_() for name, value in weights.items()}
+        x = inputs[k, i : i + 1]
+        outputs = functional_call(model, own, (x.double() if x.is_floating_point() else x,))
+        found = torch.autograd.grad(squares(outputs, targets[k, i : i + 1]).sum(), list(own.values()))
+        length = sum(float(value.square().sum()) for value in found) ** 0.5
+        for name, value in zip(own, found, strict=True):
+            sums[name][k] += value * min(1.0, float(clips[k]) * (1 - TOLERANCE) / length)
+    return sums
+
+
+def apart(one, other, models=range(MODELS)) -> float:
+    """The largest difference, in units of the model's largest number."""
+    return max(
+        max(float((one[n][k] - other[n][k]).abs().max()) for n in one)
+        / max(float(other[n][k].abs().max()) for n in one)
+        for k in models
+    )
+
+
+@pytest.mark.parametrize("case", LAYERS)
+@pytest.mark.parametrize(("dtype", "within"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_clipped_sums_are_those_of_one_example_at_a_time(case, dtype, within):
+    model, ensemble, weights, *examples = world(case, dtype)
+    found = ensemble.clipped_sums(weights, *examples, CLIPS)
+    assert apart(found, expected(model, weights, *examples)) < within
+
+
+@pytest.mark.parametrize("case", ["deep", "conv2d", "embedding"])
+def test_one_model_alone_is_that_model_among_others(case):
+    _, ensemble, weights, *examples = world(case)
+    found = ensemble.clipped_sums(weights, *examples, CLIPS)
+    for k in range(MODELS):
+        own = {name: value[k : k + 1] for name, value in weights.items()}
+        alone = ensemble.clipped_sums(own, *(part[k : k + 1] for part in examples), CLIPS[k : k + 1])
+        assert all(torch.allclose(alone[name][0], found[name][k], rtol=1e-10, atol=1e-15) for name in own)
+
+
+@pytest.mark.parametrize("case", ["deep", "conv2d", "group norm", "embedding"])
+@pytest.mark.parametrize("models", [1, MODELS])
+def test_mean_gradients_are_those_of_autograd(case, models):
+    model, ensemble, weights, inputs, targets, mask = world(case)
+    weights = {name: value[:models] for name, value in weights.items()}
+    found = ensemble.mean_gradients(weights, inputs[:models], targets[:models], mask[:models])
+    for k in range(models):
+        there = mask[k] > 0
+        own = {name: value[k].clone().requires_grad_() for name, value in weights.items()}
+        losses = squares(functional_call(model, own, (inputs[k][there],)), targets[k][there])
+        wanted = torch.autograd.grad(losses.mean(), list(own.values()))
+        assert all(torch.allclose(found[name][k], v, rtol=1e-9) for name, v in zip(own, wanted, strict=True))
+
+
+@pytest.mark.parametrize("case", LAYERS)
+def test_one_example_moves_its_models_sum_by_the_clip_norm_and_no_other_by_a_bit(case):
+    _, ensemble, weights, inputs, targets, mask = world(case, torch.float32)
+    before = ensemble.clipped_sums(weights, inputs, targets, mask, CLIPS)
+    changes = {"removed": inputs, "replaced": inputs.clone(), "long": inputs.clone(), "infinite": inputs.clone()}
+    if inputs.is_floating_point():
+        changes["replaced"][1, 3] = 5 - inputs[1, 3]
+        changes["long"][1, 3] *= 1e6
+        changes["infinite"][1, 3] = torch.inf
+    else:
+        changes = {"removed": inputs, "replaced": inputs.clone()}
+        changes["replaced"][1, 3] = 5
+    for change, examples in changes.items():
+        fewer = mask.clone()
+        fewer[1, 3] = 0 if change == "removed" else 1
+        after = ensemble.clipped_sums(weights, examples, targets, fewer, CLIPS)
+        moved = sum(float((after[name][1] - before[name][1]).double().square().sum()) for name in after) ** 0.5
+        assert 0 < moved <= (1 if change in ("removed", "infinite") else 2) * float(CLIPS[1]), change
+        for name in after:
+            assert torch.equal(after[name][0], before[name][0]), change
+            assert torch.equal(after[name][2], before[name][2]), change
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, 1e30])
+def test_padding_may_hold_anything(value):
+    _, ensemble, weights, inputs, targets, mask = world("deep", torch.float32)
+    before = ensemble.clipped_sums(weights, inputs, targets, mask, CLIPS)
+    plain = ensemble.mean_gradients(weights, inputs, targets, mask)
+    inputs = inputs.clone()
+    inputs[0, 2] = value
+    after = ensemble.clipped_sums(weights, inputs, targets, mask, CLIPS)
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert all(torch.isfinite(part).all() for part in plain.values())
+
+
+def test_a_model_without_examples_has_a_sum_of_zero():
+    _, ensemble, weights, inputs, targets, mask = world("deep")
+    mask[1] = 0
+    for found in (
+        ensemble.clipped_sums(weights, inputs, targets, mask, CLIPS),
+        ensemble.mean_gradients(weights, inputs, targets, mask),
+    ):
+        assert all(not part[1].any() for part in found.values())
+        assert any(part[0].any() for part in found.values())
+
+
+def test_frozen_parameters_are_left_out_and_used():
+    model, (inputs, targets) = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 2)).double(), batch((6,), torch.float64, 4)
+    model[0].weight.requires_grad_(False)
+    ensemble = Ensemble(model, squares, (inputs, targets))
+    weights = ensemble.stacked(2)
+    assert set(weights) == {"0.bias", "1.weight", "1.bias"}
+    examples = (inputs.expand(2, -1, -1), targets.expand(2, -1), torch.ones(2, 4, dtype=torch.float64))
+    found = ensemble.clipped_sums(weights, *examples, CLIPS[:2])
+    assert apart(found, expected(model, weights, *examples, CLIPS[:2]), range(2)) < 1e-10
+
+
+class Model(nn.Module):
+    """A layer, used as `way` says."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.linear, self.way = nn.Linear(6, 6), way
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        if self.way == "tied":
+            return self.linear(torch.tanh(self.linear(x)))
+        if self.way == "functional":
+            return nn.functional.linear(self.linear(x), self.linear.weight)
+        if self.way == "in place":
+            x = x.clone()
+            outputs = self.linear(x)
+            return outputs * x.mul_(2)
+        if self.way == "dropout":
+            return nn.functional.dropout(self.linear(x), 0.01)
+        if self.way == "branch":
+            return self.linear(x) if float(x.sum()) > 0 else self.linear(-x)
+        if self.way == "remembers":
+            self.seen = self.seen + x.detach().sum()
+            return self.linear(x)
+        return self.linear(x - x.mean(0))
+
+
+@pytest.mark.parametrize("way", ["tied", "functional", "in place", "dropout"])
+def test_models_that_cannot_be_stacked_are_refused(way):
+    with pytest.raises(Unsupported, match="cannot be trained at once"):
+        Ensemble(Model(way), squares, batch((6,), torch.float32, 4))
+
+
+@pytest.mark.parametrize("way", ["remembers", "branch", "mixes"])
+def test_models_that_no_clipping_protects_are_refused(way):
+    with pytest.raises(InvalidArgument):
+        Ensemble(Model(way), squares, batch((6,), torch.float32, 4))
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.BatchNorm1d(6), nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6)), nn.LSTM(6, 6), nn.Bilinear(6, 6, 2)]
+)
+def test_layers_without_a_rule_are_refused(layer):
+    with pytest.raises((InvalidArgument, TypeError, AttributeError)):
+        Ensemble(layer, squares, batch((6,), torch.float32, 4))
+
+
+def test_a_model_without_trainable_parameters_is_refused():
+    model = nn.Linear(6, 2).requires_grad_(False)
+    with pytest.raises(InvalidArgument, match="no trainable parameter"):
+        Ensemble(model, squares, batch((6,), torch.float32, 4))
+
+
+def mixed_by_value(outputs, targets):
+    return squares(outputs, targets) / squares(outputs, targets).detach().sum()
+
+
+def mixed_by_gradient(outputs, targets):
+    return squares(outputs - outputs.mean(0), targets)
+
+
+@pytest.mark.parametrize("loss", [mixed_by_value, mixed_by_gradient])
+def test_a_loss_that_mixes_examples_is_refused(loss):
+    with pytest.raises(InvalidArgument):
+        Ensemble(nn.Linear(6, 2), loss, batch((6,), torch.float32, 4))
+
+
+def test_what_is_zero_at_first_hides_nothing():
+    class Late(nn.Module):
+        """Changes the input of its first layer in place; at its first weights nobody would notice."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 2)
+            nn.init.zeros_(self.last.weight)
+
+        def forward(self, x):
+            x = x.clone()
+            hidden = self.first(x)
+            x.mul_(3)
+            return self.last(hidden) + 0 * x.sum(1, keepdim=True)
+
+    with pytest.raises(Unsupported):
+        Ensemble(Late(), squares, batch((6,), torch.float32, 4))
+
+
+def test_bytes_are_those_of_parameters_and_of_what_an_example_holds():
+    ensemble = Ensemble(nn.Linear(6, 2), squares, batch((6,), torch.float32, 4))
+    assert ensemble.bytes_per_model == 4 * 14
+    assert ensemble.bytes_per_example == 4 * (6 + 2 * 2)
+    written = Ensemble(nn.Conv1d(2, 3, 2), squares, batch((2, 6), torch.float32, 4))
+    assert written.bytes_per_example == 4 * (12 + 2 * 15 + 15)
