@@ -280,7 +280,8 @@ def test_an_owners_report_without_its_ledger_says_why(tmp_path):
     directory = made(tmp_path / "run", PLANS["sample"])
     for path in directory.glob("ledger.db*"):
         path.unlink()
-    assert owner_facts(directory)["ledger"].startswith("not shown: ")
+    assert owner_facts(directory)["accounts"] == []
+    assert owner_page(directory).alarms[-1].text.startswith("The accounts cannot be shown: ")
     assert not (directory / OWN_LEDGER).exists()
     write(directory)
 

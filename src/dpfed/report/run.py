@@ -58,8 +58,8 @@ def owner_facts(directory: str | Path) -> dict[str, Any]:
     return {
         **asdict(facts.run),
         "attendance": [asdict(each) for each in facts.by_round],
-        "ledger": facts.ledger,
         "accounts": [balance_facts(balance) for balance in facts.accounts],
+        "problem": facts.problem,
     }
 
 

@@ -4,7 +4,7 @@
 >>> from dpfed.plan import LocalPlan, Plan
 >>> run = RunDirectory(tempfile.mkdtemp())
 >>> run.begin(Plan("study", rounds=2, local={"ward": LocalPlan(size=8, batch_size=4, steps=3)}, style="none"))
->>> run.append_owner({"round": 1, "seconds": 0.5, "contributed": ["ward"], "refused": {}})
+>>> run.append_owner({"round": 1, "seconds": 0.5, "metrics": {}, "contributed": ["ward"], "refused": {}})
 >>> owner(run).by_round[0].contributed
 ('ward',)
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dpfed.config.run import RunConfig
-from dpfed.errors import LedgerError
+from dpfed.errors import PrivacyError
 from dpfed.ledger.ledger import Ledger
 from dpfed.ledger.views import Balance
 from dpfed.report.run_facts import RunFacts, shareable, with_every_score
@@ -39,22 +39,22 @@ class Attendance:
 
 @dataclass(frozen=True)
 class OwnerFacts:
-    """A run as its owner sees it. `ledger` is where the accounts are, or why they are not shown."""
+    """A run as its owner sees it. `problem` says why the accounts are not shown, where they cannot be."""
 
     run: RunFacts
     by_round: tuple[Attendance, ...]
-    ledger: str
     accounts: tuple[Balance, ...]
+    problem: str
 
 
 def owner(run: RunDirectory, config: RunConfig | None = None, shared: RunFacts | None = None) -> OwnerFacts:
     """Everything known of the run in that directory; `shared` are its shareable facts, where they are known."""
-    where, accounts = _accounts(run, config)
+    accounts, problem = _accounts(run, config)
     return OwnerFacts(
         run=with_every_score(shareable(run, config) if shared is None else shared, run),
         by_round=tuple(_attendance(record) for record in run.owner_rounds()),
-        ledger=where,
         accounts=accounts,
+        problem=problem,
     )
 
 
@@ -63,14 +63,14 @@ def _attendance(record: Mapping[str, Any]) -> Attendance:
     return Attendance(record["round"], record["seconds"], **groups, refused=dict(record["refused"]))
 
 
-def _accounts(run: RunDirectory, config: RunConfig | None) -> tuple[str, tuple[Balance, ...]]:
+def _accounts(run: RunDirectory, config: RunConfig | None) -> tuple[tuple[Balance, ...], str]:
     if not run.plan.units:
-        return "style none charges nobody", ()
+        return (), ""
     try:
         with Ledger(_address(run, config), create=False) as ledger:
-            return ledger.address, _balances(ledger, run.plan.name)
-    except (LedgerError, OSError) as error:
-        return f"not shown: {error}", ()
+            return _balances(ledger, run.plan.name), ""
+    except PrivacyError as error:
+        return (), str(error)
 
 
 def _address(run: RunDirectory, config: RunConfig | None) -> str | Path:

@@ -23,10 +23,11 @@ def page(facts: OwnerFacts) -> Document:
     """The report for the owner alone."""
     run = facts.run
     overspent = (Alarm(alarm(balance), True) for balance in facts.accounts if balance.is_overspent)
+    problem = (Alarm(f"The accounts cannot be shown: {printable(facts.problem)}", True),) if facts.problem else ()
     return Document(
         title=f"Owner's report of run {printable(run.name)}",
         subtitle=KEPT,
-        alarms=(*alarms(run), *overspent),
+        alarms=(*alarms(run), *overspent, *problem),
         sections=(*sections(run), *(each for each in _own_sections(facts) if not each.is_empty)),
         footer=footer(run),
     )
@@ -36,7 +37,7 @@ def _own_sections(facts: OwnerFacts) -> Iterable[Section]:
     yield Section("Who took part", tables=tuple(_attendance(facts.by_round)))
     yield Section("Clients", tables=tuple(_clients(facts.run, facts.by_round)))
     yield Section("Turned away", tables=tuple(_refusals(facts.by_round)))
-    yield Section("Budgets", tables=tuple(_budgets(facts)), texts=(f"Ledger: {printable(facts.ledger)}",))
+    yield Section("Budgets", tables=tuple(_budgets(facts)))
 
 
 def _attendance(rounds: tuple[Attendance, ...]) -> Iterable[Table]:
