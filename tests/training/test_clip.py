@@ -241,3 +241,20 @@ def test_sums_have_the_parameters_precision_and_float64_where_they_are_exact():
 def test_a_clip_that_is_none_is_refused(argument: str, bad: dict[str, object]):
     with pytest.raises(InvalidArgument, match=f"{argument} must be"):
         Clip(**{"clip_norm": 1.0, **bad})
+
+
+def test_an_example_that_is_not_finite_in_one_layer_counts_as_zero_in_all():
+    class Apart(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(2, 1, bias=False), nn.Linear(2, 1, bias=False)
+
+        def forward(self, x):
+            return self.a(x[:, :2]) + self.b(x[:, 2:])
+
+    model, x = Apart(), torch.ones(3, 4)
+    x[1, 0] = torch.inf
+    with ClippedGradients(model, clip_norm=1.0, layers="each") as gradients:
+        found = gradients.sum(model(x).squeeze(1))
+        expected = gradients.sum(model(x[[0, 2]]).squeeze(1))
+    assert all(torch.equal(found[name], value) for name, value in expected.items())

@@ -52,6 +52,14 @@ def test_removing_one_example_moves_the_sum_by_at_most_the_clip(clip_norm):
         assert float((total - flat(found_sum(model, x[kept], y[kept], clip_norm))).norm()) <= clip_norm
 
 
+def test_one_more_of_a_thousand_examples_that_point_the_same_way_moves_the_float32_sum_by_at_most_the_clip():
+    """Their sum is long, so its rounding is coarse: a few 1e-5 of the clip, for which the tolerance leaves room."""
+    model, clip = nn.Linear(1, 1, bias=False), 1.3
+    with ClippedGradients(model, clip_norm=clip) as gradients:
+        sums = [gradients.sum(model(torch.full((size, 1), 3.0)).squeeze(1))["weight"] for size in range(924, 1025)]
+    assert float(torch.cat(sums).double().flatten().diff().abs().max()) <= clip
+
+
 def test_replacing_one_example_by_a_monstrous_one_moves_the_sum_by_at_most_twice_the_clip():
     model, (x, y) = small(), data(16)
     before = flat(found_sum(model, x, y, 1.0))
@@ -257,6 +265,17 @@ def test_layers_that_run_again_in_the_backward_pass():
     usual = Applied(lambda x, part, head: head(part(x)), **plain)
     x, y = data(6)
     assert distance(found_sum(saving, x, y, 0.1), expected_sum(usual, x, y, 0.1)) < 1e-5
+
+
+def test_a_parameter_that_is_unfrozen_or_replaced_later_counts_from_then_on():
+    torch.manual_seed(0)
+    model, (x, y) = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)), data(6)
+    model[0].weight.requires_grad_(False)
+    with ClippedGradients(model, clip_norm=0.1) as gradients:
+        gradients.sum(squares(model(x), y))
+        for _ in range(2):
+            model[0].weight = nn.Parameter(torch.randn(3, 4))
+            assert distance(gradients.sum(squares(model(x), y)), expected_sum(model, x, y, 0.1)) < 1e-5
 
 
 def test_calls_that_the_losses_do_not_use_are_ignored():

@@ -141,6 +141,17 @@ def test_each_draw_is_used_once_and_there_are_no_more_than_planned():
     assert private._batches.sampler.remaining == 0
 
 
+def test_a_draw_that_was_released_elsewhere_is_not_released_again():
+    private = made()
+    batch = next(private.loader)
+    before = flat(private.model)
+    batch.token.use()
+    with pytest.raises(InvalidArgument, match="was charged already"):
+        private.step(batch)
+    assert torch.equal(flat(private.model), before)
+    assert private.steps_taken == 0
+
+
 def test_a_draw_that_is_passed_over_is_refused_because_that_would_tell_of_its_records():
     draws = made().loader
     next(draws)

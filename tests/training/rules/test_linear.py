@@ -84,6 +84,11 @@ def test_norms_of_rank_one_neither_overflow_nor_lose_the_bias():
     assert float(Outer(x * 0, g, ("weight", "bias")).square_norms().sqrt()) == pytest.approx(2**0.5 * 1e15, rel=1e-6)
 
 
+def test_inputs_too_short_for_a_float32_norm_do_not_hide_a_long_gradient():
+    x, g = torch.full((1, 4), 1e-24), torch.full((1, 2), 1e30)
+    assert float(Outer(x, g, ("weight",)).square_norms().sqrt()) >= float(x.double().norm() * g.double().norm())
+
+
 @pytest.mark.parametrize("length", [1, 1023, 1024, 1025, 300_007])
 def test_a_float32_norm_of_any_length_is_right_to_eight_millionths(length):
     torch.manual_seed(0)
