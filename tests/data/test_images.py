@@ -125,6 +125,8 @@ def test_an_image_that_is_cut_off_is_refused(scans, tmp_path):
     [
         ({"classes": ()}, "classes must declare what an image of scans may show"),
         ({"channels": 2}, "channels must be 1"),
+        ({"size": 64}, r"size must be \[height, width\] in pixels, got 64"),
+        ({"size": [64, 0]}, "size must be"),
         ({"sizes": 3}, r"options of image-folder: are size \(needed\), channels, by_client; got size, sizes"),
     ],
 )
@@ -170,6 +172,12 @@ def test_a_case_that_is_not_whole_is_refused_by_name(cases, tmp_path, lost):
 def test_a_pixel_of_no_declared_class_is_refused(cases, tmp_path):
     with pytest.raises(InvalidArgument, match=r"\.png has a label that is none of the 2 declared classes"):
         from_cases(tmp_path, classes=("none", "rim"))
+
+
+@pytest.mark.parametrize("options", [{"channels": 0}, {"channels": "two"}, {"size": [3]}])
+def test_channels_and_size_of_cases_are_whole_numbers(cases, tmp_path, options):
+    with pytest.raises(InvalidArgument, match=f"{next(iter(options))} must be"):
+        from_cases(tmp_path, **options)
 
 
 def test_volumes_are_refused(cases, tmp_path):

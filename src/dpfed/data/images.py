@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpfed import checks
 from dpfed.data.idx import require_codes
 from dpfed.data.records import Records
 from dpfed.errors import InvalidArgument
@@ -36,7 +37,7 @@ Size = Sequence[int]
 
 def folder(path: Path, classes: Sequence[str], *, size: Size, channels: int = 1, by_client: bool = False) -> Records:
     """The images of PATH/CLASS/FILE, each of shape (channels, height, width); or of PATH/CLIENT/CLASS/FILE."""
-    _require_classes(path, classes)
+    _require_declared(path, classes, size)
     if channels not in MODES:
         raise InvalidArgument("channels", f"channels must be 1 (grey) or 3 (red, green, blue), got {channels!r}")
     roots = _folders(path) if by_client else [path]
@@ -51,7 +52,8 @@ def folder(path: Path, classes: Sequence[str], *, size: Size, channels: int = 1,
 
 def segmentations(path: Path, classes: Sequence[str], *, size: Size, channels: int = 1) -> Records:
     """The cases of PATH/imagesTr/CASE_0000.png (one file per channel), labelled by PATH/labelsTr/CASE.png."""
-    _require_classes(path, classes)
+    _require_declared(path, classes, size)
+    checks.count(channels=channels)
     cases = [file.stem for file in _files(path / "labelsTr")]
     wanted = {f"{case}_{channel:04d}.png" for case in cases for channel in range(channels)}
     stray = sorted(wanted ^ {file.name for file in _files(path / "imagesTr")})
@@ -126,6 +128,10 @@ def _require_form(path: Path, found: tuple[int, int], size: tuple[int, ...], mod
         raise InvalidArgument("channels", f"{path}: its mode must be {' or '.join(modes)} and is {mode}: convert it")
 
 
-def _require_classes(path: Path, classes: Sequence[Any]) -> None:
+def _require_declared(path: Path, classes: Sequence[Any], size: Any) -> None:
     if not classes:
         raise InvalidArgument("classes", f"classes must declare what an image of {path.name} may show")
+    if not isinstance(size, list | tuple) or len(size) != 2:
+        raise InvalidArgument("size", f"size must be [height, width] in pixels, got {size!r}")
+    for pixels in size:
+        checks.count(size=pixels)
