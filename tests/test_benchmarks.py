@@ -231,16 +231,15 @@ def test_peak_memory_is_what_the_steps_held_at_once() -> None:
 
 @pytest.mark.parametrize("case", federation_benchmark.CASES)
 def test_every_figure_of_a_federation_is_measured(case, monkeypatch, tmp_path) -> None:
-    small = {"CASES": dict.fromkeys(federation_benchmark.CASES, 5), "ROUNDS": 4, "EARLY": range(2), "LATE": range(2, 4)}
+    small = {"CASES": dict.fromkeys(federation_benchmark.CASES, 5), "ROUNDS": 6}
+    small |= {"EARLY": range(1, 3), "HALF": 3, "LATE": range(4, 6)}
     for name, value in small.items():
         monkeypatch.setattr(federation_benchmark, name, value)
     monkeypatch.setattr(federation_benchmark.tempfile, "tempdir", str(tmp_path))
     tasks = federation_benchmark.load_study(case)
     found = {(case, name): bench.Result(task(0.0), 0.0) for name, task in tasks.items()}
     rows = federation_benchmark.rows_of(case, found)
-    assert [row.ours for row in rows] == [
-        found[case, name].value for name in ("open", "enrol", "early", "late", "memory late")
-    ]
+    assert [row.ours for row in rows] == [found[case, name].value for name in ("enrol", "round", "late", "whole")]
     assert all(isinstance(row.holds, bool) and row.ours > 0 for row in rows)
     assert not any(row.holds for row in federation_benchmark.rows_of(case, {}))
 
