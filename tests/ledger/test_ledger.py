@@ -64,7 +64,7 @@ def test_many_accounts_are_opened_as_if_one_by_one(new_url):
         for name, promise in promises.items():
             single.open(name, **asdict(promise), purpose="study")
         assert [balance.account for balance in together.accounts()] == [each.account for each in single.accounts()]
-        assert together.units(["b", "a"]) == {"b": "client", "a": "record"}
+        assert [terms.unit for terms in together.terms(["b", "a"]).values()] == ["client", "record"]
         together.reserve({"a": STEP}, run="study").commit({"a": STEP})
         assert together.verify().rows == 5
 
@@ -76,7 +76,7 @@ def test_of_many_accounts_all_are_opened_or_none(ledger):
             ledger.open_all(dict.fromkeys(names, Guarantee(**PROMISE)))
     assert ledger.head() == head
     with pytest.raises(UnknownAccount):
-        ledger.units(["icu", "new"])
+        ledger.terms(["icu", "new"])
 
 
 def test_a_forecast_is_what_a_reservation_gets(ledger):

@@ -121,11 +121,11 @@ class Ledger:
                 open_account(journal, settled, {}, known)
                 known[terms.name] = settled
 
-    def units(self, accounts: Iterable[str]) -> dict[str, str]:
-        """Whom each of the accounts is for, all in one look."""
+    def terms(self, accounts: Iterable[str]) -> dict[str, Terms]:
+        """What was agreed when each of the accounts was opened, all in one look."""
         with self._store.reading() as link:
             known = self._store.terms(link)
-        return {name: relations.require_known(words.name(account=name), known).unit for name in accounts}
+        return {name: relations.require_known(words.name(account=name), known) for name in accounts}
 
     def account(self, account: str) -> LedgerAccount:
         """The account, as what a PrivacyManager or a PrivacyAccountant is charged to."""

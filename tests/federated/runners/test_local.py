@@ -8,9 +8,17 @@ import numpy as np
 import pytest
 
 from dpfed.cohort import FixedCohort, PoissonCohort
-from dpfed.errors import AccountUnavailable, BudgetExceeded, InvalidArgument, LedgerRolledBack, NotReserved
+from dpfed.errors import (
+    AccountUnavailable,
+    AdjacencyMismatch,
+    BudgetExceeded,
+    InvalidArgument,
+    LedgerRolledBack,
+    NotReserved,
+)
 from dpfed.federated.runners.local import LocalRunner
 from dpfed.federated.update import Failure, Task, Update
+from dpfed.guarantee import Guarantee
 from dpfed.plan import Plan
 from studies import DIMENSION, SIZES, Crash
 
@@ -189,6 +197,18 @@ def test_an_account_for_another_unit_is_refused_before_anything_is_reserved(stud
     study.clients[0].account = "people"
     with pytest.raises(InvalidArgument, match="one person"):
         study.runner().enroll(study.plan, np.zeros(DIMENSION))
+    assert study.ledger.reservations(open_only=False) == ()
+
+
+@pytest.mark.parametrize("account", ["account-north", "study"])
+def test_an_account_for_another_adjacency_is_refused_before_anything_is_reserved(open_study, account):
+    # Sizes that are the true counts protect nobody who is added or removed: such an account would promise too much.
+    study = open_study("hybrid")
+    local = {name: replace(part, adjacency="replace_one") for name, part in study.plan.local.items()}
+    promise = Guarantee(100.0, 1e-5, "client", "replace_one")
+    changed = {"local": local} if account != "study" else {"client_guarantee": promise}
+    with pytest.raises(AdjacencyMismatch, match=f"for replace_one, and account {account} for add_remove"):
+        study.runner().enroll(replace(study.plan, **changed), np.zeros(DIMENSION))
     assert study.ledger.reservations(open_only=False) == ()
 
 

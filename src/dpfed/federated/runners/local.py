@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from dpfed.errors import InvalidArgument
+from dpfed.errors import AdjacencyMismatch, InvalidArgument
 from dpfed.events import Event
 from dpfed.federated.update import EXHAUSTED, FAILED, Charged, Client, Failure, Task, Update
 from dpfed.federated.weights import Vector
@@ -76,7 +76,7 @@ class LocalRunner:
             client.rehearse(plan.local[client.name], weights)
         self._plan, self._run = plan, plan.name
         if self.ledger is not None and charges:
-            self._require_units(charges)
+            self._require_fitting(self.ledger, charges)
             for head in known:
                 self.ledger.require(head)
             self._reservation = self._reserved(self.ledger, charges, is_new=not known)
@@ -176,11 +176,15 @@ class LocalRunner:
             raise InvalidArgument("plan", f"run {run!r} is spent in this ledger: {where}")
         return reservation
 
-    def _require_units(self, charges: Mapping[str, Mapping[Event, int]]) -> None:
-        units = self.ledger.units(charges) if self.ledger is not None else {}
-        for account, unit in units.items():
+    def _require_fitting(self, ledger: Ledger, accounts: Iterable[str]) -> None:
+        """Refuses accounts whose promise is about something else than what the plan protects."""
+        relations = {"client": self._plan.client_adjacency, "record": self._plan.record_adjacency}
+        for account, terms in ledger.terms(accounts).items():
             wanted = "client" if account == self.study else "record"
-            if unit != wanted:
+            if terms.unit != wanted:
                 what = "adds noise for one client" if wanted == "client" else "clips each record"
-                message = f"style {self._plan.style} {what}, and account {account} is for one {unit}"
+                message = f"style {self._plan.style} {what}, and account {account} is for one {terms.unit}"
                 raise InvalidArgument("clients", f"{message}: give it an account whose unit is {wanted}")
+            if terms.adjacency != relations[wanted]:
+                message = f"the plan is for {relations[wanted]}, and account {account} for {terms.adjacency}"
+                raise AdjacencyMismatch(f"{message}: give it an account that was opened for {relations[wanted]}")
