@@ -37,7 +37,7 @@ from dpfed.federated.algorithms import registry
 from dpfed.federated.engine import Federation
 from dpfed.federated.metrics import Score
 from dpfed.federated.planning import planned
-from dpfed.federated.runners.local import LocalRunner
+from dpfed.federated.runners.ensemble import EnsembleRunner
 from dpfed.federated.torch_client import TorchClient
 from dpfed.federated.torch_model import TorchModel
 from dpfed.federated.weights import Vector
@@ -83,10 +83,12 @@ class Launch:
     def federation(self, run_directory: str | Path, ledger: Ledger | None) -> Federation:
         """The rounds that are still to be done in that directory."""
         source = self._source()
+        # How many clients are trained at once is measured, so it differs between runs; with a seed nothing may.
+        chunk = None if source is None else 1
         return Federation(
             self.plan,
             self.weights,
-            LocalRunner(self.clients, ledger, study=self.study, source=source),
+            EnsembleRunner(self.clients, ledger, study=self.study, source=source, chunk=chunk),
             run_directory,
             layout=self.model.layout,
             algorithm=registry.build(
