@@ -316,6 +316,15 @@ def test_a_secret_cohort_of_fixed_size_ends_before_somebody_has_no_turns_left(op
     assert federation.status == BUDGET_EXHAUSTED
 
 
+def test_secret_poisson_draws_do_not_end_a_run_when_all_turns_are_used_up(open_study):
+    # Whoever knows all other draws would see from the end of the run that the last client was drawn.
+    study = open_study("hybrid", cohort=PoissonCohort(0.9, secret=True), rounds=12, max_participations=1)
+    federation = study.federation()
+    assert [result.number for result in federation] == list(range(1, 13))  # without it, 1e-9 of the runs go so far
+    assert federation.status == "finished"
+    assert (set(study.committed().values()), study.committed_releases()) == ({1}, 12)
+
+
 @pytest.mark.parametrize("is_secret", [False, True])
 def test_a_round_below_the_minimum_releases_noise_around_zero(open_study, is_secret):
     cohort = PoissonCohort(1e-9, secret=is_secret)  # nobody is ever drawn

@@ -71,9 +71,14 @@ class Round:
         return "client" not in self.plan.units or self._commits <= charged.left
 
     def _is_spent(self, local: Mapping[str, int]) -> bool:
-        """Whether the clients have no charges left: all of them, or any where it would tell of earlier draws."""
+        """Whether the clients have no charges left: all of them, or any where it would tell of earlier draws.
+
+        Never with secret Poisson draws: that a run ends would tell who was drawn, so it goes on with noise around zero.
+        """
         spent = (times >= self.plan.record_charges for times in local.values())
-        return any(spent) if forbids_a_cap(self.plan) else all(spent)
+        if forbids_a_cap(self.plan):
+            return any(spent)
+        return all(spent) and not (self._is_secret and "client" in self.plan.units)
 
     def mean(self) -> Mean:
         """Its mean update: charged, noised and stored."""
