@@ -174,8 +174,9 @@ def test_no_site_has_a_larger_detection_rate_than_the_sentence_says(tmp_path):
 
 
 def first_words(directory) -> list[str]:
-    assert [alarm.text for alarm in owner_page(directory).alarms] == [a.text for a in shareable_page(directory).alarms]
-    return [alarm.text.partition(":")[0] for alarm in shareable_page(directory).alarms]
+    alarms = shareable_page(directory).alarms
+    assert owner_page(directory).alarms[: len(alarms)] == alarms
+    return [alarm.text.partition(":")[0] for alarm in alarms]
 
 
 def test_a_finished_run_has_nothing_to_say_first(tmp_path):
