@@ -1,0 +1,51 @@
+"""The examples can be read and planned, and the one for newcomers is what ``dpfed init`` writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpfed.config import RunConfig
+from dpfed.config.start import hospitals
+from dpfed.data.clients import prepare
+from dpfed.federated.planning import planned
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+FILES = sorted(EXAMPLES.rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(EXAMPLES)))
+def test_an_example_keeps_what_it_promises(path):
+    config = RunConfig.read(path)
+    plan = planned(config, prepare(config.data, path.parent))
+    assert plan.style == config.privacy.style
+    assert plan.guarantees == config.guarantees
+    for asked, kept in zip(config.guarantees, plan.statements(), strict=True):
+        assert kept <= asked
+
+
+def test_the_hospitals_are_those_of_dpfed_init():
+    assert RunConfig.read(EXAMPLES / "hospitals.yaml") == hospitals().config
+
+
+def test_the_hospitals_promise_at_most_four_for_a_record_in_five_unequal_sites():
+    config = RunConfig.read(EXAMPLES / "hospitals.yaml")
+    assert config.guarantees[0].epsilon <= 4
+    assert config.data.names == ("north", "south", "east", "west", "harbour")
+    assert len(set(config.data.declared_sizes.values())) == 5
+
+
+def test_there_is_an_example_of_every_style():
+    assert {RunConfig.read(path).privacy.style for path in FILES} == {"none", "sample", "user", "hybrid"}
+    assert {path.stem for path in (EXAMPLES / "styles").iterdir()} == {"none", "sample", "user", "hybrid"}
+
+
+def test_made_up_scans_have_a_lesion_where_the_mask_says():
+    config = RunConfig.read(EXAMPLES / "segmentation.yaml")
+    records = prepare(config.data, EXAMPLES).clients["clinic-1"]
+    assert records.features.shape[1:] == (1, 16, 16)
+    bright, dark = records.features[:, 0][records.labels == 1], records.features[:, 0][records.labels == 0]
+    assert bright.mean() > 0.3 > -0.3 > dark.mean()
+    assert set(np.unique(records.labels)) == {0, 1}
