@@ -21,6 +21,8 @@ myst_heading_anchors = 3
 # Docstrings are plain prose: a name in single backticks is code.
 default_role = "code"
 napoleon_custom_sections = ["Privacy"]
+# Sphinx imports modules as if for type checking, and pydantic models below MLflow do not survive that.
+autodoc_mock_imports = ["mlflow"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"

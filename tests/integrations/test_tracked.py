@@ -39,7 +39,7 @@ def test_constants_are_those_of_the_plan(style):
     plan = plan_of(style)
     told = constants(plan)
     assert (told["style"], told["rounds"], told["clients"]) == (style, "3", str(len(SIZES)))
-    assert told["local.batch_size"] == "16"
+    assert told["local.clip_norm"] == "1.0"
     assert "local.size" not in told  # sites differ in it
     if style in ("user", "hybrid"):
         assert told["client_guarantee.epsilon"] == "8.0"
