@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 import dpfed
 from dpfed.accounting import epsilon
+from dpfed.adaptive import AdaptiveClip
 from dpfed.errors import BudgetExceeded, InvalidArgument, LeaseLost, NotReserved, PrivacyError
 from dpfed.events import Repeated
 from dpfed.guarantee import Guarantee
@@ -173,6 +174,23 @@ def test_a_closure_is_refused_because_its_gradients_have_no_noise():
     next(private.loader)
     with pytest.raises(InvalidArgument, match="closure"):
         private.optimizer.step(lambda: torch.zeros(()))
+
+
+def test_a_closure_by_name_is_refused_too():
+    private = made()
+    next(private.loader)
+    with pytest.raises(InvalidArgument, match="closure"):
+        private.optimizer.step(closure=lambda: 0.0)
+    assert private.steps_taken == 0
+
+
+@pytest.mark.parametrize(("clip_norm", "share"), [(1e-6, -0.5), (1e6, 0.5)])
+def test_an_example_moves_the_count_of_an_adaptive_clip_by_one_half(clip_norm, share):
+    adaptive = AdaptiveClip(quantile=0.5, learning_rate=0.2, count_noise=10.0)
+    private = made(a_plan(batch_size=SIZE, clip_norm=clip_norm, adaptive=adaptive), loss=None)
+    ((inputs, targets),) = next(private.loader)
+    private.backward(per_example(private.model(inputs), targets))
+    assert private._count == share * SIZE
 
 
 def test_gradients_of_parameters_that_came_later_never_reach_the_model():

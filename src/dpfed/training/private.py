@@ -294,9 +294,10 @@ def make_private(
     """The model in private training by the plan.
 
     `loss` takes the model's output and the targets and gives one number per example (reduction="none"). `data` is
-    a Dataset or a DataLoader, whose collate_fn and workers are kept. With an `account` all steps are reserved
-    under the name `run`, and blocks of `ahead` steps (a hundredth of the plan, at most 32) are committed before the
-    first noise of the block is drawn.
+    a Dataset or a DataLoader, whose collate_fn and workers are kept. Neither may put something of one record into
+    another (mixup, the same record twice): that happens before anything here can see it. With an `account` all steps
+    are reserved under the name `run`, and blocks of `ahead` steps (a hundredth of the plan, at most 32) are committed
+    before the first noise of the block is drawn.
     `schedule` multiplies the optimizer's learning rates (`dpfed.training.schedules`). The model and all batches are
     moved to the `device`; only the CPU is tested.
 
