@@ -21,10 +21,10 @@ from dpfed.config.training import (
     PoissonClients,
     Step,
 )
-from dpfed.federated import losses, metrics, recipe
+from dpfed.federated import losses, metrics
 from dpfed.federated.algorithms import fedavg, fedopt, fedprox
 from dpfed.models.registry import KINDS as MODELS
-from dpfed.training import schedules
+from dpfed.training import recipe, schedules
 
 
 def defaults_of(block):
