@@ -222,9 +222,9 @@ seed by seed (Student's t), contains 0; of {odds} rows of equals, one is called 
 REMARKS = """\
 Not covered by ε, here as in most published figures: a few settings were tried on other splits of the same data before
 these were chosen, and the test data are used openly. Scaling uses constants: grey values of 0–255, and ranges of
-the thirty measurements (see `benchmarks/accuracy.py`), are mapped to [-1, 1] and cut there. The ranges are round numbers
-that a study would declare, but were written down by somebody who had seen the data. Sizes and classes are public.
-Samples and noise come from seeds, so that these figures can be made again; a model meant for use must not be
+the thirty measurements (see `benchmarks/accuracy.py`), are mapped to [-1, 1] and cut there. The ranges are round
+numbers that a study would declare, but were written down by somebody who had seen the data. Sizes and classes are
+public. Samples and noise come from seeds, so that these figures can be made again; a model meant for use must not be
 trained so.
 """
 
