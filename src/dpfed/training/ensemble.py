@@ -276,6 +276,9 @@ def _layers(model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor]) -> list[L
     capture = Capture(model)
     try:
         losses = loss(model(inputs), targets)
+        if losses.shape != inputs.shape[:1]:
+            message = f"the loss must give one number per example, {len(inputs)} here, got {tuple(losses.shape)}"
+            raise InvalidArgument("loss", f'{message}: use reduction="none"')
         plan = attributed(capture.taken(), losses, Leaves(model), {})
     finally:
         capture.close()
