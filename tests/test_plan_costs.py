@@ -177,6 +177,13 @@ def test_with_many_unequal_sites_the_bound_is_above_every_choice(monkeypatch):
     assert exact <= bound <= 1.3 * exact
 
 
+def test_with_many_sites_the_bound_counts_two_that_are_alike_twice(monkeypatch):
+    alike = {"a": ev.Gaussian(1.0), "b": ev.Gaussian(1.0), "c": ev.Gaussian(50.0), "d": ev.Gaussian(60.0)}
+    monkeypatch.setattr(plan_costs, "MOST_CHOICES", 2)
+    twice = accounting.epsilon(ev.Repeated(ev.Gaussian(1.0), 2), 1e-5)
+    assert twice <= plan_costs.worst_together(alike, 1e-5, 2) <= 1.3 * twice
+
+
 @pytest.mark.parametrize("noise", ["own", "shared"])
 def test_a_person_in_several_sites_is_covered_by_the_calibrated_noise(noise):
     local = {"a": SITE, "b": replace(SITE, size=60), "c": replace(SITE, size=200, steps=1)}

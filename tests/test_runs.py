@@ -106,6 +106,11 @@ def test_what_is_for_the_owner_is_readable_by_nobody_else(run):
     assert {path.stat().st_mode & 0o777 for path in (run.path / "owner").iterdir()} == {0o600}
 
 
+def test_a_new_directory_is_listed_by_its_owner_alone(tmp_path):
+    # The length of a file for the owner tells how many took part, whatever its own mode.
+    assert RunDirectory(tmp_path / "runs" / "study").path.stat().st_mode & 0o777 == 0o700
+
+
 def test_starts_are_counted_by_whoever_starts(run):
     assert [RunDirectory(run.path).count_start() for _ in range(3)] == [1, 2, 3]
 

@@ -45,7 +45,8 @@ class RunDirectory:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.path.mkdir(parents=True, exist_ok=True)
+        # Even the length of owner.jsonl or of the ledger tells how many took part: its owner alone may list it.
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def begin(self, plan: Plan) -> None:
         """Writes the plan; a directory that already holds another one is refused."""

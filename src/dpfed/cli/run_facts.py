@@ -29,7 +29,7 @@ def new_directory(name: str) -> Path:
     while True:
         path = RUNS / f"{name}-{number}"
         try:
-            path.mkdir()
+            path.mkdir(mode=0o700)
         except FileExistsError:
             number += 1
         else:

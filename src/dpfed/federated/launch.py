@@ -75,8 +75,7 @@ class Launch:
             return nullcontext()
         if self.config.ledger is not None:
             return Ledger(self._url(self.config.ledger.url), create=False)
-        Path(run_directory).mkdir(parents=True, exist_ok=True)
-        ledger = Ledger(Path(run_directory) / OWN_LEDGER)
+        ledger = Ledger(RunDirectory(run_directory).path / OWN_LEDGER)
         self._open_accounts(ledger)
         return ledger
 
