@@ -7,8 +7,11 @@ here=$(dirname "$0")
 number=1
 while [ -e "runs/demo-$number" ]; do number=$((number + 1)); done
 run=runs/demo-$number
+mkdir -p runs
+# One charge more than rounds, for the round that the crash makes do again.
+sed 's/^#spare_rounds: 0/spare_rounds: 1/' "$here/hospitals.yaml" > "$run.yaml"
 
-"$dpfed" run "$here/hospitals.yaml" --directory "$run" &
+"$dpfed" run "$run.yaml" --directory "$run" &
 process=$!
 trap 'kill "$process" 2>/dev/null || true' EXIT
 # After the fifth round, which is then done and in its file; a run that ends before is not waited for.
