@@ -58,6 +58,23 @@ def test_the_rate_that_is_charged_is_exactly_how_often_a_uniform_draw_falls_belo
     assert 0 <= chance - Fraction(rate) < Fraction(1, 2**53)
 
 
+class ConstantSource(SeededSource):
+    """Every uniform draw is this number."""
+
+    def __init__(self, number) -> None:
+        super().__init__(1)
+        self.number = number
+
+    def uniform(self, shape=()):
+        return np.full(shape, self.number)
+
+
+def test_a_draw_that_is_the_rate_itself_takes_nobody():
+    cohort = PoissonCohort(0.25)
+    assert cohort.draw(NAMES, ConstantSource(0.25)) == ()
+    assert cohort.draw(NAMES, ConstantSource(0.25 - 2.0**-53)) == NAMES
+
+
 def test_only_a_secret_cohort_amplifies():
     assert PoissonCohort(0.25).event(NOISE, 6) == NOISE
     assert FixedCohort(2).event(NOISE, 6) == NOISE
