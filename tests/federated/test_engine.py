@@ -17,7 +17,8 @@ from dpfed.federated.metrics import Score
 from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED, RUNNING
 from dpfed.federated.runners.local import LocalRunner
 from dpfed.federated.stored import Stored
-from dpfed.plan import AdaptiveClip, ClientPlan
+from dpfed.federated.update import Update
+from dpfed.plan import AdaptiveClip, ClientPlan, Released
 from dpfed.randomness import SeededSource
 from studies import SIZES, Crash, SilentSource, Study, crash_at
 from worlds import fork
@@ -314,6 +315,17 @@ def test_a_secret_cohort_of_fixed_size_ends_before_somebody_has_no_turns_left(op
     federation = study.federation()
     assert list(federation) == []
     assert federation.status == BUDGET_EXHAUSTED
+
+
+@pytest.mark.parametrize("style", ["sample", "user"])
+def test_what_another_past_left_of_a_later_round_is_not_used(open_study, style):
+    study = open_study(style)
+    stored = Stored(study.directory())
+    stored.write_updates(3, [Update("north", 3, np.ones(3), "1:a")])
+    stored.write_release(3, Released(np.ones(3)), "1:a", ["north"])
+    assert [result.participation.contributed for result in study.federation()] == [tuple(SIZES)] * 4
+    assert study.diary.trained()["north"] == 4
+    study.require_nothing_free()
 
 
 def test_secret_poisson_draws_do_not_end_a_run_when_all_turns_are_used_up(open_study):

@@ -158,6 +158,7 @@ class Federation:
             self._checkpoints.write(found)
         elif done < self.plan.rounds:
             self.runner.enroll(self.plan, found.weights, [found.head, *heads])
+        self._stored.forget_all_but(found.round + 1)
         return found
 
     def _first_clip(self) -> float | None:

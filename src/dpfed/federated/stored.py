@@ -88,9 +88,17 @@ class Stored:
 
     def forget(self, round_number: int) -> None:
         """Removes what was stored of a round whose checkpoint is written."""
-        paths = [self._cohort_path(round_number), self._release_path(round_number), *self._update_paths(round_number)]
-        for path in paths:
+        for path in self._paths(round_number):
             path.unlink(missing_ok=True)
+
+    def forget_all_but(self, round_number: int) -> None:
+        """Removes what was stored of any other round: it was made from weights, and paid by a head, of another past."""
+        found = {*self._released.glob("round-*.npz"), *self._owner.glob("cohort-*.json")}
+        for path in found.difference(self._paths(round_number)):
+            path.unlink(missing_ok=True)
+
+    def _paths(self, round_number: int) -> list[Path]:
+        return [self._cohort_path(round_number), self._release_path(round_number), *self._update_paths(round_number)]
 
     def _cohort_path(self, round_number: int) -> Path:
         return self._owner / f"cohort-{round_number:06d}.json"
