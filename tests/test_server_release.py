@@ -16,6 +16,7 @@ from dpfed.cohort import All, FixedCohort, PoissonCohort
 from dpfed.errors import InvalidArgument
 from dpfed.plan import ClientPlan, LocalPlan, Plan
 from dpfed.randomness import SeededSource
+from studies import SilentSource
 
 FALSE_ALARM = 1e-6
 DIMENSION = 3
@@ -125,6 +126,14 @@ def test_the_clip_norm_of_a_round_is_followed_by_sum_noise_and_count():
     assert (plan.server.count(update, clip_norm=1.5), plan.server.count(update, clip_norm=2.0)) == (-0.5, 0.5)
     draws = a_plan(noise_multiplier=1.0).server.release({}, 20_000, SeededSource(7), clip_norm=10.0).average
     assert np.std(draws) == pytest.approx(10 * 500 / 630, rel=0.05)
+
+
+def test_what_is_released_is_clipped_and_counted_at_the_clip_norm_of_the_round():
+    server = a_plan("equal", adaptive=AdaptiveClip(0.5, 0.2, count_noise=5.0)).server
+    given = {name: np.array([0.9, 0.0, 0.0]) for name in NAMES}  # short enough at first, and too long now
+    released = server.release(given, DIMENSION, SilentSource(), clip_norm=0.1)
+    assert np.allclose(released.average, [0.1, 0, 0], atol=1e-6)
+    assert released.noisy_count == -2.0
 
 
 def test_the_next_clip_norm_divides_by_the_expected_cohort():
