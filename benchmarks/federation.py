@@ -10,6 +10,7 @@ the last of 200 no more than one of the first, taking turns with it; memory may 
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -56,7 +57,7 @@ class Run:
         from dpfed.federated.runners.local import LocalRunner
         from dpfed.ledger.ledger import Ledger
 
-        folder = Path(tempfile.mkdtemp(prefix="dpfed-bench-"))
+        self.folder = folder = Path(tempfile.mkdtemp(prefix="dpfed-bench-"))
         plan, clients = planned(case), [Idle(number) for number in range(CASES[case])]
         ledger = Ledger(folder / "ledger.db")
         promises = {client.account: plan.guarantee for client in clients} if plan.guarantee else {}
@@ -115,6 +116,8 @@ class Study:
         turns = [(self._old.round(), young.round()) for _ in LATE]
         late, early = (min(seconds) for seconds in zip(*turns, strict=True))
         self._known |= {"late": late, "early": early, "half": half, "whole": memory[LATE.start - 1]}
+        for run in (self._old, young):
+            shutil.rmtree(run.folder, ignore_errors=True)
 
 
 def planned(case: str) -> Any:
