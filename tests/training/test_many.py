@@ -107,9 +107,9 @@ def test_other_data_of_one_model_leave_all_others_bit_for_bit():
         assert all(torch.equal(flat(one[k]), flat(other[k])) for k in (0, 1, 3))
 
 
-def noise_of(source, steps: int = 1) -> list[np.ndarray]:
+def noise_of(source, steps: int = 1, dtype=torch.float64) -> list[np.ndarray]:
     """The noise on three models without data, in units of what their plans ask for."""
-    model = nn.Linear(100, 40)
+    model = nn.Linear(100, 40, dtype=dtype)
     nn.init.zeros_(model.weight)
     nn.init.zeros_(model.bias)
     plans = [
@@ -124,15 +124,15 @@ def noise_of(source, steps: int = 1) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("source", [SystemSource, lambda: SeededSource(2)])
-@pytest.mark.parametrize("steps", [1, 5])
-def test_every_model_has_noise_of_its_own_plan_also_when_nobody_is_drawn(source, steps):
-    noises = noise_of(source(), steps)
+@pytest.mark.parametrize(("steps", "dtype"), [(1, torch.float32), (5, torch.float32), (1, torch.float64)])
+def test_every_model_has_noise_of_its_own_plan_also_when_nobody_is_drawn(source, steps, dtype):
+    noises = noise_of(source(), steps, dtype)
     for noise in noises:
         assert stats.kstest(noise, "norm").pvalue > FALSE_ALARM
         spread = (noise**2).sum()
         assert min(stats.chi2.cdf(spread, noise.size), stats.chi2.sf(spread, noise.size)) > FALSE_ALARM / 2
     for one, other in itertools.combinations(noises, 2):
-        assert not np.isin(one, other).any()
+        assert dtype == torch.float32 or not np.isin(one, other).any()  # float32 has few numbers, some come twice
         assert stats.pearsonr(one, other).pvalue > FALSE_ALARM
 
 
@@ -156,6 +156,22 @@ def test_a_plain_model_without_records_stays_as_it_is():
     found = train_many(model, data(0, 20), [PLAIN] * 2, loss=LOSS, recipe=Recipe(weight_decay=0.5))
     assert torch.equal(flat(found[0]), flat(dict(model.named_parameters())).detach())
     assert not torch.equal(flat(found[0]), flat(found[1]))
+
+
+def test_a_model_that_has_no_gradient_at_zeros_may_have_fewer_records_than_another():
+    class Directions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(6, 6)
+            self.last = nn.Linear(6, 3)
+
+        def forward(self, x):
+            hidden = self.linear(x) * x
+            return self.last(hidden / hidden.norm(dim=1, keepdim=True))
+
+    for plan in (PLAIN, PLAN):
+        found = train_many(Directions(), data(3, 20), [plan] * 2, loss=LOSS, chunk=2)
+        assert all(flat(part).isfinite().all() for part in found)
 
 
 def refused(match: str, *, error=InvalidArgument, model=None, datasets=None, plans=None, loss=LOSS, **options):

@@ -4,7 +4,7 @@ Coins are Poisson and each model's own, exactly as `PoissonSampler` throws them.
 of all models come from one keystream: bits of it are as independent as those of several. A seeded source has a stream
 for each model, so that training many at once gives what training one after the other gives.
 
-Records are numbered through all models, one model's after the other's; the number after the last stands for padding.
+Records are numbered through all models, one model's after the other's; the number after the last stands for nobody.
 
 >>> from dpfed.randomness import SystemSource
 >>> tables = poisson([20, 30], [0.5, 0.1], steps=3, sources=[SystemSource(), SystemSource()])
@@ -88,13 +88,15 @@ def shuffled(
     lengths, batches = np.asarray(sizes), np.asarray(batch_sizes)[:, None]
     starts, columns = (np.cumsum(lengths) - lengths)[:, None], np.arange(np.minimum(batches[:, 0], lengths).max())
     orders = _Orders(lengths, sources)
-    order, at = np.arange(lengths.sum() + 1), lengths.copy()  # the last one is padding
+    order, at = np.arange(lengths.sum() + 1), lengths.copy()  # the last one is nobody
     for _ in range(steps):
         ended = (at >= lengths) & (lengths > 0)
         order[:-1][np.repeat(ended, lengths)] = orders.new(ended)
         at[ended] = 0
         is_there = (columns < batches) & (at[:, None] + columns < lengths[:, None])
-        yield Table(order[np.where(is_there, starts + at[:, None] + columns, len(order) - 1)], is_there)
+        rows = order[np.where(is_there, starts + at[:, None] + columns, len(order) - 1)]
+        # Padded by what is there: a gradient that exists nowhere but at zeros would make the whole mean NaN.
+        yield Table(np.where(is_there, rows, rows[:, :1]), is_there)
         at += batches[:, 0]
 
 

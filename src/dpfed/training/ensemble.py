@@ -108,10 +108,12 @@ class Ensemble:
         return {name: value.detach().expand(count, *value.shape).clone() for name, value in first.items()}
 
     def mean_gradients(self, parameters: Stacked, inputs: Tensor, targets: Tensor, mask: Tensor) -> Stacked:
-        """The gradient of each model's mean loss over its examples; nothing is clipped and nothing protected."""
+        """The gradient of each model's mean loss over its examples; nothing is clipped and nothing protected.
+
+        What stands for padding must have a gradient too: 0 times NaN is NaN.
+        """
         wanted = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         losses = _over_models(self._losses, wanted, inputs, targets)
-        # A padded example may have any loss: only where, and not a product, leaves it out for certain.
         means = torch.where(mask > 0, losses, 0.0).sum(1) / mask.sum(1).clamp(min=1)
         found = dict(zip(wanted, torch.autograd.grad(means.sum(), list(wanted.values())), strict=True))
         for layer in self._layers:
@@ -141,7 +143,6 @@ class Ensemble:
                     for layer, call in zip(self._layers, calls, strict=True)
                 ]
                 norms = _norms(pieces).view(mask.shape)
-                norms.masked_fill_(~(norms <= longest), torch.inf)
             limits = clip_norms.double().unsqueeze(1) * (1 - TOLERANCE)
             coefficients = (limits / norms).clamp_(max=1.0).mul_(mask).to(found[0].dtype)
             sums: Stacked = {}
