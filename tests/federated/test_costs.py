@@ -126,6 +126,17 @@ def test_a_person_in_several_sites_pays_for_those_that_took_part(tmp_path):
     assert both.epsilon == pytest.approx(by_dp_accounting({SITE.event: 3}), rel=1e-3)
 
 
+@pytest.mark.parametrize("sites", [1, 2])
+def test_where_a_record_is_replaced_the_whole_plan_spends_what_it_promised(sites):
+    part = replace(SITE, adjacency="replace_one")
+    local = {"a": part, "b": replace(part, size=90), "c": replace(part, size=300)}
+    plan = Plan("counted", 3, local, max_sites_per_person=sites)
+    (statement,) = spent(plan, {"record": DELTA}, dict.fromkeys(local, 3), 0).statements
+    added = replace(plan, local={name: replace(each, adjacency="add_remove") for name, each in local.items()})
+    assert statement == plan.statements(DELTA)[0]
+    assert statement.epsilon > 1.2 * added.record_epsilon(DELTA)
+
+
 def test_a_run_in_which_a_person_may_be_in_several_sites_reports_from_its_first_round(tmp_path):
     study = Study(tmp_path, "sample", {"cohort": FixedCohort(1), "max_sites_per_person": 2, "rounds": 2})
     epsilons = [result.spent[0].epsilon for result in study.federation()]
