@@ -10,7 +10,7 @@ from torch import nn
 from dpfed.federated.runners.ensemble import EnsembleRunner
 from dpfed.federated.runners.local import LocalRunner
 from dpfed.federated.torch_client import TorchClient, TorchModel
-from dpfed.federated.update import Task
+from dpfed.federated.update import Failure, Task, Update
 from dpfed.ledger.ledger import Ledger
 from dpfed.models.cnn import CNN
 from dpfed.models.logistic import Logistic
@@ -125,3 +125,18 @@ def test_charges_are_made_before_the_cohort_trains(tmp_path):
         next(runner.train(Task(1, model.first_weights), list(SIZES)))
         assert runner.charged().local == dict.fromkeys(SIZES, 1)
         assert all(ledger.statement(client.account).lines[-1].kind == "committed" for client in clients)
+
+
+def test_a_client_whose_data_fail_fails_alone(tmp_path):
+    def loss(outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    model = TorchModel(Logistic, loss)
+    draws = np.random.default_rng(1)
+    labels = {name: np.full(20, 7 if name == "b" else 1) for name in SIZES}  # the model has no class 7
+    clients = [TorchClient(name, (draws.normal(size=(20, 30)), own), "", model) for name, own in labels.items()]
+    runner = EnsembleRunner(clients)
+    runner.enroll(plan(clients, None, "none"), model.first_weights)
+    outcomes = {outcome.client: outcome for outcome in runner.train(Task(1, model.first_weights), list(SIZES))}
+    assert isinstance(outcomes["b"], Failure)
+    assert all(isinstance(outcomes[name], Update) for name in set(SIZES) - {"b"})
