@@ -328,6 +328,13 @@ def test_what_another_past_left_of_a_later_round_is_not_used(open_study, style):
     study.require_nothing_free()
 
 
+def test_whoever_has_taken_part_as_often_as_is_paid_is_not_asked_again(open_study):
+    study = open_study("user", max_participations=1)
+    contributed = [result.participation.contributed for result in study.federation()]
+    assert contributed == [tuple(SIZES), (), (), ()]
+    assert study.committed_releases() == 1
+
+
 def test_secret_poisson_draws_do_not_end_a_run_when_all_turns_are_used_up(open_study):
     # Whoever knows all other draws would see from the end of the run that the last client was drawn.
     study = open_study("hybrid", cohort=PoissonCohort(0.9, secret=True), rounds=12, max_participations=1)
