@@ -92,6 +92,15 @@ def test_a_run_that_has_not_begun_or_ended_says_so(dpfed):
     assert status == {"runs/flowers-1": "finished", "runs/new": "not started", "runs/half": "unfinished"}
 
 
+def test_one_seeded_round_stamps_the_whole_run(dpfed):
+    path = Path("runs/flowers-1/rounds.jsonl")
+    first, *rest = map(json.loads, path.read_text().splitlines())
+    path.write_text("".join(json.dumps(each) + "\n" for each in [first | {"noise": "NOT PRIVATE"}, *rest]))
+    (facts,) = json.loads(dpfed("runs --json").output)["runs"]
+    assert not facts["is_private"]
+    assert "NOT PRIVATE" in dpfed("runs").output
+
+
 def test_scores_on_private_records_are_marked(dpfed):
     result = dpfed("evaluate flowers-1")
     assert result.exit_code == 0, result.output

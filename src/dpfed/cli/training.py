@@ -144,7 +144,7 @@ def _say_result(launch: Launch, run: RunDirectory, facts: dict[str, Any]) -> Non
     from dpfed.report.run_facts import shareable
     from dpfed.runs import NOT_PRIVATE
 
-    is_private = launch.config.is_private
+    is_private = launch.config.is_private and facts["is_private"]
     status, stamp = facts["status"].replace("_", " "), "" if is_private else f" {NOT_PRIVATE}"
     say(f"\n{facts['name']}: {status} after {facts['round']} of {facts['rounds']} rounds.{stamp}")
     for name, score in facts["metrics"].items():
