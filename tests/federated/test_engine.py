@@ -335,6 +335,13 @@ def test_whoever_has_taken_part_as_often_as_is_paid_is_not_asked_again(open_stud
     assert study.committed_releases() == 1
 
 
+@pytest.mark.parametrize("style", ["sample", "user"])
+def test_fewer_clients_than_the_minimum_do_nothing(open_study, style):
+    # Draws of two clients or one come in 12 rounds but for 6e-8 of the runs.
+    study = open_study(style, cohort=PoissonCohort(0.5), minimum_cohort=3, rounds=12, max_participations=12)
+    assert {result.participation.contributed for result in study.federation()} <= {(), tuple(SIZES)}
+
+
 def test_secret_poisson_draws_do_not_end_a_run_when_all_turns_are_used_up(open_study):
     # Whoever knows all other draws would see from the end of the run that the last client was drawn.
     study = open_study("hybrid", cohort=PoissonCohort(0.9, secret=True), rounds=12, max_participations=1)
