@@ -184,6 +184,15 @@ def test_with_many_sites_the_bound_counts_two_that_are_alike_twice(monkeypatch):
     assert twice <= plan_costs.worst_together(alike, 1e-5, 2) <= 1.3 * twice
 
 
+def test_several_sites_together_cost_more_where_a_record_is_replaced(monkeypatch):
+    pair = (ev.Gaussian(3.0), ev.Gaussian(5.0))
+    events = {"a": pair[0], "b": pair[1], "c": ev.Gaussian(80.0)}
+    exact = accounting.epsilon(ev.Composed(pair), 1e-5, adjacency="replace_one")
+    assert plan_costs.worst_together(events, 1e-5, 2, "replace_one") == exact
+    monkeypatch.setattr(plan_costs, "MOST_CHOICES", 2)
+    assert exact <= plan_costs.worst_together(events, 1e-5, 2, "replace_one") <= 1.3 * exact
+
+
 @pytest.mark.parametrize("noise", ["own", "shared"])
 def test_a_person_in_several_sites_is_covered_by_the_calibrated_noise(noise):
     local = {"a": SITE, "b": replace(SITE, size=60), "c": replace(SITE, size=200, steps=1)}

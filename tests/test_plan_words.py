@@ -60,6 +60,12 @@ def test_a_known_cohort_is_said_to_be_charged_in_full():
     assert "in full, since who takes part is not secret" in text
 
 
+def test_the_ledger_of_a_secret_cohorts_clients_is_named_as_part_of_the_secret():
+    secret = PoissonCohort(0.5, secret=True)
+    assert "that ledger stays with the server" in a_plan("hybrid", cohort=secret).explain()
+    assert "ledger" not in a_plan("user", cohort=secret).explain()
+
+
 def test_a_person_in_several_sites_is_said_so():
     text = a_plan("sample", max_sites_per_person=2).calibrated(RECORD).explain()
     assert "one record in each of 2 sites" in text

@@ -139,6 +139,8 @@ def _client_lines(plan: Plan) -> list[str]:
             "Trusted further: the server keeps the cohort secret. No list, count or client's spend may leave it, and "
             "clients tell nobody when they took part."
         )
+        if "record" in plan.units:
+            lines.append("The entries of the clients' accounts tell who took part: that ledger stays with the server.")
     return lines
 
 
