@@ -17,7 +17,7 @@ import bench
 import page
 import venvs
 
-BENCHMARKS = ("accounting", "federation", "ledger", "training")
+BENCHMARKS = ("accounting", "ensemble", "federation", "ledger", "throughput", "training")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
