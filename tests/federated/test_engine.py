@@ -342,6 +342,16 @@ def test_fewer_clients_than_the_minimum_do_nothing(open_study, style):
     assert {result.participation.contributed for result in study.federation()} <= {(), tuple(SIZES)}
 
 
+@pytest.mark.parametrize("style", ["user", "hybrid"])
+def test_no_checkpoint_and_no_stored_release_says_who_was_in_a_secret_cohort(open_study, style, monkeypatch):
+    study = open_study(style, cohort=PoissonCohort(0.9, secret=True))
+    monkeypatch.setattr(Stored, "forget", lambda *_: None)
+    list(study.federation())
+    assert [Stored(study.directory()).release(number)[2] for number in range(1, 5)] == [()] * 4
+    files = (study.folder / "run" / "checkpoints").glob("*")
+    assert not any(name.encode() in path.read_bytes() for path in files for name in SIZES)
+
+
 def test_secret_poisson_draws_do_not_end_a_run_when_all_turns_are_used_up(open_study):
     # Whoever knows all other draws would see from the end of the run that the last client was drawn.
     study = open_study("hybrid", cohort=PoissonCohort(0.9, secret=True), rounds=12, max_participations=1)
