@@ -16,7 +16,7 @@ from dpfed import events as ev
 from dpfed.adaptive import AdaptiveClip
 from dpfed.client_plan import ClientPlan
 from dpfed.cohort import All, FixedCohort, PoissonCohort
-from dpfed.errors import InvalidArgument
+from dpfed.errors import AdjacencyMismatch, InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.plan import LocalPlan, Plan
 
@@ -191,6 +191,24 @@ def test_several_sites_together_cost_more_where_a_record_is_replaced(monkeypatch
     assert plan_costs.worst_together(events, 1e-5, 2, "replace_one") == exact
     monkeypatch.setattr(plan_costs, "MOST_CHOICES", 2)
     assert exact <= plan_costs.worst_together(events, 1e-5, 2, "replace_one") <= 1.3 * exact
+
+
+def test_a_promise_for_another_adjacency_than_the_clients_plans_is_refused():
+    # A promise for replace-one must not be checked against what adding a record costs, which is less.
+    for own, asked in (("add_remove", "replace_one"), ("replace_one", "add_remove")):
+        local = {"a": replace(SITE, noise_multiplier=2.0, adjacency=own)}
+        with pytest.raises(AdjacencyMismatch, match=f"for {own}, and the promise"):
+            Plan("mixed", 3, local, guarantee=Guarantee(50.0, 1e-5, "record", asked))
+
+
+@pytest.mark.parametrize("noise", ["own", "shared"])
+def test_noise_is_calibrated_for_the_adjacency_asked_for_and_a_true_count_only_for_replacing(noise):
+    counted = Guarantee(4.0, 1e-5, "record", "replace_one")
+    plan = Plan("counted", 3, {"a": SITE, "b": replace(SITE, size=60)}).calibrated(counted, noise=noise)
+    assert {part.adjacency for part in plan.local.values()} == {"replace_one"}
+    assert 3.9 < plan.statements()[0].epsilon <= 4.0
+    with pytest.raises(AdjacencyMismatch, match="true count"):
+        plan.calibrated(PROMISE, noise=noise)
 
 
 @pytest.mark.parametrize("noise", ["own", "shared"])

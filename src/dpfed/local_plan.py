@@ -21,9 +21,9 @@ from dpfed import checks
 from dpfed import events as ev
 from dpfed.accounting.questions import epsilon as epsilon_of
 from dpfed.adaptive import AdaptiveClip, least_noise, noised
-from dpfed.checks import ADD_REMOVE
+from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.clipping import NORMS, group_clip_norm
-from dpfed.errors import InvalidArgument
+from dpfed.errors import AdjacencyMismatch, InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.mechanisms.sensitivity import Sensitivity
 
@@ -132,6 +132,9 @@ class LocalPlan:
     def calibrated(self, guarantee: Guarantee, rounds: int = 1) -> LocalPlan:
         """The plan with the least noise at which so many rounds together keep the guarantee."""
         require_record(guarantee)
+        if (self.adjacency, guarantee.adjacency) == (REPLACE_ONE, ADD_REMOVE):
+            message = f"this plan's size is a true count, which protects whoever is replaced only, not {guarantee}"
+            raise AdjacencyMismatch(f"{message}: ask for replace_one, or declare a size")
         self.require_clip()
         times = checks.count(rounds=rounds) * self.steps
 

@@ -18,7 +18,7 @@ from dpfed import checks
 from dpfed.checks import REPLACE_ONE
 from dpfed.client_plan import ClientPlan
 from dpfed.cohort import All, FixedCohort, PoissonCohort
-from dpfed.errors import InvalidArgument
+from dpfed.errors import AdjacencyMismatch, InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.local_plan import LocalPlan, require_record
 from dpfed.rounding import decimal_up
@@ -183,6 +183,9 @@ def _require_records(plan: Plan) -> None:
         if len({part.adjacency for part in plan.local.values()}) > 1:
             message = "the plans of all clients must be for one adjacency: sizes are declared by all, or public for all"
             raise InvalidArgument("local", message)
+        if plan.guarantee is not None and plan.guarantee.adjacency != plan.record_adjacency:
+            message = f"the clients' plans are for {plan.record_adjacency}, and the promise is {plan.guarantee}"
+            raise AdjacencyMismatch(f"{message}: use calibrated(), or plans for {plan.guarantee.adjacency}")
         return
     if any(part.noise_multiplier is not None for part in plan.local.values()):
         other = "hybrid" if plan.style == "user" else "sample"
