@@ -20,6 +20,7 @@ from dpfed.federated.stored import Stored
 from dpfed.federated.update import Update
 from dpfed.plan import AdaptiveClip, ClientPlan, Released
 from dpfed.randomness import SeededSource
+from dpfed.runs import sequence
 from studies import SIZES, Crash, SilentSource, Study, crash_at
 from worlds import fork
 
@@ -350,6 +351,17 @@ def test_no_checkpoint_and_no_stored_release_says_who_was_in_a_secret_cohort(ope
     assert [Stored(study.directory()).release(number)[2] for number in range(1, 5)] == [()] * 4
     files = (study.folder / "run" / "checkpoints").glob("*")
     assert not any(name.encode() in path.read_bytes() for path in files for name in SIZES)
+
+
+@pytest.mark.parametrize("style", ["sample", "user", "hybrid"])
+def test_the_heads_of_rounds_do_not_tell_how_many_were_in_a_secret_cohort(open_study, style):
+    study = open_study(style, cohort=PoissonCohort(0.5, secret=True), rounds=12, max_participations=12)
+    list(study.federation())
+    heads = [record["head"] for record in study.directory().rounds()]
+    if style == "user":  # one entry a round, whoever was drawn
+        assert set(np.diff([sequence(head) for head in heads])) == {1}
+    else:
+        assert heads == [None] * 12
 
 
 def test_secret_poisson_draws_do_not_end_a_run_when_all_turns_are_used_up(open_study):
