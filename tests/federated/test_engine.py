@@ -364,6 +364,37 @@ def test_the_heads_of_rounds_do_not_tell_how_many_were_in_a_secret_cohort(open_s
         assert heads == [None] * 12
 
 
+EVERYONE = PoissonCohort(1 - 1e-12, secret=True)
+
+
+def record_epsilon(study, charges) -> float:
+    return max(part.epsilon(1e-5, charges) for part in study.plan.local.values())
+
+
+def test_a_round_done_again_counts_for_everybody_where_the_cohort_is_secret(open_study):
+    study = open_study("hybrid", cohort=EVERYONE, spare_rounds=3)
+    federation = study.federation()
+    with crash_at(1, is_after=True), pytest.raises(Crash):  # the clients have paid, and nothing is released
+        next(federation)
+    study = open_study("hybrid", cohort=EVERYONE, spare_rounds=3)
+    *_, last = study.federation()
+    assert study.committed() == dict.fromkeys(SIZES, 5)
+    assert last.spent[0].epsilon == record_epsilon(study, 5)
+
+
+def test_an_old_copy_does_not_spend_less_than_is_in_the_ledger_where_the_cohort_is_secret(open_study, tmp_path):
+    study = open_study("hybrid", cohort=EVERYONE, spare_rounds=3)
+    federation = study.federation()
+    shutil.copytree(study.folder / "run", tmp_path / "copy")
+    for _ in range(3):
+        next(federation)
+    shutil.rmtree(study.folder / "run")
+    shutil.copytree(tmp_path / "copy", study.folder / "run")
+    first = next(open_study("hybrid", cohort=EVERYONE, spare_rounds=3).federation())
+    assert study.committed() == dict.fromkeys(SIZES, 4)
+    assert first.spent[0].epsilon >= record_epsilon(study, 4)
+
+
 def test_secret_poisson_draws_do_not_end_a_run_when_all_turns_are_used_up(open_study):
     # Whoever knows all other draws would see from the end of the run that the last client was drawn.
     study = open_study("hybrid", cohort=PoissonCohort(0.9, secret=True), rounds=12, max_participations=1)
