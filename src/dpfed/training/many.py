@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 from torch.utils.data import TensorDataset
 
 from dpfed import checks
@@ -32,6 +31,7 @@ from dpfed.local_plan import LocalPlan
 from dpfed.randomness import RandomSource, or_system
 from dpfed.training import draws, screening
 from dpfed.training.clip import Clip
+from dpfed.training.descent import Descent
 from dpfed.training.ensemble import Ensemble, Loss, Stacked
 from dpfed.training.noise import NoiseSource
 from dpfed.training.pace import Pace
@@ -165,20 +165,13 @@ class _Group:
     def trained(self) -> Stacked:
         """The parameters after all steps."""
         plan = self._plans[0]
-        optimizer = self._recipe.optimizer_of(list(self._parameters.values()), plan.learning_rate)  # type: ignore[arg-type]
-        gradients = self._noised() if self._is_private else self._plain()
-        for step, found in enumerate(gradients):
-            for group in optimizer.param_groups:
-                group["lr"] = self._recipe.rate(plan.learning_rate, step, plan.steps)
-            self._take(optimizer, found)
-        return self._parameters
-
-    def _take(self, optimizer: Optimizer, gradients: Stacked) -> None:
-        for name, value in self._parameters.items():
-            value.grad = gradients[name]
+        descent = Descent(self._recipe, self._parameters, plan.learning_rate)
+        for step, found in enumerate(self._noised() if self._is_private else self._plain()):
             if self._proximal:
-                value.grad.add_(value - self._first[name], alpha=self._proximal)
-        optimizer.step()
+                for name, value in self._parameters.items():
+                    found[name].add_(value - self._first[name], alpha=self._proximal)
+            descent.step(found, self._recipe.rate(plan.learning_rate, step, plan.steps))
+        return self._parameters
 
     def _plain(self) -> Iterator[Stacked]:
         batch_sizes = [plan.batch_size for plan in self._plans]

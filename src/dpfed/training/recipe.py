@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
-from torch import nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from dpfed import checks
@@ -45,7 +45,7 @@ class Recipe:
         if self.momentum and self.optimizer != "sgd":
             raise InvalidArgument("momentum", f"momentum goes with sgd only, not with {self.optimizer}")
 
-    def optimizer_of(self, parameters: Iterable[nn.Parameter], learning_rate: float) -> Optimizer:
+    def optimizer_of(self, parameters: Iterable[Tensor], learning_rate: float) -> Optimizer:
         """A new optimizer of these parameters."""
         if self.optimizer == "sgd":
             return torch.optim.SGD(parameters, lr=learning_rate, momentum=self.momentum, weight_decay=self.weight_decay)
