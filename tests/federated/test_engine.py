@@ -395,6 +395,14 @@ def test_an_old_copy_does_not_spend_less_than_is_in_the_ledger_where_the_cohort_
     assert first.spent[0].epsilon >= record_epsilon(study, 4)
 
 
+def test_a_round_is_clipped_at_the_norm_that_the_count_before_led_to(open_study, silent):
+    # Without noise one update in three is short enough, and nine in ten are to be: the norm grows by exp(0.9 − 1/3).
+    client = ClientPlan(clip_norm=0.1, noise_multiplier=5.0, adaptive=AdaptiveClip(0.9, 1.0, count_noise=9.0))
+    study = open_study("user", client=client, rounds=2)
+    first, second = (result.weights for result in study.federation(source=silent))
+    assert np.linalg.norm(second - first) > 1.3 * np.linalg.norm(first)
+
+
 def test_secret_poisson_draws_do_not_end_a_run_when_all_turns_are_used_up(open_study):
     # Whoever knows all other draws would see from the end of the run that the last client was drawn.
     study = open_study("hybrid", cohort=PoissonCohort(0.9, secret=True), rounds=12, max_participations=1)
