@@ -25,11 +25,11 @@ def flat(sums: Mapping[str, Tensor]) -> Tensor:
 
 
 def distance(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
-    """How far the sums are apart, relative to the length of the expected one."""
+    """How far the sums are apart, relative to the length of the expected one if it has any."""
     assert list(found) == list(expected)
     for name, value in expected.items():
         assert (found[name].shape, found[name].dtype) == (value.shape, value.dtype)
-    return float((flat(found) - flat(expected)).norm() / flat(expected).norm())
+    return float((flat(found) - flat(expected)).norm()) / (float(flat(expected).norm()) or 1.0)
 
 
 def expected_sum(model: nn.Module, x: Tensor, y: Tensor, clip_norm: float) -> dict[str, Tensor]:

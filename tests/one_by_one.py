@@ -23,7 +23,7 @@ def gradients(losses: Tensor, model: nn.Module) -> dict[str, Tensor]:
 
 def mean_norm(rows: Mapping[str, Tensor]) -> float:
     """A clip that cuts some examples and leaves others."""
-    return float(_norms(rows).mean())
+    return float(_norms(rows).mean()) or 1.0  # where no example has a gradient any will do
 
 
 def clipped(rows: Mapping[str, Tensor], clip_norm: float) -> dict[str, Tensor]:

@@ -50,6 +50,13 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    """A text; with anything that is no plain sign in quotes that escape it, which keeps it on its line."""
+    style = None if text.isprintable() else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Dumper.add_representer(str, _text)
 for _kind in (_Loader, _Dumper):
     for _tag, (_pattern, _first) in _RULES.items():
         _kind.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
