@@ -35,7 +35,7 @@ def test_a_csv_file_gives_a_configuration_that_reads_it(csv):
 
 
 def test_no_value_of_a_numeric_column_and_no_count_is_written(csv):
-    text = from_csv(csv, "y", "hospital").to_yaml()
+    text = from_csv(csv, "y", "hospital").to_yaml().replace(str(csv), "")  # a temporary folder may have any number
     assert "sizes: public" in text
     for secret in ("30.5", "89.5", "id-", "60", "40", "20,"):
         assert secret not in text.replace("{north: 180, south: 60}", "")
