@@ -86,15 +86,15 @@ def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: boo
     if not as_json:
         _introduce(launch, directory)
     is_private = launch.config.is_private
-    with launch.ledger(directory) as ledger:
+    with Stopping() as stopping, launch.ledger(directory) as ledger:
         federation = launch.federation(directory, ledger)
-        shown = live.display(launch.plan, federation.round, is_quiet=as_json, is_private=is_private)
         try:
-            with shown as display, Stopping(display.stopping) as stopping:
+            with live.display(launch.plan, federation.round, is_quiet=as_json, is_private=is_private) as display:
+                stopping.tell = display.stopping
                 for result in federation:
                     display.show(result)
                     if stopping.is_asked and result.number < launch.plan.rounds:
-                        raise KeyboardInterrupt
+                        stopping.leave()
         except KeyboardInterrupt:
             _leave(directory, federation.round, launch.plan.rounds)
     _conclude(launch, directory, as_json=as_json)
