@@ -21,8 +21,9 @@ SCALE = 10
 # Two workers share two cores: threads of torch that wait for each other take seven times as long there.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A red run must be the change's fault and not chance's, so both profiles always take the same cases; DPFED_RANDOM=1 takes
-# new ones, for whoever goes hunting. No deadline: a slow machine is not a bug, and how fast the accountant is belongs to benchmarks/.
+# A red run must be the change's fault and not chance's, so both profiles always take the same cases; DPFED_RANDOM=1
+# takes new ones, for whoever goes hunting. No deadline: a slow machine is not a bug, and how fast the accountant is
+# belongs to benchmarks/.
 settings.register_profile("short", deadline=None, max_examples=50, derandomize=True)
 settings.register_profile(
     "campaign",
