@@ -71,7 +71,10 @@ class Plan:
     contributes zero and the denominator stays public. A client is asked in at most `participations` rounds.
     `spare_rounds` more charges are reserved for rounds that a crash makes do again.
 
-    Privacy: `guarantee` is that of one record (add/remove), in the worst site, or in any `max_sites_per_person`
+    `server_learning_rate` is handed to the algorithm unless it is 1, which leaves the rate to the algorithm's own
+    parameters.
+
+    Privacy: `guarantee` is that of one record (`record_adjacency`), in the worst site, or in any `max_sites_per_person`
     sites together where a person may be in several. Each client's account is charged ``local.event`` for every
     round it takes part in; drawing cohorts gains nothing there. `client_guarantee` is that of one client; a cohort
     amplifies it only if it is secret, otherwise every participation is charged in full. The two are statements

@@ -93,26 +93,66 @@ Partition = Annotated[Iid | Quantity | Dirichlet | Shards | ByClass | Column, Fi
 class Data(Block):
     """Where records come from and what of them is declared public."""
 
-    source: str = setting(effect="a .csv or .parquet file, image-folder:PATH, nnunet:PATH, idx:FILE, sklearn:NAME (breast_cancer, digits, iris, wine, diabetes) or package.module:name")  # noqa: E501  # fmt: skip
+    source: str = setting(
+        effect=(
+            "a .csv or .parquet file, image-folder:PATH, nnunet:PATH, idx:FILE, sklearn:NAME (breast_cancer, "
+            "digits, iris, wine, diabetes) or package.module:name"
+        )
+    )
     options: dict[str, Any] = setting(
         {}, effect="arguments of a reader of images (size, channels, by_client; labels of idx) or of your own loader"
     )
     label: str | None = setting(None, effect="the column of a table that is to be predicted")
-    classes: tuple[str, ...] = setting((), effect="the values a label may have, in the order of the model's outputs; without them a label is a number")  # noqa: E501  # fmt: skip
-    categories: dict[str, tuple[str, ...]] = setting({}, effect="the values each column of text may have; one feature for each")  # noqa: E501  # fmt: skip
+    classes: tuple[str, ...] = setting(
+        (), effect="the values a label may have, in the order of the model's outputs; without them a label is a number"
+    )
+    categories: dict[str, tuple[str, ...]] = setting(
+        {}, effect="the values each column of text may have; one feature for each"
+    )
     ignore: tuple[str, ...] = setting((), effect="columns of a table that are not features")
-    shape: tuple[Whole, ...] | None = setting(None, effect="the shape of one record's features for models of images, such as [1, 8, 8]")  # noqa: E501  # fmt: skip
-    feature_bounds: Any = setting(None, effect="public [low, high] of all features, a list of one each, or by column: clipped and mapped to [-1, 1]; never taken from the data")  # noqa: E501  # fmt: skip
-    mean: Any = setting(None, effect="public constant subtracted from all features, or a list of one each; never taken from the data")  # noqa: E501  # fmt: skip
-    scale: Any = setting(None, effect="public constant all features are divided by, or a list of one each; never taken from the data")  # noqa: E501  # fmt: skip
+    shape: tuple[Whole, ...] | None = setting(
+        None, effect="the shape of one record's features for models of images, such as [1, 8, 8]"
+    )
+    feature_bounds: Any = setting(
+        None,
+        effect=(
+            "public [low, high] of all features, a list of one each, or by column: clipped and mapped to [-1, "
+            "1]; never taken from the data"
+        ),
+    )
+    mean: Any = setting(
+        None, effect="public constant subtracted from all features, or a list of one each; never taken from the data"
+    )
+    scale: Any = setting(
+        None, effect="public constant all features are divided by, or a list of one each; never taken from the data"
+    )
     partition: Partition = setting(effect="who holds which record")
     names: tuple[str, ...] = setting(
         (),
         effect="names of the clients, in order (without them they are numbered), or the sites that a column may name",
     )
-    sizes: Any = setting(None, symbol="n", effect="records each client declares in public: one number, or by name. Sampling rates, steps and weights come from it and never from the data. 'public' takes the true counts: they are then published, and the promise is for replacing a record instead of adding or removing it")  # noqa: E501  # fmt: skip
-    test_fraction: Number = setting(0.2, effect="the share of records held out for evaluation; what is measured on them is not covered by the promise", ge=0, lt=1)  # noqa: E501  # fmt: skip
-    test_is_public: bool = setting(False, effect="whether anybody may know the records held out: only then a score on them may be shared")  # noqa: E501  # fmt: skip
+    sizes: Any = setting(
+        None,
+        symbol="n",
+        effect=(
+            "records each client declares in public: one number, or by name. Sampling rates, steps and weights "
+            "come from it and never from the data. 'public' takes the true counts: they are then published, and "
+            "the promise is for replacing a record instead of adding or removing it"
+        ),
+    )
+    test_fraction: Number = setting(
+        0.2,
+        effect=("the share of records held out for evaluation; what is measured on them is not covered by the promise"),
+        ge=0,
+        lt=1,
+    )
+    test_is_public: bool = setting(
+        False,
+        effect=(
+            "whether anybody may know the records held out: otherwise a score on them is marked 'not covered' "
+            "and their loss is not shared"
+        ),
+    )
     seed: Whole = setting(
         0, effect="which records are dealt to whom and held out; it has nothing to do with noise", ge=0
     )

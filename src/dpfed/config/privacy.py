@@ -18,18 +18,41 @@ STYLES = {"none": set[str](), "sample": {"record"}, "user": {"client"}, "hybrid"
 class Adaptive(Block):
     """A clip norm that follows a quantile (Andrew et al. 2021)."""
 
-    quantile: Number = setting(0.5, symbol="γ", effect="the share of contributions that is to stay unclipped", gt=0, lt=1)  # noqa: E501  # fmt: skip
+    quantile: Number = setting(
+        0.5, symbol="γ", effect="the share of contributions that is to stay unclipped", gt=0, lt=1
+    )
     learning_rate: Number = setting(0.2, symbol="η_C", effect="how fast the clip norm follows", gt=0)
-    count_noise: Number = setting(symbol="σ_b", effect="noise on the count of unclipped contributions; it is paid for in the same draw", gt=0)  # noqa: E501  # fmt: skip
+    count_noise: Number = setting(
+        symbol="σ_b", effect="noise on the count of unclipped contributions; it is paid for in the same draw", gt=0
+    )
 
 
 class UnitPrivacy(Block):
     """A promise for one unit, or the noise to use."""
 
-    epsilon: Number | None = setting(None, symbol="ε", effect="the promise for the whole run: smaller is more private; noise is calibrated to it", gt=0)  # noqa: E501  # fmt: skip
-    delta: Number = setting(symbol="δ", effect="the chance that the promise does not hold; far below one over the number of those protected", gt=0, lt=1)  # noqa: E501  # fmt: skip
-    clip_norm: Number = setting(symbol="C", effect="each contribution (a record's gradient, a client's update) is scaled down to at most this length: smaller needs less noise and distorts more", gt=0)  # noqa: E501  # fmt: skip
-    noise_multiplier: Number | None = setting(None, symbol="σ", effect="noise over the clip norm, in place of epsilon", gt=0)  # noqa: E501  # fmt: skip
+    epsilon: Number | None = setting(
+        None,
+        symbol="ε",
+        effect="the promise for the whole run: smaller is more private; noise is calibrated to it",
+        gt=0,
+    )
+    delta: Number = setting(
+        symbol="δ",
+        effect="the chance that the promise does not hold; far below one over the number of those protected",
+        gt=0,
+        lt=1,
+    )
+    clip_norm: Number = setting(
+        symbol="C",
+        effect=(
+            "each contribution (a record's gradient, a client's update) is scaled down to at most this length: "
+            "smaller needs less noise and distorts more"
+        ),
+        gt=0,
+    )
+    noise_multiplier: Number | None = setting(
+        None, symbol="σ", effect="noise over the clip norm, in place of epsilon", gt=0
+    )
     adaptive: Adaptive | None = setting(None, effect="let the clip norm follow a quantile; clip_norm is then the first")
 
     @model_validator(mode="after")
@@ -43,7 +66,9 @@ class RecordPrivacy(UnitPrivacy):
     """What is promised for one record of a client: DP-SGD on the client's side."""
 
     norm: Literal["l2", "l1"] = setting("l2", effect="l2 with Gaussian noise, or l1 with Laplace noise")
-    noise: Literal["own", "shared"] = setting("own", effect="each client the noise it needs, or all that of whoever needs most")  # noqa: E501  # fmt: skip
+    noise: Literal["own", "shared"] = setting(
+        "own", effect="each client the noise it needs, or all that of whoever needs most"
+    )
     layers: Literal["together", "each"] = setting("together", effect="clip the whole gradient or each layer of it")
 
     @model_validator(mode="after")
@@ -82,7 +107,9 @@ class LedgerBlock(Block):
 
     url: str = setting(effect="the ledger's database, such as sqlite:///ledger.db")
     account: str | None = setting(None, effect="the account of the study, whose unit is the client (user, hybrid)")
-    client_accounts: str | None = setting(None, effect="the account of each client's records; {id} stands for the client's name (sample, hybrid)")  # noqa: E501  # fmt: skip
+    client_accounts: str | None = setting(
+        None, effect="the account of each client's records; {id} stands for the client's name (sample, hybrid)"
+    )
 
     @model_validator(mode="after")
     def _one_account_each(self) -> Self:

@@ -43,18 +43,38 @@ class RunConfig(Block):
     name: str = setting(effect="the name of the run, in its directory and in the ledger")
     data: Data = setting(effect="the records, who holds them, and what of them is public")
     model: Model = setting(effect="what is trained")
-    rounds: Whole = setting(symbol="T", effect="how often the clients are asked: more learn more and need more noise", ge=1)  # noqa: E501  # fmt: skip
+    rounds: Whole = setting(
+        symbol="T", effect="how often the clients are asked: more learn more and need more noise", ge=1
+    )
     cohort: Cohort = setting(AllClients(kind="all"), effect="who takes part in a round")
     local: Local = setting(effect="what a client does in a round")
     algorithm: Algorithm = setting(FedAvg(kind="fedavg"), effect="how updates become the next model")
-    weighting: Literal["equal", "declared"] = setting("equal", effect="the clients' say in the mean: equal, or by declared sizes")  # noqa: E501  # fmt: skip
+    weighting: Literal["equal", "declared"] = setting(
+        "equal", effect="the clients' say in the mean: equal, or by declared sizes"
+    )
     privacy: Privacy = setting(effect="whom the run protects, and how well")
-    max_participations: Whole | None = setting(None, symbol="m", effect="rounds a client is asked for at most and charged for; without it, what a client exceeds once in a thousand runs", ge=1)  # noqa: E501  # fmt: skip
+    max_participations: Whole | None = setting(
+        None,
+        symbol="m",
+        effect=(
+            "rounds a client is asked for at most and charged for; without it, what a client exceeds once in a "
+            "thousand runs"
+        ),
+        ge=1,
+    )
     spare_rounds: Whole = setting(0, effect="rounds reserved beyond the plan, to repeat what a crash lost", ge=0)
-    minimum_cohort: Whole = setting(1, effect="a round with fewer clients releases noise around zero, and is charged", ge=1)  # noqa: E501  # fmt: skip
-    max_sites_per_person: Whole = setting(1, symbol="k", effect="at how many clients one person may have records: the promise adds up the k worst", ge=1)  # noqa: E501  # fmt: skip
-    ledger: LedgerBlock | None = setting(None, effect="where privacy is booked; without it the run opens a ledger of its own")  # noqa: E501  # fmt: skip
-    seed: Whole | None = setting(None, effect="makes noise reproducible, for tests only: such a run is stamped NOT PRIVATE", ge=0)  # noqa: E501  # fmt: skip
+    minimum_cohort: Whole = setting(
+        1, effect="a round with fewer clients releases noise around zero, and is charged", ge=1
+    )
+    max_sites_per_person: Whole = setting(
+        1, symbol="k", effect="at how many clients one person may have records: the promise adds up the k worst", ge=1
+    )
+    ledger: LedgerBlock | None = setting(
+        None, effect="where privacy is booked; without it the run opens a ledger of its own"
+    )
+    seed: Whole | None = setting(
+        None, effect="makes noise reproducible, for tests only: such a run is stamped NOT PRIVATE", ge=0
+    )
 
     @classmethod
     def read(cls, path: str | Path) -> RunConfig:

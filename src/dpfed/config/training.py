@@ -24,7 +24,9 @@ class Model(Block):
     """What is trained."""
 
     kind: str = setting(effect="logistic, mlp, cnn, resnet, transformer, unet or package.module:name")
-    options: dict[str, Any] = setting({}, effect="arguments of the model, such as {hidden: [64]}; features and classes follow from the data")  # noqa: E501  # fmt: skip
+    options: dict[str, Any] = setting(
+        {}, effect="arguments of the model, such as {hidden: [64]}; features and classes follow from the data"
+    )
     init: str | None = setting(None, effect="a .safetensors file of public weights to start from")
     loss: str = setting("cross_entropy", effect="cross_entropy, binary_cross_entropy, mse or package.module:name")
     metric: str = setting("accuracy", effect="accuracy, dice, mse or package.module:name, measured on what is held out")
@@ -83,8 +85,14 @@ class Local(Block):
     """What a client does in a round."""
 
     steps: Whole | None = setting(None, symbol="τ", effect="steps of a client in a round; or give epochs", ge=1)
-    epochs: Number | None = setting(None, symbol="E", effect="passes over the declared size in a round; or give steps", gt=0)  # noqa: E501  # fmt: skip
-    batch_size: Whole = setting(symbol="b", effect="expected records in a step: larger drowns more noise and samples each record more often", ge=1)  # noqa: E501  # fmt: skip
+    epochs: Number | None = setting(
+        None, symbol="E", effect="passes over the declared size in a round; or give steps", gt=0
+    )
+    batch_size: Whole = setting(
+        symbol="b",
+        effect="expected records in a step: larger drowns more noise and samples each record more often",
+        ge=1,
+    )
     optimizer: Literal["sgd", "adam", "adamw"] = setting("sgd", effect="the client's own optimizer")
     learning_rate: Number = setting(symbol="η", effect="how far a client goes in a step", gt=0)
     momentum: Number = setting(0.0, symbol="β", effect="momentum of sgd", ge=0, lt=1)
