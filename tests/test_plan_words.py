@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
+from dpfed.accounting.tradeoff import detection_rate
+from dpfed.events import Repeated
 from dpfed.guarantee import Guarantee
 from dpfed.plan import AdaptiveClip, ClientPlan, FixedCohort, LocalPlan, Plan, PoissonCohort
+from dpfed.plan_words import sentence
 
 RECORD, CLIENT = Guarantee(4.0, 1e-5), Guarantee(8.0, 1e-5, unit="client")
 BARE = LocalPlan(size=100, batch_size=10, steps=5, clip_norm=1.0)
@@ -25,6 +29,13 @@ def test_style_sample_protects_a_record_from_the_server_too():
     assert "Binding: harbour" in text
     assert "nobody's record is in two sites" in text
     assert "one client" not in text
+
+
+def test_what_an_attacker_catches_is_above_the_exact_rate_of_every_site_and_below_what_one_epsilon_allows():
+    plan = a_plan("sample").calibrated(RECORD)
+    said = float(re.search(r"catches at most ([\d.]+) %", sentence(plan, RECORD)).group(1)) / 100
+    exact = [detection_rate(Repeated(local.event, plan.record_charges), 0.01) for local in plan.local.values()]
+    assert max(exact) <= said < RECORD.detection_rate(0.01) / 2
 
 
 def test_style_user_protects_a_client_but_not_from_the_server():

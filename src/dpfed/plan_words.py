@@ -12,9 +12,11 @@ study: 2 rounds, all clients in each, averaged by declared size
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpfed.checks import ADD_REMOVE
+from dpfed.guarantee import Guarantee
 from dpfed.local_plan import LocalPlan
 from dpfed.rounding import decimal_up
 
@@ -22,14 +24,30 @@ if TYPE_CHECKING:
     from dpfed.plan import Plan
 
 MOST_NAMES = 20  # more clients are told by the plan they have in common
+MOST_CURVES = 30  # of unequal sites, each asked of the accountant
+DELTAS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
 
 
 def explained(plan: Plan) -> str:
     """The plan as Markdown, every number of it public."""
     lines = [f"{plan.name}: {headline(plan)}", "", *_sites(plan), *_server(plan)]
     for guarantee in plan.guarantees:
-        lines += ["", guarantee.sentence()]
+        lines += ["", sentence(plan, guarantee)]
     return "\n".join([*lines, "", *(f"- {line}" for line in protection(plan))])
+
+
+def sentence(plan: Plan, promised: Guarantee) -> str:
+    """The plan's promise for a person who does not know what ε is, by its statements at several δ.
+
+    All of them hold at once. At each δ it is the worst site that is counted; sites with one ε at the δ of the promise
+    differ at others.
+    """
+    if len(set(plan.local.values())) > MOST_CURVES:
+        return promised.sentence()
+    cost = plan.client_epsilon if promised.unit == "client" else plan.record_epsilon
+    return promised.sentence(
+        min(replace(promised, epsilon=cost(delta), delta=delta).detection_rate(0.01) for delta in DELTAS)
+    )
 
 
 def headline(plan: Plan) -> str:

@@ -33,8 +33,6 @@ from dpfed.runs import NO_HEAD, NOT_PRIVATE, RunDirectory
 
 # What adds the noise decides what the statement holds for: torch clients add floats, the server works on a grid.
 ARITHMETIC = {"record": "ideal arithmetic", "client": "arithmetic on a grid"}
-MOST_CURVES = 30  # of unequal sites, each asked of the accountant
-DELTAS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
 ALWAYS_OUTSIDE = (
     "The plan: the list of clients, their declared sizes and every other number of it are public.",
     "What was released about the same data outside the accounts of this run.",
@@ -186,7 +184,7 @@ def _units(plan: Plan, records: list[dict[str, Any]]) -> Iterable[UnitFacts]:
             asked=asked[unit].epsilon if unit in asked else None,
             promised=promised.epsilon,
             so_far=so_far[unit].epsilon if unit in so_far else 0.0,
-            sentence=promised.sentence(_caught(plan, promised)),
+            sentence=plan_words.sentence(plan, promised),
             arithmetic=ARITHMETIC[unit],
             event=None if event is None else event.to_dict(),
         )
@@ -199,17 +197,6 @@ def _event(plan: Plan, promised: Guarantee) -> ev.Event | None:
     if plan.max_sites_per_person > 1:
         return None
     return ev.Repeated(plan.local[plan.worst(promised.delta)].event, plan.record_charges)
-
-
-def _caught(plan: Plan, promised: Guarantee) -> float | None:
-    """The detection rate at 1 % false alarms that the plan's statements at a few δ allow: all of them hold at once.
-
-    At each δ it is the worst site that is counted; sites with one ε at the δ of the promise differ at others.
-    """
-    if len(set(plan.local.values())) > MOST_CURVES:
-        return None
-    cost = plan.record_epsilon if promised.unit == "record" else plan.client_epsilon
-    return min(replace(promised, epsilon=cost(delta), delta=delta).detection_rate(0.01) for delta in DELTAS)
 
 
 def _sites(plan: Plan, units: Iterable[UnitFacts]) -> Iterable[SiteFacts]:
