@@ -28,6 +28,8 @@ from dpfed.guarantee import Guarantee
 from dpfed.mechanisms.sensitivity import Sensitivity
 
 LAYERS = ("together", "each")
+RECORD, PERSON = "record", "person"
+UNITS = (RECORD, PERSON)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +45,14 @@ class LocalPlan:
     `group_clip_norm`, so that the whole stays within clip_norm. With `adaptive` the clip norm given is the first
     one, and `noise_multiplier` that of the sum and the count together.
 
+    `unit` says whose contribution is clipped: "record", a row of the data, or "person", all rows of one person as one
+    record whose loss is their mean. `size` and `batch_size` then count persons, and so does the rest of the plan.
+
     Privacy: each step releases the sum of per-record gradients, each clipped to norm `clip_norm`, plus noise of
     noise_multiplier × clip_norm (Gaussian for L2, Laplace's b for L1), divided by the public `batch_size`. Adding
     or removing one record moves the sum by at most clip_norm (replacing one, by twice that); each record is in a
     step's sample with probability `sample_rate`, independently, whatever the number of records. A round is therefore
-    ``event`` (Abadi et al. 2016; `adjacency`, unit record). The gradient of a record must depend on that record and
+    ``event`` (Abadi et al. 2016; `adjacency`, `unit`). The gradient of a record must depend on that record and
     released values only.
     """
 
@@ -62,6 +67,7 @@ class LocalPlan:
     norm: str = "l2"
     layers: str = "together"
     adaptive: AdaptiveClip | None = None
+    unit: str = RECORD
     epochs: InitVar[float | None] = None
 
     def __post_init__(self, epochs: float | None) -> None:
@@ -131,7 +137,7 @@ class LocalPlan:
 
     def calibrated(self, guarantee: Guarantee, rounds: int = 1) -> LocalPlan:
         """The plan with the least noise at which so many rounds together keep the guarantee."""
-        require_record(guarantee)
+        self.require_unit(guarantee)
         if (self.adjacency, guarantee.adjacency) == (REPLACE_ONE, ADD_REMOVE):
             message = f"this plan's size is a true count, which protects whoever is replaced only, not {guarantee}"
             raise AdjacencyMismatch(f"{message}: ask for replace_one, or declare a size")
@@ -148,8 +154,20 @@ class LocalPlan:
     def require_clip(self) -> None:
         """Refuses a plan without a clip norm, for which no noise is enough."""
         if self.clip_norm == math.inf:
-            message = "a record's gradient has no bound: give clip_norm, or choose style 'user' or 'none'"
+            message = f"a {self.unit}'s gradient has no bound: give clip_norm, or choose style 'user' or 'none'"
             raise InvalidArgument("clip_norm", message)
+
+    def require_unit(self, guarantee: Guarantee) -> None:
+        """Refuses a guarantee that clipping each record, or each person, does not give.
+
+        Not even the one for a record where persons are clipped: a row more or less replaces its person's record by
+        another one, which moves the sum by up to two clip norms.
+        """
+        if guarantee.unit == self.unit:
+            return
+        message = f"clipping each {self.unit} protects one {self.unit}, not what was asked: {guarantee}"
+        remedy = f"; group the rows by person and plan with unit={PERSON!r}" if guarantee.unit == PERSON else ""
+        raise InvalidArgument("guarantee", message + remedy)
 
     def to_plain(self) -> dict[str, Any]:
         """The plan as plain JSON values; a clip norm of ∞ is null."""
@@ -170,7 +188,7 @@ class LocalPlan:
         return noised_sum if self.sample_rate == 1 else ev.PoissonSampled(noised_sum, self.sample_rate)
 
     def _require_known_variant(self) -> None:
-        for name, known in (("norm", NORMS), ("layers", LAYERS)):
+        for name, known in (("norm", NORMS), ("layers", LAYERS), ("unit", UNITS)):
             if getattr(self, name) not in known:
                 message = f"{name} must be {' or '.join(map(repr, known))}, got {getattr(self, name)!r}"
                 raise InvalidArgument(name, message)
@@ -179,13 +197,6 @@ class LocalPlan:
         if self.adaptive and self.norm == "l1":
             message = "adaptive clipping splits Gaussian noise between sum and count: choose norm='l2' or a fixed clip"
             raise InvalidArgument("adaptive", message)
-
-
-def require_record(guarantee: Guarantee) -> None:
-    """Refuses a guarantee that clipping each record does not give."""
-    if guarantee.unit != "record":
-        message = f"clipping each record protects one record, not what was asked: {guarantee}"
-        raise InvalidArgument("guarantee", message)
 
 
 def _steps(steps: int, epochs: float | None, steps_per_epoch: Fraction) -> int:

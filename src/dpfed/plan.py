@@ -1,7 +1,7 @@
 """What a federated run will do, as a frozen value: the object that is executed is the object that is charged.
 
 A `LocalPlan` is one client's part of a round, a `Plan` all clients and rounds together. Who is protected is its
-style: `sample` protects a record (each client adds noise), `user` a whole client (the server adds noise), `hybrid`
+style: `sample` protects a record or a person (each client adds noise), `user` a whole client (the server adds noise), `hybrid`
 both, in two statements that are never added up. `calibrated` finds the least noise, `charges` says what a ledger
 must reserve before the first round, `explain` says it all in words.
 
@@ -30,7 +30,7 @@ from dpfed.client_plan import ClientPlan
 from dpfed.cohort import All, Cohort, FixedCohort, PoissonCohort, likely_participations
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
-from dpfed.local_plan import LocalPlan
+from dpfed.local_plan import RECORD, LocalPlan
 from dpfed.mechanisms.sensitivity import Sensitivity
 from dpfed.plan_rules import UNITS_OF_STYLE
 from dpfed.randomness import RandomSource
@@ -74,8 +74,8 @@ class Plan:
     `server_learning_rate` is handed to the algorithm unless it is 1, which leaves the rate to the algorithm's own
     parameters.
 
-    Privacy: `guarantee` is that of one record (`record_adjacency`), in the worst site, or in any `max_sites_per_person`
-    sites together where a person may be in several. Each client's account is charged ``local.event`` for every
+    Privacy: `guarantee` is that of one record or person (`local_unit`, `record_adjacency`), in the worst site, or in
+    any `max_sites_per_person` sites together where a person may be in several. Each client's account is charged ``local.event`` for every
     round it takes part in; drawing cohorts gains nothing there. `client_guarantee` is that of one client; a cohort
     amplifies it only if it is secret, otherwise every participation is charged in full. The two are statements
     about different units.
@@ -138,8 +138,23 @@ class Plan:
 
     @property
     def units(self) -> tuple[str, ...]:
-        """Whom the style protects: record, client, both or nobody."""
-        return UNITS_OF_STYLE[self.style]
+        """Whom the style protects: record or person, client, both or nobody."""
+        return tuple(self.local_unit if unit == RECORD else unit for unit in UNITS_OF_STYLE[self.style])
+
+    @property
+    def one_local(self) -> LocalPlan:
+        """The plan of one of the clients, for what all have in common."""
+        return next(iter(self.local.values()))
+
+    @property
+    def local_unit(self) -> str:
+        """What is clipped at the clients: a record, or all rows of a person."""
+        return self.one_local.unit
+
+    @property
+    def charges_clients(self) -> bool:
+        """Whether clients add noise, so that their own accounts pay."""
+        return RECORD in UNITS_OF_STYLE[self.style]
 
     @property
     def guarantees(self) -> tuple[Guarantee, ...]:
@@ -168,7 +183,7 @@ class Plan:
     @property
     def record_adjacency(self) -> str:
         """The neighbouring relation of the statement about records: that of every client's plan."""
-        return next(iter(self.local.values())).adjacency
+        return self.one_local.adjacency
 
     @property
     def client_adjacency(self) -> str:
@@ -187,7 +202,7 @@ class Plan:
         accounts = {client.name: client.account for client in clients}
         plan_rules.require_accounts(self, accounts, study)
         charges: dict[str, dict[ev.Event, int]] = {}
-        if "record" in self.units:
+        if self.charges_clients:
             times = self.record_charges
             charges |= {account: {self.local[name].event: times} for name, account in accounts.items()}
         if study is not None:
@@ -209,11 +224,11 @@ class Plan:
     # ---- what it costs ----
 
     def epsilon(self, client: str, delta: float) -> float:
-        """The exact ε of all rounds for one record of that client, rounded up."""
+        """The exact ε of all rounds for one record (or person) of that client, rounded up."""
         return self.local[client].epsilon(delta, self.record_charges)
 
     def record_epsilon(self, delta: float) -> float:
-        """The ε of all rounds for one record in the worst site, or in the worst few that a person may be in."""
+        """The ε of all rounds for one record (or person) in the worst site, or in the worst few that a person may be in."""
         relation = self.record_adjacency
         return plan_costs.worst_together(self._record_events(), delta, self.max_sites_per_person, relation)
 
@@ -224,8 +239,8 @@ class Plan:
 
     def statements(self, delta: float | None = None) -> tuple[Guarantee, ...]:
         """What the plan promises: one statement per unit, at that δ or at those that were asked for."""
-        costs = {"record": self.record_epsilon, "client": self.client_epsilon}
-        relations = {"record": self.record_adjacency, "client": self.client_adjacency}
+        costs = {self.local_unit: self.record_epsilon, "client": self.client_epsilon}
+        relations = {self.local_unit: self.record_adjacency, "client": self.client_adjacency}
         found = []
         for unit in self.units:
             at = self._delta(unit, delta)
@@ -235,7 +250,7 @@ class Plan:
     def worst(self, delta: float | None = None) -> str:
         """The client whose records pay most."""
         self._require_records()
-        found = plan_costs.epsilons(self._record_events(), self._delta("record", delta), self.record_adjacency)
+        found = plan_costs.epsilons(self._record_events(), self._delta(self.local_unit, delta), self.record_adjacency)
         return max(found, key=found.__getitem__)
 
     def binding(self, delta: float | None = None) -> str:
@@ -245,7 +260,7 @@ class Plan:
         alike = {
             name: replace(part, noise_multiplier=noise, adaptive=None, delta=None) for name, part in self.local.items()
         }
-        return replace(self, local=alike, guarantee=None, client_guarantee=None).worst(self._delta("record", delta))
+        return replace(self, local=alike, guarantee=None, client_guarantee=None).worst(self._delta(self.local_unit, delta))
 
     def calibrated(self, *guarantees: Guarantee, noise: str = "own") -> Plan:
         """The plan with the least noise at which all its rounds together keep the guarantees, one per unit.
@@ -254,10 +269,10 @@ class Plan:
         """
         asked = plan_rules.by_unit(self, guarantees, noise)
         changed = self
-        if "record" in asked:
+        if (promise := asked.get(self.local_unit)) is not None:
             search = plan_costs.calibrated_alike if noise == "shared" else plan_costs.calibrated_local
-            parts = search(self.local, asked["record"], self.record_charges, self.max_sites_per_person)
-            changed = replace(changed, local=parts, guarantee=asked["record"])
+            parts = search(self.local, promise, self.record_charges, self.max_sites_per_person)
+            changed = replace(changed, local=parts, guarantee=promise)
         return changed._with_server_noise(asked["client"]) if "client" in asked else changed
 
     # ---- what the server does ----
@@ -310,11 +325,11 @@ class Plan:
         return replace(self, client=replace(self._client, noise_multiplier=found), client_guarantee=guarantee)
 
     def _delta(self, unit: str, delta: float | None) -> float:
-        promise = self.guarantee if unit == "record" else self.client_guarantee
+        promise = self.client_guarantee if unit == "client" else self.guarantee
         if delta is None and promise is None:
             raise InvalidArgument("delta", f"no guarantee was asked for a {unit}, so say at which delta")
         return promise.delta if delta is None and promise is not None else checks.positive_probability(delta=delta)
 
     def _require_records(self) -> None:
-        if "record" not in self.units:
+        if not self.charges_clients:
             raise InvalidArgument("style", f"style {self.style} protects no record, so no site's records pay most")

@@ -20,12 +20,13 @@ from dpfed.client_plan import ClientPlan
 from dpfed.cohort import All, FixedCohort, PoissonCohort
 from dpfed.errors import AdjacencyMismatch, InvalidArgument
 from dpfed.guarantee import Guarantee
-from dpfed.local_plan import LocalPlan, require_record
+from dpfed.local_plan import LocalPlan
 from dpfed.rounding import decimal_up
 
 if TYPE_CHECKING:
     from dpfed.plan import Plan
 
+# A style that protects a record protects a person instead where that is the unit of its clients' plans.
 UNITS_OF_STYLE: dict[str, tuple[str, ...]] = {
     "none": (),
     "sample": ("record",),
@@ -69,7 +70,7 @@ def require_kept(plan: Plan, guarantee: Guarantee) -> None:
 
 def require_accounts(plan: Plan, accounts: Mapping[str, str], study: str | None) -> None:
     """Refuses clients that are not the plan's, and accounts that would mix what must be kept apart."""
-    paying = list(accounts.values()) if "record" in plan.units else []
+    paying = list(accounts.values()) if plan.charges_clients else []
     if set(accounts) != set(plan.local) or len(set(paying)) != len(paying):
         given = ", ".join(f"{name} on {account}" for name, account in sorted(accounts.items())) or "nobody"
         message = f"the plan is for {', '.join(sorted(plan.local))}, each with an account of its own; got {given}"
@@ -101,12 +102,10 @@ def by_unit(plan: Plan, guarantees: Iterable[Guarantee], noise: str) -> dict[str
 def _require_unit(plan: Plan, guarantee: Guarantee) -> None:
     if guarantee.unit not in plan.units:
         if plan.style == "sample":
-            require_record(guarantee)
+            plan.one_local.require_unit(guarantee)
         whom = " and ".join(f"one {unit}" for unit in plan.units) or "nobody"
         message = f"style {plan.style!r} protects {whom}, not what was asked: {guarantee}"
         raise InvalidArgument("guarantee", message)
-    if guarantee.unit == "record":
-        require_record(guarantee)
     is_fixed = isinstance(plan.cohort, FixedCohort) and plan.cohort.hides(len(plan.local))
     if guarantee.unit == "client" and is_fixed and guarantee.adjacency != REPLACE_ONE:
         message = (
@@ -124,6 +123,8 @@ def _require_well_formed(plan: Plan) -> None:
     for name, part in plan.local.items():
         if not isinstance(name, str) or not isinstance(part, LocalPlan):
             raise InvalidArgument("local", f"local must map names to LocalPlans, got {name!r}: {part!r:.60}")
+    if len({part.unit for part in plan.local.values()}) > 1:
+        raise InvalidArgument("local", "the plans of all clients must be for one unit: record for all, or person for all")
     for setting in ("rounds", "max_sites_per_person", "minimum_cohort"):
         checks.count(**{setting: getattr(plan, setting)})
     checks.positive(server_learning_rate=plan.server_learning_rate)
@@ -177,7 +178,7 @@ def _require_cohort(plan: Plan) -> None:
 
 
 def _require_records(plan: Plan) -> None:
-    if "record" in plan.units:
+    if plan.charges_clients:
         for part in plan.local.values():
             part.require_clip()
         if len({part.adjacency for part in plan.local.values()}) > 1:
@@ -196,7 +197,7 @@ def _require_records(plan: Plan) -> None:
 
 
 def _require_server(plan: Plan) -> None:
-    for guarantee, unit in ((plan.guarantee, "record"), (plan.client_guarantee, "client")):
+    for guarantee, unit in ((plan.guarantee, plan.local_unit), (plan.client_guarantee, "client")):
         if guarantee is not None:
             _require_unit(plan, guarantee)
             if guarantee.unit != unit:

@@ -31,16 +31,16 @@ def spent(plan: Plan, deltas: Mapping[str, float], local: Mapping[str, int], rel
     """The ε of so many charges of each client's local event and of the server's release, at each unit's δ."""
     statements: list[Guarantee] = []
     worst = None
-    if "record" in deltas:
+    if (unit := plan.local_unit) in deltas:
         events = charged(plan.local, local)
-        delta, relation = deltas["record"], plan.record_adjacency
+        delta, relation = deltas[unit], plan.record_adjacency
         alone = {event: _epsilon(event, delta, relation) for event in set(events.values())}
         worst = max(events, key=lambda name: alone[events[name]], default=None)
         found = max(alone.values(), default=0.0)
         sites = min(plan.max_sites_per_person, len(events))
         if sites > 1:
             found = worst_together(events, delta, sites, relation)
-        statements.append(Guarantee(found, delta, "record", relation))
+        statements.append(Guarantee(found, delta, unit, relation))
     if "client" in deltas:
         found = (
             _epsilon(ev.Repeated(plan.client_event, releases), deltas["client"], plan.client_adjacency)

@@ -98,9 +98,9 @@ def paid_steps(plan: LocalPlan, account: Account | None, run: str | None, ahead:
 
 
 def _require_fitting(account: Account, plan: LocalPlan) -> None:
-    if account.unit != "record":
+    if account.unit != plan.unit:
         raise InvalidArgument(
-            "account", f"clipping each example protects one record, and {account.name} is for one {account.unit}"
+            "account", f"clipping each example protects one {plan.unit}, and {account.name} is for one {account.unit}"
         )
     if account.adjacency != plan.adjacency:
         raise AdjacencyMismatch(f"the plan is for {plan.adjacency}, and {account.name} for {account.adjacency}")

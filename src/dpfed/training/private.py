@@ -72,7 +72,8 @@ class Private:
     noise; one with layers="each" clips each layer on its own, so that the whole stays within clip_norm; an adaptive
     one releases a noised count of unclipped examples beside the sum, from the same draw.
 
-    All `plan.steps` together are ``plan.event``, under the plan's adjacency and for one record. Each draw is charged,
+    All `plan.steps` together are ``plan.event``, under the plan's adjacency and for one record of the data, which must be
+    the plan's `unit`. Each draw is charged,
     on disk if there is an account, before its noise is drawn, and can be charged once; the account is charged for
     blocks of steps, so it may show more than were taken and never less. `arithmetic` names what the statement holds
     for. On the grid norms and sums are computed in float64: removing a record moves what noise is added to by at most
@@ -190,7 +191,7 @@ class Private:
             if self.steps_taken
             else 0.0
         )
-        return Guarantee(spent, chosen, "record", self.plan.adjacency)
+        return Guarantee(spent, chosen, self.plan.unit, self.plan.adjacency)
 
     def close(self) -> None:
         """Takes all hooks off the model and the optimizer; returns what was never charged to the account."""
