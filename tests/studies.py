@@ -40,6 +40,7 @@ WRITES = (  # everything that is durable when it returns
     (checkpoint, "write_durably"),
     (runs, "_append"),
     (Reservation, "commit"),
+    (Reservation, "commit_unseen"),
     (Reservation, "mark"),
 )
 

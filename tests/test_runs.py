@@ -97,7 +97,6 @@ def test_what_is_for_the_owner_is_readable_by_nobody_else(run):
     before = os.umask(0)
     try:
         run.append_owner({"round": 1})
-        run.count_start()
         write_durably(run.folder("owner") / "secret", b"x", mode=OWNER_ONLY)
     finally:
         os.umask(before)
@@ -109,10 +108,6 @@ def test_what_is_for_the_owner_is_readable_by_nobody_else(run):
 def test_a_new_directory_is_listed_by_its_owner_alone(tmp_path):
     # The length of a file for the owner tells how many took part, whatever its own mode.
     assert RunDirectory(tmp_path / "runs" / "study").path.stat().st_mode & 0o777 == 0o700
-
-
-def test_starts_are_counted_by_whoever_starts(run):
-    assert [RunDirectory(run.path).count_start() for _ in range(3)] == [1, 2, 3]
 
 
 def test_a_directory_without_a_run_says_so(tmp_path):

@@ -8,7 +8,7 @@ ledger, and may be shown. Everything else is for the owner alone (mode 0600). A 
     rounds.jsonl       one line per round: what it cost, metrics with their marks, the ledger's head
     status             how the run ended, once it did
     owner.jsonl        one line per round: every metric, who took part, failed or was turned away, how long it took
-    owner/             starts of the run, cohorts of the round that is under way
+    owner/             the cohort of the round that is under way
     released/          noised values of the round that is under way: used again after a crash, at no cost
     checkpoints/       the model after the last rounds
 
@@ -70,13 +70,6 @@ class RunDirectory:
         path = self.path / name
         path.mkdir(mode=0o700, exist_ok=True)
         return path
-
-    def count_start(self) -> int:
-        """How often the run was started, this time included: each start may do one round again."""
-        path = self.folder("owner") / "starts"
-        count = 1 + (path.stat().st_size if path.exists() else 0)
-        write_durably(path, b"." * count, mode=OWNER_ONLY)
-        return count
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Adds the public record of a round to rounds.jsonl, durably."""

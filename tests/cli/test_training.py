@@ -53,6 +53,7 @@ def test_a_run_shows_every_round_and_says_where_everything_is(dpfed):
     assert result.exit_code == 0, result.output
     assert "kept in runs/flowers-1" in result.output
     assert "has its own, runs/flowers-1/ledger.db" in result.output
+    assert "`dpfed ledger head --ledger runs/flowers-1/ledger.db`" in " ".join(result.output.split())
     assert "round 1 of 2: loss" in result.output
     assert "round 2 of 2: loss" in result.output
     assert "for one record" in result.output

@@ -12,7 +12,7 @@ import pytest
 from dpfed import events as ev
 from dpfed.accounting.questions import epsilon
 from dpfed.cohort import FixedCohort, PoissonCohort
-from dpfed.errors import InvalidArgument, LeaseHeld, LeaseLost, LedgerRolledBack
+from dpfed.errors import InvalidArgument, LeaseHeld, LeaseLost, LedgerRolledBack, PrivacyError
 from dpfed.federated.metrics import Score
 from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED, RUNNING
 from dpfed.federated.runners.local import LocalRunner
@@ -26,6 +26,7 @@ from worlds import fork
 
 NAMES = tuple(SIZES)
 STYLES = ("sample", "user", "hybrid")
+EVERYONE = PoissonCohort(1 - 1e-12, secret=True)
 
 
 class CrashingRunner(LocalRunner):
@@ -306,16 +307,84 @@ def test_a_round_that_does_not_fit_is_refused_before_anything_is_sent_and_the_mo
     assert list(open_study(style, rounds=2).federation()) == []
 
 
-def test_a_secret_cohort_of_fixed_size_ends_before_somebody_has_no_turns_left(open_study):
-    """Whose turns are used up would tell of earlier draws."""
-    study = open_study("hybrid", cohort=FixedCohort(1, secret=True), rounds=1)
-    federation = study.federation()
-    with crash_at(2, is_after=False), pytest.raises(Crash):
-        next(federation)  # one client is charged, and the server not yet
-    assert (sum(study.committed().values()), study.committed_releases()) == (1, 0)
-    federation = study.federation()
-    assert list(federation) == []
-    assert federation.status == BUDGET_EXHAUSTED
+# A stop must not tell who was in a secret cohort.
+
+
+SECRET = {"poisson": PoissonCohort(0.4, secret=True), "fixed": FixedCohort(1, secret=True)}
+SEEDS = range(6)
+
+
+def stopped(study, seed, trouble):
+    """What is seen of a run that gets into trouble after its first round: its error, and what was done before."""
+    federation = study.federation(source=SeededSource(seed))
+    next(federation)
+    before = study.diary.trained()
+    trouble(study.ledger)
+    with pytest.raises(PrivacyError) as error:
+        next(federation)
+    assert study.diary.trained() == before
+    return type(error.value), str(error.value), len(study.directory().rounds()), study.diary.noised()
+
+
+def frozen(ledger):
+    ledger.freeze("account-west", reason="a question of the owner")
+
+
+def overdrawn(ledger):
+    ledger.record({"account-west": ev.Gaussian(noise_multiplier=0.023)}, reason="found later")
+
+
+@pytest.mark.parametrize("trouble", [frozen, overdrawn])
+@pytest.mark.parametrize("cohort", SECRET.values(), ids=SECRET)
+@pytest.mark.parametrize("style", ["sample", "hybrid"])
+def test_an_account_that_cannot_pay_stops_a_run_whoever_was_drawn(open_study, tmp_path, style, cohort, trouble):
+    seen, drawn = set(), set()
+    for seed in SEEDS:
+        (tmp_path / str(seed)).mkdir()
+        study = open_study(style, folder=tmp_path / str(seed), cohort=cohort, max_participations=4)
+        seen.add(stopped(study, seed, trouble))
+        drawn.add(tuple(study.diary.trained()))
+    assert len(seen) == 1
+    assert len(drawn) > 1  # the seeds do draw differently
+
+
+def attempts_until_the_end(study, seed) -> int:
+    """How often a run can be begun whose every attempt crashes when its clients have paid."""
+    for number in range(20):
+        federation = study.federation(source=SeededSource(1000 * seed + number))
+        with crash_at(2, is_after=False), pytest.raises((Crash, StopIteration)) as end:
+            next(federation)
+        if end.type is StopIteration:
+            assert federation.status == BUDGET_EXHAUSTED
+            return number
+    raise AssertionError("it never ends")
+
+
+def test_crashes_end_a_run_with_a_secret_cohort_of_fixed_size_after_as_many_attempts_whoever_was_drawn(
+    open_study, tmp_path
+):
+    seen, drawn = set(), set()
+    for seed in SEEDS:
+        (tmp_path / str(seed)).mkdir()
+        options = {"cohort": FixedCohort(1, secret=True), "rounds": 2, "spare_rounds": 2}
+        study = open_study("hybrid", folder=tmp_path / str(seed), **options)
+        seen.add(attempts_until_the_end(study, seed))
+        drawn.add(tuple(sorted(study.committed().values())))
+        study.require_nothing_free()
+    assert seen == {4}
+    assert len(drawn) > 1
+
+
+@pytest.mark.parametrize("style", ["user", "hybrid"])
+def test_a_secret_cohort_that_breaks_down_releases_noise_around_zero(open_study, style):
+    """Who knows that the others break down would see from an end that one client was not drawn."""
+    study = open_study(style, cohort=EVERYONE)
+    for client in study.clients:
+        client.train = lambda *_: 1 / 0
+    results = list(study.federation())
+    assert [result.participation.failed for result in results] == [NAMES] * 4
+    assert study.diary.noised() == 4
+    study.require_nothing_free()
 
 
 @pytest.mark.parametrize("style", ["sample", "user"])
@@ -362,9 +431,6 @@ def test_the_heads_of_rounds_do_not_tell_how_many_were_in_a_secret_cohort(open_s
         assert set(np.diff([sequence(head) for head in heads])) == {1}
     else:
         assert heads == [None] * 12
-
-
-EVERYONE = PoissonCohort(1 - 1e-12, secret=True)
 
 
 def record_epsilon(study, charges) -> float:

@@ -697,3 +697,66 @@ def test_a_mark_is_refused_where_a_charge_would_be(ledger):
     with pytest.raises(NotReserved):
         held.mark("ward")
     assert held.marks() == 0
+
+
+# Where it is secret who is charged.
+
+
+def two_wards(ledger):
+    for name in ("north", "south"):
+        ledger.open(name, **PROMISE, parent="icu")
+    return ledger.reserve({"north": {STEP: 3}, "south": {STEP: 3}}, run="study-12")
+
+
+def unseen(held, charges):
+    """The refusal of an unseen commit; None where there was none."""
+    try:
+        held.commit_unseen(charges)
+    except PrivacyError as error:
+        return type(error), str(error)
+    return None
+
+
+CHOICES = ({}, {"north": STEP}, {"south": STEP}, {"north": STEP, "south": STEP})
+
+
+def test_an_unseen_commit_charges_whom_it_says_and_is_counted_once_whomever_that_is(ledger, sqlite_url):
+    held = two_wards(ledger)
+    for charges in CHOICES:
+        held.commit_unseen(charges)
+    assert (committed(sqlite_url, "north"), committed(sqlite_url, "south"), committed(sqlite_url)) == (2, 2, 4)
+    assert held.marks() == 4
+    ledger.verify()
+
+
+@pytest.mark.parametrize("account", ["icu", "north", "south"])
+def test_an_unseen_commit_is_refused_alike_whomever_it_charges(ledger, sqlite_url, account):
+    held = two_wards(ledger)
+    ledger.freeze(account, reason="audit")
+    refusals = {unseen(held, charges) for charges in CHOICES}
+    assert len(refusals) == 1
+    assert "frozen" in refusals.pop()[1]
+    assert (committed(sqlite_url), held.marks()) == (0, 0)
+    ledger.unfreeze(account, reason="over")
+    held.commit_unseen({"north": STEP})
+
+
+@pytest.mark.parametrize("spent", [0, 1, 3])
+def test_an_unseen_commit_is_refused_alike_however_much_was_charged(ledger, spent):
+    """Here the first charge would still fit: when it no longer did would tell how many there were."""
+    held = two_wards(ledger)
+    for _ in range(spent):
+        held.commit_unseen({"north": STEP})
+    ledger.record({"icu": {STEP: MOST - 5}}, reason="found later")
+    refusals = {unseen(held, charges) for charges in CHOICES[:3]}
+    assert len(refusals) == 1
+    assert refusals.pop()[0] is BudgetExceeded
+    ledger.top_up("icu", epsilon=1.0, reason="agreed")
+    held.commit_unseen({})
+
+
+def test_an_unseen_commit_of_a_run_that_was_taken_over_is_refused_even_where_nobody_is_charged(ledger, sqlite_url):
+    held = two_wards(ledger)
+    with dpfed.Ledger(sqlite_url) as other:
+        other.resume("study-12")
+    assert {unseen(held, charges)[0] for charges in CHOICES} == {LeaseLost}

@@ -117,6 +117,10 @@ def _introduce(launch: Launch, directory: Path) -> None:
             f"The file names no ledger, so the run has its own, {directory / 'ledger.db'}: "
             "what several runs on the same data spend together is not counted."
         )
+        say(
+            "An old copy of the whole directory put in its place is not noticed either: keep what "
+            f"`dpfed ledger head --ledger {directory / 'ledger.db'}` says elsewhere, or give the file a ledger: block."
+        )
 
 
 def _leave(directory: Path, done: int, rounds: int) -> None:

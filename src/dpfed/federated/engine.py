@@ -81,7 +81,6 @@ class Federation:
         self._source = or_system(source)
         self._stored = Stored(self.run)
         self._checkpoints = Checkpoints(self.run, self.layout)
-        self._redone = self.run.count_start() - 1  # rounds that may have been done more than once
         self._checkpoint = self._enrolled(first.astype(self.layout.dtype))
 
     @property
@@ -105,11 +104,7 @@ class Federation:
         round_ = self._round(number)
         if not round_.fits():
             self._end(BUDGET_EXHAUSTED)
-        try:
-            return self._done(number, round_.mean(), started)
-        except BaseException:
-            self._redone += 1  # whoever was charged is charged again when it is tried again
-            raise
+        return self._done(number, round_.mean(), started)
 
     def finish(self) -> None:
         """Returns what was never committed to the accounts; a run that is to be resumed is not finished."""
@@ -117,7 +112,7 @@ class Federation:
 
     def _done(self, number: int, mean: Mean, started: float) -> RoundResult:
         checkpoint = self._stepped(number, mean)
-        cost = self._spent(number)
+        cost = self._spent()
         result = RoundResult(
             number=number,
             status=FINISHED if number == self.plan.rounds else RUNNING,
@@ -192,18 +187,14 @@ class Federation:
             taken[name] = taken.get(name, 0) + 1
         return Checkpoint(number, moved, mean.head, state, clip_norm, taken)
 
-    def _spent(self, number: int) -> Spent:
+    def _spent(self) -> Spent:
         charged = self.runner.charged()
-        local = dict.fromkeys(self.plan.local, self._most(number, charged)) if self._is_secret else charged.local
+        local = dict.fromkeys(self.plan.local, self._most(charged)) if self._is_secret else charged.local
         return spent(self.plan, self._deltas(), local, charged.releases)
 
-    def _most(self, number: int, charged: Charged) -> int:
-        """A number of charges that nobody exceeds: how often a client took part is as secret as the cohort.
-
-        More are in the ledger only where an old copy of the directory was put back; then it is all there may be.
-        """
-        most, reserved = number + self._redone, self.plan.record_charges
-        return reserved if max(charged.local.values(), default=0) > most else min(most, reserved)
+    def _most(self, charged: Charged) -> int:
+        """A number of charges that nobody exceeds: how often a client took part is as secret as the cohort."""
+        return min(max([charged.begun, *charged.local.values()]), self.plan.record_charges)
 
     @property
     def _is_secret(self) -> bool:

@@ -20,7 +20,7 @@ from dpfed.aggregation.mean import ClippedMean
 from dpfed.aggregation.screening import Arrival, Door, Refusal
 from dpfed.federated.results import Participation
 from dpfed.federated.stored import Stored, in_groups
-from dpfed.federated.update import EXHAUSTED, Failure, Runner, Task, Update
+from dpfed.federated.update import EXHAUSTED, Charged, Failure, Runner, Task, Update
 from dpfed.federated.weights import Layout
 from dpfed.plan import Plan
 from dpfed.plan_rules import forbids_a_cap
@@ -66,19 +66,20 @@ class Round:
         charged = self.runner.charged()
         if self.stored.heads(self.number):
             return True
-        if "record" in self.plan.units and self._is_spent(charged.local):
+        if "record" in self.plan.units and self._is_spent(charged):
             return False
         return "client" not in self.plan.units or self._commits <= charged.left
 
-    def _is_spent(self, local: Mapping[str, int]) -> bool:
-        """Whether the clients have no charges left: all of them, or any where it would tell of earlier draws.
+    def _is_spent(self, charged: Charged) -> bool:
+        """Whether the clients have no charges left.
 
-        Never with secret Poisson draws: that a run ends would tell who was drawn, so it goes on with noise around zero.
+        With secret draws it must not depend on them. Where nobody may be left out, attempts are counted for all alike,
+        so that none has fewer charges left than there are attempts; secret Poisson draws go on with noise around zero.
         """
-        spent = (times >= self.plan.record_charges for times in local.values())
         if forbids_a_cap(self.plan):
-            return any(spent)
-        return all(spent) and not (self._is_secret and "client" in self.plan.units)
+            return charged.begun >= self.plan.record_charges
+        is_over = all(times >= self.plan.record_charges for times in charged.local.values())
+        return is_over and not (self._is_secret and "client" in self.plan.units)
 
     def mean(self) -> Mean:
         """Its mean update: charged, noised and stored."""
@@ -105,7 +106,8 @@ class Round:
     def _noised_here(self) -> Mean:
         """Privacy: ``plan.client_event`` for one client, committed before noise is drawn (see `ServerRelease`).
 
-        A round in which many broke down and no other came ends with an error for the owner, and releases nothing.
+        A round in which many broke down and no other came ends with an error for the owner, and releases nothing; where
+        the cohort is secret it releases noise around zero, since an end would tell who was not drawn.
         """
         found = self.stored.release(self.number)
         if found is not None:
@@ -114,7 +116,8 @@ class Round:
         asked = self._asked
         arrivals = _Arrivals(self._door(asked))
         updates = {update.client: update for update in arrivals.accepted(self.runner.train(self.task, asked))}
-        arrivals.require_some(updates, len(self.plan.local))
+        if not self._is_secret:
+            arrivals.require_some(updates, len(self.plan.local))
         head = self.runner.charge_release(self._commits)
         noise = self.source.once(f"noise {sequence(head)} {self.number}")
         values = {name: update.value for name, update in updates.items()}

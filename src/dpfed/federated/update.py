@@ -51,8 +51,8 @@ class Failure:
 class Charged:
     """How many charges of the plan are committed: each client's local event, and the server's release.
 
-    `left` more releases may be committed. `begun` counts the rounds in which the server was about to add noise, where
-    the cohort is no secret.
+    `left` more releases may be committed. `begun` counts the attempts at a round: those in which the server was about
+    to add noise or, where the cohort is secret, in which clients were about to be charged, whoever these were.
     """
 
     local: Mapping[str, int]

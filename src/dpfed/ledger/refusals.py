@@ -78,6 +78,16 @@ def require_within(terms: Terms, state: State) -> None:
         )
 
 
+def require_whole(journal: Journal, account: str, state: State) -> None:
+    """Nothing, if all that is reserved on the account may be charged: the answer is the same however much was."""
+    require_usable(journal, account, state)
+    if state.plan is None and not amounts.fits(state.total, journal.terms[account].caps(state.cap)):
+        raise BudgetExceeded(
+            f"what is reserved on {account} would take it past its cap of ε = {state.cap:g}, because charges after the "
+            "fact have taken the room: ask the owner for a top-up, or end the run"
+        )
+
+
 def trouble(journal: Journal, account: str, state: State) -> str | None:
     """Why the account takes no new reservation, if it does not."""
     try:

@@ -32,7 +32,14 @@ from dpfed.ledger.amounts import Amounts
 from dpfed.ledger.items import Item, added_up, move_item, release_items, reserve_items
 from dpfed.ledger.journal import Journal, Store, count_marks, last_of, left_of
 from dpfed.ledger.model import Terms
-from dpfed.ledger.refusals import judge_all, raise_refusals, require_usable, require_within, write_refusals
+from dpfed.ledger.refusals import (
+    judge_all,
+    raise_refusals,
+    require_usable,
+    require_whole,
+    require_within,
+    write_refusals,
+)
 from dpfed.ledger.rows import Draft, compact
 from dpfed.ledger.schema import ENTRIES
 from dpfed.ledger.words import Charges
@@ -120,6 +127,22 @@ class Reservation:
         with self._store.writing() as journal:
             self._commit(journal, wanted)
 
+    def commit_unseen(self, charges: Mapping[str, Any]) -> None:
+        """Charge what was reserved, or nothing, and mark the step; whether it is refused does not depend on whom.
+
+        Privacy: where it is secret who is charged, a refusal must not tell it. So every account of the run is asked,
+        charged or not, for all that was reserved on it, spent or not.
+        """
+        wanted = words.charges(charges) if charges else {}
+        with self._store.writing() as journal:
+            self._require_lease(journal)
+            names = dict.fromkeys(item.account for items in self._items.values() for item in items)
+            for name, state in journal.states(names).items():
+                require_whole(journal, name, state)
+            self._commit(journal, wanted)
+            marked = self._marked(journal)
+        self._lease = marked
+
     def mark(self, account: str) -> None:
         """Write that the run does a step, at no cost: durable when it returns, and refused where a charge would be.
 
@@ -131,7 +154,8 @@ class Reservation:
             self._require_lease(journal)
             for name, state in journal.states(names).items():
                 require_usable(journal, name, state)
-            self._lease = journal.append(Draft("leased", run=self._run, times=1, body=compact(lease.me()))).seq
+            marked = self._marked(journal)
+        self._lease = marked
 
     def marks(self) -> int:
         """How many steps of the run were marked, by whichever process."""
@@ -205,6 +229,9 @@ class Reservation:
             states[item.account] = move_item(journal, states[item.account], "committed", item, count, left, self._run)
         for account, state in states.items():
             require_within(journal.terms[account], state)
+
+    def _marked(self, journal: Journal) -> int:
+        return journal.append(Draft("leased", run=self._run, times=1, body=compact(lease.me()))).seq
 
     def _keep(self, items: Iterable[Item]) -> None:
         for item in items:

@@ -89,13 +89,14 @@ class LocalRunner:
         """What each client of the cohort makes of the task, one by one as it is ready, or why it does not.
 
         Privacy: every charge of the cohort is durable before the first client draws noise. A client that has
-        none left is never asked.
+        none left is never asked. Where the cohort is secret, an account that cannot be charged stops the run whether
+        or not its client was drawn.
         """
         clients = [self.clients[name] for name in dict.fromkeys(cohort)]  # one charge, one update
         able = [client for client in clients if self._left(client) > 0]
         yield from (Failure(client.name, EXHAUSTED) for client in clients if self._left(client) < 1)
+        self._commit_local(able)
         if able:
-            self._commit_local(able)
             yield from self._trained(able, task, self._head())
 
     def charge_release(self, times: int) -> str:
@@ -108,7 +109,7 @@ class LocalRunner:
                 self._reservation.commit({self.study: {self._plan.client_event: times}})
                 self._releases += times
                 self._left_releases -= times
-            if not self._plan.cohort.hides(len(self._plan.local)):
+            if not self._is_secret:
                 self._reservation.mark(self.study)
                 self._begun += 1
         return self._head()
@@ -142,9 +143,18 @@ class LocalRunner:
     def _commit_local(self, clients: Sequence[Client]) -> None:
         if self._reservation is None or "record" not in self._plan.units:
             return
-        self._reservation.commit({client.account: self._plan.local[client.name].event for client in clients})
+        charges = {client.account: self._plan.local[client.name].event for client in clients}
+        if self._is_secret:
+            self._reservation.commit_unseen(charges)
+            self._begun += 1
+        elif charges:
+            self._reservation.commit(charges)
         for client in clients:
             self._local[client.name] += 1
+
+    @property
+    def _is_secret(self) -> bool:
+        return self._plan.cohort.hides(len(self._plan.local))
 
     def _left(self, client: Client) -> int:
         if "record" not in self._plan.units:
@@ -164,7 +174,8 @@ class LocalRunner:
         if self.study is not None:
             self._releases = reservation.committed(self.study)
             self._left_releases = left[self.study][plan.client_event]
-            self._begun = reservation.marks()
+        marks = reservation.marks()
+        self._begun = max([marks, *self._local.values()]) if self._is_secret else marks
 
     def _reserved(self, ledger: Ledger, charges: Mapping[str, Mapping[Event, int]], *, is_new: bool) -> Reservation:
         run = self._plan.name
