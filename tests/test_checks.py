@@ -71,6 +71,19 @@ def test_a_count_comes_back_as_an_int(value):
     assert type(checks.count(steps=value)) is int
 
 
+@pytest.mark.parametrize("value", [-1, 2.5, 0.0, True, math.nan, "3", None])
+def test_a_bad_whole_number_is_refused(value):
+    with pytest.raises(InvalidArgument, match=r"^restarts must be a whole number of at least 0, got") as caught:
+        checks.whole(restarts=value)
+    assert caught.value.argument == "restarts"
+
+
+@pytest.mark.parametrize("value", [0, 10**9, np.int32(7)])
+def test_a_whole_number_comes_back_as_an_int(value):
+    assert checks.whole(restarts=value) == value
+    assert type(checks.whole(restarts=value)) is int
+
+
 @pytest.mark.parametrize("value", ["add_remove", "replace_one"])
 def test_both_adjacencies_are_taken(value):
     assert checks.adjacency(value) == value

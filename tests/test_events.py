@@ -29,6 +29,12 @@ def renyi(draw):
 
 
 @st.composite
+def tree(draw):
+    steps = draw(counts)
+    return ev.TreeAggregation(draw(positive), steps, draw(counts), draw(counts), draw(st.integers(0, steps - 1)))
+
+
+@st.composite
 def without_replacement(draw, inner):
     size, population = sorted(draw(st.tuples(counts, counts)))
     return ev.SampledWithoutReplacement(draw(inner), size, population)
@@ -45,6 +51,7 @@ ATOMS = {
     ev.ApproximateDP: st.builds(ev.ApproximateDP, non_negative, probability, adjacency),
     ev.ZeroConcentratedDP: st.builds(ev.ZeroConcentratedDP, non_negative, adjacency),
     ev.RenyiDP: renyi(),
+    ev.TreeAggregation: tree(),
     ev.Unprotected: st.builds(ev.Unprotected),
 }
 NODES = {
@@ -123,6 +130,12 @@ EXAMPLES = {
     ev.ApproximateDP: {ev.ApproximateDP(1, 1e-5): "ApproximateDP(epsilon=1.0, delta=1e-05)"},
     ev.ZeroConcentratedDP: {ev.ZeroConcentratedDP(0.5): "ZeroConcentratedDP(rho=0.5)"},
     ev.RenyiDP: {ev.RenyiDP([2, 4], [0.1, 0.2]): "RenyiDP(orders=(2.0, 4.0), epsilons=(0.1, 0.2))"},
+    ev.TreeAggregation: {
+        ev.TreeAggregation(2, 100): "TreeAggregation(noise_multiplier=2.0, steps=100)",
+        ev.TreeAggregation(2, 100, 3, 25, 1): (
+            "TreeAggregation(noise_multiplier=2.0, steps=100, max_participations=3, min_separation=25, restarts=1)"
+        ),
+    },
     ev.Unprotected: {ev.Unprotected(): "Unprotected()"},
     ev.PoissonSampled: {STEP: "PoissonSampled(Gaussian(noise_multiplier=1.0), sample_rate=0.01)"},
     ev.SampledWithoutReplacement: {
@@ -193,6 +206,16 @@ BAD_ARGUMENTS = [
     *(
         (ev.RenyiDP, {"orders": [2], "epsilons": bad}, "epsilons")
         for bad in [[], [1, 2], [-1], [math.inf], [math.nan], 1, None]
+    ),
+    *((ev.TreeAggregation, {"noise_multiplier": bad, "steps": 8}, "noise_multiplier") for bad in [*BAD_NUMBERS, 0]),
+    *(
+        (ev.TreeAggregation, {"noise_multiplier": 1, "steps": 8, name: bad}, name)
+        for name in ("steps", "max_participations", "min_separation")
+        for bad in BAD_COUNTS
+    ),
+    *(
+        (ev.TreeAggregation, {"noise_multiplier": 1, "steps": 8, "restarts": bad}, "restarts")
+        for bad in [*BAD_COUNTS[1:], 8]
     ),
     *((ev.PoissonSampled, {"event": ev.Gaussian(1), "sample_rate": bad}, "sample_rate") for bad in BAD_RATES),
     *((ev.Repeated, {"event": ev.Gaussian(1), "count": bad}, "count") for bad in BAD_COUNTS),

@@ -77,6 +77,14 @@ def count(**value: Any) -> int:
     return int(number)
 
 
+def whole(**value: Any) -> int:
+    """The value as an int, if it is a whole number of at least 0."""
+    name, number = _only(value)
+    if isinstance(number, bool) or not isinstance(number, Integral) or number < 0:
+        raise InvalidArgument(name, f"{name} must be a whole number of at least 0, got {number!r}")
+    return int(number)
+
+
 def adjacency(value: str) -> str:
     """The value, if it is one of the two neighbouring relations."""
     if value not in (ADD_REMOVE, REPLACE_ONE):

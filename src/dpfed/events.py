@@ -202,6 +202,31 @@ class RenyiDP(Event):
 
 
 @dataclass(frozen=True, repr=False)
+class TreeAggregation(Event):
+    """Partial sums over `steps` steps, from a binary tree whose every node has Gaussian noise of its own.
+
+    The noise of a node is noise_multiplier × the largest contribution to one step. One unit contributes to at most
+    max_participations steps, any two of them at least min_separation apart (1: neighbours), whatever was released
+    before; which steps others contribute to does not depend on it. The tree is started anew `restarts` times, after
+    equally many steps or one less: tree i of k has steps ⌊i·steps/k⌋ to ⌊(i+1)·steps/k⌋. Sampling amplifies nothing.
+    """
+
+    noise_multiplier: float
+    steps: int
+    max_participations: int = 1
+    min_separation: int = 1
+    restarts: int = 0
+
+    def __post_init__(self) -> None:
+        self._set(noise_multiplier=checks.positive(noise_multiplier=self.noise_multiplier))
+        for name in ("steps", "max_participations", "min_separation"):
+            self._set(**{name: checks.count(**{name: getattr(self, name)})})
+        self._set(restarts=checks.whole(restarts=self.restarts))
+        if self.restarts >= self.steps:
+            raise InvalidArgument("restarts", f"restarts must be below the {self.steps} steps, got {self.restarts}")
+
+
+@dataclass(frozen=True, repr=False)
 class Unprotected(Event):
     """A release without any noise; every composition that holds one has ε = ∞."""
 

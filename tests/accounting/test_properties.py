@@ -62,6 +62,12 @@ KINDS: dict[str, st.SearchStrategy[Asked]] = {
     .map(under("replace_one")),
     "Repeated": st.builds(ev.Repeated, gaussian, st.integers(1, 9)).map(under("add_remove")),
     "Composed": st.builds(lambda a, b: ev.Composed([a, b]), gaussian, laplace).map(under("add_remove")),
+    "TreeAggregation": st.tuples(
+        st.builds(
+            ev.TreeAggregation, noise, st.integers(4, 500), st.integers(1, 3), st.integers(1, 99), st.integers(0, 3)
+        ),
+        both,
+    ),
     "Unprotected": st.just((ev.Unprotected(), "add_remove")),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)

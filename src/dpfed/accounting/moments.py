@@ -24,6 +24,7 @@ from dpfed.accounting import laws, sampled_rdp
 from dpfed.accounting.lattice import composed_law
 from dpfed.accounting.laws import Array, ComplexArray, DiscreteLaw, GaussianLaw, LaplaceLaw, Law
 from dpfed.accounting.normal_form import atoms
+from dpfed.accounting.participation import sensitivity
 from dpfed.accounting.sampled_gaussian import SampledGaussian, Side, TooManyNodes
 from dpfed.checks import REPLACE_ONE
 from dpfed.errors import AdjacencyMismatch, UnsupportedEvent
@@ -218,6 +219,8 @@ def pairs(atom: ev.Event, adjacency: str) -> tuple[Pair, ...]:
     match atom:
         case ev.Gaussian():
             return (GaussianPair(shift / atom.noise_multiplier),)
+        case ev.TreeAggregation():
+            return (GaussianPair(_tree_shift(atom, shift)),)
         case ev.Laplace():
             return (LaplacePair(shift / atom.noise_multiplier),)
         case ev.DiscreteLaplace():
@@ -320,6 +323,17 @@ def _inner_laws(inner: ev.Event, adjacency: str) -> tuple[Law, Law]:
         side[0][0] if len(side) == 1 and side[0][1] == 1 else composed_law(side, _TAIL) for side in sides
     )
     return present, absent
+
+
+def _tree_shift(atom: ev.TreeAggregation, shift: int) -> float:
+    """The sensitivity of all nodes over their noise, rounded up.
+
+    The nodes are released one after the other, as they are completed, and later contributions may follow from earlier
+    releases. Whatever these were, the squares of all shifts add up to the squared sensitivity at most, and then the
+    whole is as private as one Gaussian (Denisov, McMahan, Rush, Smith and Thakurta 2022, Theorem 2.1; Smith and
+    Thakurta 2022 for shifts chosen on the way). Partial sums are computed from the nodes.
+    """
+    return math.nextafter(shift * sensitivity(atom) / atom.noise_multiplier, math.inf)
 
 
 def _randomized_response(epsilon: float, buckets: int, delta: float = 0.0) -> DiscretePair:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from dpfed.errors import UnsupportedEvent
 from dpfed.events import (
     Composed,
     Event,
@@ -18,6 +19,7 @@ from dpfed.events import (
     PoissonSampled,
     Repeated,
     SampledWithoutReplacement,
+    TreeAggregation,
     dumps,
     require_event,
 )
@@ -61,7 +63,7 @@ def _gather(event: Event, count: int, bag: dict[Event, int]) -> None:
 def _sampled(event: PoissonSampled) -> dict[Event, int]:
     if isinstance(event.event, Gaussian) and event.sample_rate < 1:
         return {event: 1}
-    inner = _merge_gaussians(atoms(event.event))
+    inner = _merge_gaussians(_drawable(event.event))
     if event.sample_rate == 1:
         return inner
     match list(inner.items()):
@@ -73,8 +75,19 @@ def _sampled(event: PoissonSampled) -> dict[Event, int]:
 
 
 def _drawn(event: SampledWithoutReplacement) -> Event:
-    inner = as_event(_merge_gaussians(atoms(event.event)))
+    inner = as_event(_merge_gaussians(_drawable(event.event)))
     return SampledWithoutReplacement(inner, event.sample_size, event.population)
+
+
+def _drawable(event: Event) -> dict[Event, int]:
+    bag = atoms(event)
+    for atom in bag:
+        if isinstance(atom, TreeAggregation):
+            # A unit is in every step of its pattern or in none, so the steps are no draws of their own.
+            raise UnsupportedEvent(
+                f"no gain from sampling is proved for a tree of partial sums: charge {atom} as it is"
+            )
+    return bag
 
 
 def _merge_gaussians(bag: dict[Event, int]) -> dict[Event, int]:

@@ -27,6 +27,7 @@ from dpfed.accounting.conversions import (
 )
 from dpfed.accounting.exact import Composition
 from dpfed.accounting.normal_form import atoms
+from dpfed.accounting.participation import sensitivity
 from dpfed.accounting.renyi import DEFAULT_ORDERS, epsilon_from_rdp, rdp
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.errors import AdjacencyMismatch, InvalidArgument, UnsupportedEvent
@@ -44,6 +45,7 @@ from dpfed.events import (
     RandomizedResponse,
     Repeated,
     SampledWithoutReplacement,
+    TreeAggregation,
     Unprotected,
     ZeroConcentratedDP,
 )
@@ -121,6 +123,8 @@ def _atom_rho(atom: Event, adjacency: str) -> float:
     match atom:
         case Gaussian():
             return gaussian_to_zcdp(shift / atom.noise_multiplier)
+        case TreeAggregation():
+            return gaussian_to_zcdp(shift * sensitivity(atom) / atom.noise_multiplier)
         case DiscreteGaussian():
             # Canonne, Kamath and Steinke (2020), Theorem 4 and Corollary 16, in any dimension.
             return gaussian_to_zcdp(shift * atom.sensitivity / atom.scale)
