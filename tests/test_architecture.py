@@ -36,6 +36,7 @@ LAYERS: dict[int, tuple[str, ...]] = {
         "data.images",
         "data.parquet",
         "data.partition",
+        "data.persons",
         "data.records",
         "data.scaling",
         "data.tables",

@@ -1,9 +1,9 @@
 """What a federated run will do, as a frozen value: the object that is executed is the object that is charged.
 
 A `LocalPlan` is one client's part of a round, a `Plan` all clients and rounds together. Who is protected is its
-style: `sample` protects a record or a person (each client adds noise), `user` a whole client (the server adds noise), `hybrid`
-both, in two statements that are never added up. `calibrated` finds the least noise, `charges` says what a ledger
-must reserve before the first round, `explain` says it all in words.
+style: `sample` protects a record or a person (each client adds noise), `user` a whole client (the server adds noise),
+`hybrid` both, in two statements that are never added up. `calibrated` finds the least noise, `charges` says what a
+ledger must reserve before the first round, `explain` says it all in words.
 
 >>> from dpfed.guarantee import Guarantee
 >>> ward = LocalPlan(size=100, batch_size=10, steps=5, learning_rate=0.5, clip_norm=1.0)
@@ -75,10 +75,10 @@ class Plan:
     parameters.
 
     Privacy: `guarantee` is that of one record or person (`local_unit`, `record_adjacency`), in the worst site, or in
-    any `max_sites_per_person` sites together where a person may be in several. Each client's account is charged ``local.event`` for every
-    round it takes part in; drawing cohorts gains nothing there. `client_guarantee` is that of one client; a cohort
-    amplifies it only if it is secret, otherwise every participation is charged in full. The two are statements
-    about different units.
+    any `max_sites_per_person` sites together where a person may be in several. Each client's account is charged
+    ``local.event`` for every round it takes part in; drawing cohorts gains nothing there. `client_guarantee` is that
+    of one client; a cohort amplifies it only if it is secret, otherwise every participation is charged in full. The
+    two are statements about different units.
     """
 
     name: str
@@ -224,11 +224,11 @@ class Plan:
     # ---- what it costs ----
 
     def epsilon(self, client: str, delta: float) -> float:
-        """The exact ε of all rounds for one record (or person) of that client, rounded up."""
+        """The exact ε of all rounds for one record or person of that client, rounded up."""
         return self.local[client].epsilon(delta, self.record_charges)
 
     def record_epsilon(self, delta: float) -> float:
-        """The ε of all rounds for one record (or person) in the worst site, or in the worst few that a person may be in."""
+        """The ε of all rounds for one record or person in the worst site, or the worst few that somebody may be in."""
         relation = self.record_adjacency
         return plan_costs.worst_together(self._record_events(), delta, self.max_sites_per_person, relation)
 
@@ -260,7 +260,8 @@ class Plan:
         alike = {
             name: replace(part, noise_multiplier=noise, adaptive=None, delta=None) for name, part in self.local.items()
         }
-        return replace(self, local=alike, guarantee=None, client_guarantee=None).worst(self._delta(self.local_unit, delta))
+        at = self._delta(self.local_unit, delta)
+        return replace(self, local=alike, guarantee=None, client_guarantee=None).worst(at)
 
     def calibrated(self, *guarantees: Guarantee, noise: str = "own") -> Plan:
         """The plan with the least noise at which all its rounds together keep the guarantees, one per unit.
@@ -332,4 +333,6 @@ class Plan:
 
     def _require_records(self) -> None:
         if not self.charges_clients:
-            raise InvalidArgument("style", f"style {self.style} protects no record, so no site's records pay most")
+            raise InvalidArgument(
+                "style", f"style {self.style} protects no {self.local_unit}, so no site's records pay most"
+            )

@@ -124,7 +124,9 @@ def _require_well_formed(plan: Plan) -> None:
         if not isinstance(name, str) or not isinstance(part, LocalPlan):
             raise InvalidArgument("local", f"local must map names to LocalPlans, got {name!r}: {part!r:.60}")
     if len({part.unit for part in plan.local.values()}) > 1:
-        raise InvalidArgument("local", "the plans of all clients must be for one unit: record for all, or person for all")
+        raise InvalidArgument(
+            "local", "the plans of all clients must be for one unit, record or person: several were found"
+        )
     for setting in ("rounds", "max_sites_per_person", "minimum_cohort"):
         checks.count(**{setting: getattr(plan, setting)})
     checks.positive(server_learning_rate=plan.server_learning_rate)

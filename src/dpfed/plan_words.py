@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from dpfed.checks import ADD_REMOVE
 from dpfed.guarantee import Guarantee
-from dpfed.local_plan import LocalPlan
+from dpfed.local_plan import PERSON, LocalPlan
 from dpfed.rounding import decimal_up
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def protection(plan: Plan) -> list[str]:
     if not plan.units:
         return ["Nobody is protected: nothing is noised, and nothing is charged."]
     lines = []
-    if "record" in plan.units:
+    if plan.charges_clients:
         lines += _record_lines(plan)
     if "client" in plan.units:
         lines += _client_lines(plan)
@@ -83,7 +83,9 @@ def _names(names: list[str]) -> str:
 
 def _site(plan: Plan, name: str) -> str:
     local = plan.local[name]
-    words = [f"{_number(local.steps, 'step')} a round on about {local.batch_size} of {local.size} declared records"]
+    words = [
+        f"{_number(local.steps, 'step')} a round on about {local.batch_size} of {local.size} declared {local.unit}s"
+    ]
     words.append(_clip(local))
     if local.noise_multiplier is not None:
         words.append(f"noise multiplier {decimal_up(local.noise_multiplier)}")
@@ -128,8 +130,9 @@ def _sampling(plan: Plan) -> str:
 
 
 def _record_lines(plan: Plan) -> list[str]:
-    sites = plan.max_sites_per_person
-    where = "one record, in any site" if sites == 1 else f"one record in each of {sites} sites, any of them, together"
+    sites, is_person = plan.max_sites_per_person, plan.local_unit == PERSON
+    what = "one person, with all rows" if is_person else "one record"
+    where = f"{what}, in any site" if sites == 1 else f"{what} in each of {sites} sites, any of them, together"
     did = (
         "took part" if plan.record_adjacency == ADD_REMOVE else "was this or another one (how many there are is public)"
     )
@@ -139,7 +142,8 @@ def _record_lines(plan: Plan) -> list[str]:
         "Trusted for it: each client with its own records. It samples, clips and adds noise, and pays first.",
     ]
     if sites == 1 and len(plan.local) > 1:
-        lines.append("Assumed: nobody's record is in two sites; otherwise say max_sites_per_person.")
+        nobody = "nobody is" if is_person else "nobody's record is"
+        lines.append(f"Assumed: {nobody} in two sites; otherwise say max_sites_per_person.")
     if plan.guarantee and len(set(plan.local.values())) > 1:
         lines.append(f"Binding: {plan.binding()}, whose records ask for the most noise.")
     return lines
@@ -157,7 +161,7 @@ def _client_lines(plan: Plan) -> list[str]:
             "Trusted further: the server keeps the cohort secret. No list, count or client's spend may leave it, and "
             "clients tell nobody when they took part."
         )
-        if "record" in plan.units:
+        if plan.charges_clients:
             lines.append("The entries of the clients' accounts tell who took part: that ledger stays with the server.")
     return lines
 

@@ -19,11 +19,13 @@ UNKNOWN = {
     "privacy.record.noise_scale": "privacy.record.noise_scale is not a key; dpfed's word is noise_multiplier",
     "privacy.record.target_epsilon": "privacy.record.target_epsilon is not a key; dpfed's word is epsilon",
     "privacy.target_epsilon": "privacy.target_epsilon is not a key; dpfed's word is privacy.record.epsilon or "
-    "privacy.client.epsilon",
-    "max_grad_norm": "max_grad_norm is not a key; dpfed's word is privacy.record.clip_norm or privacy.client.clip_norm",
+    "privacy.person.epsilon or privacy.client.epsilon",
+    "max_grad_norm": "max_grad_norm is not a key; dpfed's word is privacy.record.clip_norm or "
+    "privacy.person.clip_norm or privacy.client.clip_norm",
     "privacy.noise_multiplier_user": "privacy.noise_multiplier_user is not a key; dpfed's word is "
     "privacy.client.noise_multiplier",
-    "epsilon": "epsilon is not a key here; it belongs at privacy.record.epsilon or privacy.client.epsilon",
+    "epsilon": "epsilon is not a key here; it belongs at privacy.record.epsilon or "
+    "privacy.person.epsilon or privacy.client.epsilon",
     "batch_size": "batch_size is not a key here; it belongs at local.batch_size",
     "secure_mode": "secure_mode is not needed: noise always comes from a cryptographic source; leave it out",
     "data.dataset": "data.dataset is not a key; dpfed's word is source",

@@ -40,7 +40,7 @@ RUN = {
     *("units", "by_round", "sites", "not_covered", "head", "versions"),
 }
 UNIT = {"unit", "adjacency", "delta", "asked", "promised", "so_far", "sentence", "arithmetic", "event"}
-SITE = {"name", "size", "batch_size", "steps", "clip_norm", "noise_multiplier", "epsilon"}
+SITE = {"name", "unit", "size", "batch_size", "steps", "clip_norm", "noise_multiplier", "epsilon"}
 ROUND = {"round", "epsilon", "scores", "record", "client"}
 SCORE = {"name", "value", "mark"}
 EVENT = {"version", "event_type", "event", "count", "noise_multiplier", "sample_rate"}

@@ -110,6 +110,16 @@ class Data(Block):
         {}, effect="the values each column of text may have; one feature for each"
     )
     ignore: tuple[str, ...] = setting((), effect="columns of a table that are not features")
+    person_column: str | None = setting(
+        None,
+        effect=(
+            "the column that names the person of each row: all rows of a person are then one record, held out, dealt, "
+            "sampled and clipped together, and sizes count persons; for privacy.person"
+        ),
+    )
+    rows_per_person: Whole | None = setting(
+        None, symbol="R", effect="how many rows of a person are used at most: its first ones, in the data's order", ge=1
+    )
     shape: tuple[Whole, ...] | None = setting(
         None, effect="the shape of one record's features for models of images, such as [1, 8, 8]"
     )
@@ -135,9 +145,9 @@ class Data(Block):
         None,
         symbol="n",
         effect=(
-            "records each client declares in public: one number, or by name. Sampling rates, steps and weights "
-            "come from it and never from the data. 'public' takes the true counts: they are then published, and "
-            "the promise is for replacing a record instead of adding or removing it"
+            "records, or persons, each client declares in public: one number, or by name. Sampling rates, steps and "
+            "weights come from it and never from the data. 'public' takes the true counts: they are then published, "
+            "and the promise is for replacing a record instead of adding or removing it"
         ),
     )
     test_fraction: Number = setting(
@@ -228,8 +238,18 @@ class Data(Block):
             raise Wrong("scale", f"must be above 0, got {self.scale}")
         if self.source.lower().endswith((".csv", ".parquet")) and self.label is None:
             raise Wrong("label", f"is missing: the column of {self.source} that is to be predicted")
+        self._check_persons()
         self._check_names()
         return self
+
+    def _check_persons(self) -> None:
+        column = self.person_column
+        if (column is None) != (self.rows_per_person is None):
+            missing = "person_column" if column is None else "rows_per_person"
+            raise Wrong(missing, "is missing: a column that names the person goes with the most rows of one, declared")
+        others = {self.label: "the label", getattr(self.partition, "column", None): "the site"}
+        if column is not None and column in others:
+            raise Wrong("person_column", f"must be a column of its own, got that of {others[column]}")
 
     def _check_names(self) -> None:
         count = self.partition.clients

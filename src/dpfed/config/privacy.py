@@ -13,6 +13,7 @@ from pydantic import model_validator
 from dpfed.config.fields import Block, Number, Wrong, setting
 
 STYLES = {"none": set[str](), "sample": {"record"}, "user": {"client"}, "hybrid": {"record", "client"}}
+PERSON = "person"  # stands wherever a record does, if the data name the person of each row
 
 
 class Adaptive(Block):
@@ -45,8 +46,8 @@ class UnitPrivacy(Block):
     clip_norm: Number = setting(
         symbol="C",
         effect=(
-            "each contribution (a record's gradient, a client's update) is scaled down to at most this length: "
-            "smaller needs less noise and distorts more"
+            "each contribution (a record's or person's gradient, a client's update) is scaled down to at most this "
+            "length: smaller needs less noise and distorts more"
         ),
         gt=0,
     )
@@ -63,7 +64,7 @@ class UnitPrivacy(Block):
 
 
 class RecordPrivacy(UnitPrivacy):
-    """What is promised for one record of a client: DP-SGD on the client's side."""
+    """What is promised for one record, or one person, of a client: DP-SGD on the client's side."""
 
     norm: Literal["l2", "l1"] = setting("l2", effect="l2 with Gaussian noise, or l1 with Laplace noise")
     noise: Literal["own", "shared"] = setting(
@@ -86,19 +87,31 @@ class Privacy(Block):
     """Whom the run protects."""
 
     style: Literal["none", "sample", "user", "hybrid"] = setting(
-        effect="sample protects a record, user a client with all it holds, hybrid both in two statements"
+        effect="sample protects a record or person, user a client with all it holds, hybrid both in two statements"
     )
     record: RecordPrivacy | None = setting(None, effect="the promise for one record (sample, hybrid)")
+    person: RecordPrivacy | None = setting(
+        None, effect="the promise for one person with all rows, in place of record; needs data.person_column"
+    )
     client: ClientPrivacy | None = setting(None, effect="the promise for one client (user, hybrid)")
+
+    @property
+    def local(self) -> RecordPrivacy | None:
+        """The promise that clients keep by noise of their own, for one record or one person."""
+        return self.person if self.record is None else self.record
 
     @model_validator(mode="after")
     def _blocks_of_the_style(self) -> Self:
-        for unit in ("record", "client"):
-            is_given, is_needed = getattr(self, unit) is not None, unit in STYLES[self.style]
+        if self.record is not None and self.person is not None:
+            raise Wrong(PERSON, "and record are two units of the same noise: give one of them")
+        given = {"record": self.local, "client": self.client}
+        for unit, block in given.items():
+            is_given, is_needed = block is not None, unit in STYLES[self.style]
             if is_needed and not is_given:
                 raise Wrong(unit, f"is missing: style {self.style} protects a {unit}")
             if is_given and not is_needed:
-                raise Wrong(unit, f"must be left out: style {self.style} does not protect a {unit}")
+                extra = PERSON if unit == "record" and self.person is not None else unit
+                raise Wrong(extra, f"must be left out: style {self.style} does not protect a {extra}")
         return self
 
 

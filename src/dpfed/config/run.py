@@ -29,7 +29,7 @@ from pydantic import ValidationError, field_validator, model_validator
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.config.data import Data
 from dpfed.config.fields import Block, Whole, Wrong, setting
-from dpfed.config.privacy import LedgerBlock, Privacy
+from dpfed.config.privacy import PERSON, LedgerBlock, Privacy
 from dpfed.config.reading import refusal, values_and_lines
 from dpfed.config.training import Algorithm, AllClients, Cohort, FedAvg, FixedClients, Local, Model
 from dpfed.config.writing import Notes, commented
@@ -114,12 +114,17 @@ class RunConfig(Block):
     @property
     def guarantees(self) -> tuple[Guarantee, ...]:
         """What noise is calibrated to, one for each protected unit that has an epsilon."""
-        blocks = {"record": self.privacy.record, "client": self.privacy.client}
+        blocks = {self.local_unit: self.privacy.local, "client": self.privacy.client}
         return tuple(
             Guarantee(block.epsilon, block.delta, unit, self.adjacency(unit))
             for unit, block in blocks.items()
             if block is not None and block.epsilon is not None
         )
+
+    @property
+    def local_unit(self) -> str:
+        """What clients sample and clip: a record, or all rows of a person where a column names it."""
+        return "record" if self.data.person_column is None else PERSON
 
     def adjacency(self, unit: str) -> str:
         """The neighbours that a promise for the unit is about: replace-one where a count of them is public."""
@@ -137,10 +142,19 @@ class RunConfig(Block):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        self._check_persons()
         self._check_sizes()
         self._check_counts()
         self._check_ledger()
         return self
+
+    def _check_persons(self) -> None:
+        if self.privacy.person is not None and self.data.person_column is None:
+            raise Wrong("data.person_column", "is missing: the column that names the person of each row")
+        if self.privacy.record is not None and self.data.person_column is not None:
+            # A row more or less replaces a person's record by another: the promise for one person does not cover it.
+            message = "must be person: rows are clipped together by data.person_column, which protects one person"
+            raise Wrong("privacy.record", message)
 
     def _check_sizes(self) -> None:
         declared = self.data.declared_sizes
@@ -177,7 +191,10 @@ class RunConfig(Block):
     def _check_ledger(self) -> None:
         if self.ledger is None:
             return
-        accounts = {"client": "account", "record": "client_accounts"}
-        for unit, key in accounts.items():
-            if getattr(self.privacy, unit) is not None and getattr(self.ledger, key) is None:
+        accounts = {
+            "client": (self.privacy.client, "account"),
+            self.local_unit: (self.privacy.local, "client_accounts"),
+        }
+        for unit, (block, key) in accounts.items():
+            if block is not None and getattr(self.ledger, key) is None:
                 raise Wrong(f"ledger.{key}", f"is missing: style {self.privacy.style} charges for each {unit}")

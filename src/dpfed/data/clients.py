@@ -4,6 +4,8 @@ Who is held out must not depend on somebody else's record. One set that plays a 
 by the seed, to a public test set, and the rest is dealt. Where a column names real sites with declared sizes, each
 record's own content decides, by a keyed hash: a record more or less moves no other one in or out, which a shuffle of
 all would do. Where true counts are public, the place in its site decides: a record replaced leaves all counts alone.
+With a column that names the person, a record is all rows of one person, held out and dealt together; the hash is then
+one of the person's name.
 
 >>> from dpfed.config.data import Data
 >>> config = Data(source="sklearn:iris", partition={"kind": "quantity", "sizes": [80, 40]}, names=["a", "b"])
@@ -25,6 +27,7 @@ from numpy.typing import NDArray
 
 from dpfed.config import data as blocks
 from dpfed.data import partition
+from dpfed.data.persons import Persons, grouped, most_sites
 from dpfed.data.records import Records
 from dpfed.data.scaling import Bounds, Standard
 from dpfed.data.sources import load
@@ -37,14 +40,19 @@ class FederatedData:
 
     `sizes` are what the configuration declares; None if it declares none. Only where it says ``sizes: public`` they
     are the true counts, and `sizes_are_public` is true: the report must say so, and the promise is for replace-one.
-    A score on `test` is not covered by any promise unless `test_is_public`.
+    A score on `test`, whose records are rows, is not covered by any promise unless `test_is_public`.
+
+    Where a column names the person, clients hold `Persons`, and sizes count them. `sites_per_person` is at how many
+    clients a person is at most, and `left_out` the rows that were more than a person may have, for owners only.
     """
 
-    clients: Mapping[str, Records] = field(repr=False)
+    clients: Mapping[str, Records | Persons] = field(repr=False)
     test: Records | None = field(repr=False)
     sizes: Mapping[str, int] | None
     sizes_are_public: bool
     test_is_public: bool = False
+    sites_per_person: int = field(default=1, repr=False)
+    left_out: int = field(default=0, repr=False)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -54,11 +62,20 @@ class FederatedData:
 
 def prepare(config: blocks.Data, directory: str | Path = ".") -> FederatedData:
     """The data of a configuration; names of files and modules are looked up in `directory` first."""
-    records = scaled(loaded(config, directory), config)
+    rows, persons = scaled(loaded(config, directory), config), config.person_column
+    records, left_out = (rows, 0) if persons is None else _by_person(rows, persons, config)
     held_out = _held_out(records, config)
-    parts = _parts(records.take(~held_out), config)
-    test = records.take(held_out) if held_out.any() else None
-    return FederatedData(parts, test, _sizes(config, parts), config.sizes_are_public, config.test_is_public)
+    trained = records.take(~held_out)
+    parts = _parts(trained, config)
+    return FederatedData(
+        parts,
+        records.take(held_out).rows if held_out.any() else None,
+        _sizes(config, parts),
+        config.sizes_are_public,
+        config.test_is_public,
+        most_sites(trained, persons) if persons is not None and isinstance(trained, Persons) else 1,
+        left_out,
+    )
 
 
 def scaled(records: Records, config: blocks.Data) -> Records:
@@ -83,11 +100,16 @@ def held_out_by_content(records: Records, fraction: float, seed: int) -> NDArray
     Privacy: whether a record is trained on depends on that record and the seed alone, so neighbouring data sets have
     neighbouring training sets.
     """
-    key = int(seed).to_bytes(16, "big")
     rows = np.hstack([records.features.reshape(len(records), -1), records.labels.reshape(len(records), -1)])
-    digests = [hashlib.blake2b(row.tobytes(), digest_size=8, key=key).digest() for row in rows.astype(np.float64)]
-    coins = np.frombuffer(b"".join(digests), dtype=">u8").astype(np.float64)
-    return np.asarray(coins < fraction * 2.0**64)
+    return _drawn_by_hash((row.tobytes() for row in rows.astype(np.float64)), fraction, seed)
+
+
+def held_out_by_name(names: Iterable[Any], fraction: float, seed: int) -> NDArray[np.bool_]:
+    """Which persons are held out: about so large a share of them, each by a hash of its own name.
+
+    Privacy: whether a person is trained on depends on its name and the seed alone, at whatever sites it is.
+    """
+    return _drawn_by_hash((str(name).encode() for name in names), fraction, seed)
 
 
 def loaded(config: blocks.Data, directory: str | Path) -> Records:
@@ -97,7 +119,7 @@ def loaded(config: blocks.Data, directory: str | Path) -> Records:
         label=config.label,
         classes=config.classes,
         categories=config.categories,
-        groups=[config.partition.column] if isinstance(config.partition, blocks.Column) else [],
+        groups=[column for column in (_site_column(config), config.person_column) if column is not None],
         ignore=config.ignore,
         options=config.options,
         directory=directory,
@@ -117,16 +139,33 @@ def held_out_by_place(piles: Iterable[partition.Indices], fraction: float, seed:
     return held_out
 
 
-def _held_out(records: Records, config: blocks.Data) -> NDArray[np.bool_]:
+def _drawn_by_hash(contents: Iterable[bytes], fraction: float, seed: int) -> NDArray[np.bool_]:
+    key = int(seed).to_bytes(16, "big")
+    digests = [hashlib.blake2b(content, digest_size=8, key=key).digest() for content in contents]
+    coins = np.frombuffer(b"".join(digests), dtype=">u8").astype(np.float64)
+    return np.asarray(coins < fraction * 2.0**64)
+
+
+def _site_column(config: blocks.Data) -> str | None:
+    return config.partition.column if isinstance(config.partition, blocks.Column) else None
+
+
+def _by_person(rows: Records, column: str, config: blocks.Data) -> tuple[Records | Persons, int]:
+    return grouped(rows, column, config.rows_per_person or 1, _site_column(config))
+
+
+def _held_out(records: Records | Persons, config: blocks.Data) -> NDArray[np.bool_]:
     if not isinstance(config.partition, blocks.Column):
         return held_out_by_place([np.arange(len(records))], config.test_fraction, config.seed)
-    if not config.sizes_are_public:
+    if not config.sizes_are_public and isinstance(records, Persons):
+        return held_out_by_name(records.groups[config.person_column or ""], config.test_fraction, config.seed)
+    if not config.sizes_are_public and isinstance(records, Records):
         return held_out_by_content(records, config.test_fraction, config.seed)
     sites = partition.by_column(_site_names(records, config.partition.column))
     return held_out_by_place(sites.values(), config.test_fraction, config.seed)
 
 
-def _parts(records: Records, config: blocks.Data) -> dict[str, Records]:
+def _parts(records: Records | Persons, config: blocks.Data) -> dict[str, Records | Persons]:
     kind = config.partition
     if isinstance(kind, blocks.Column):
         return _sites(records, kind.column, config)
@@ -134,7 +173,7 @@ def _parts(records: Records, config: blocks.Data) -> dict[str, Records]:
     return {name: records.take(part) for name, part in zip(config.clients or (), dealt, strict=True) if len(part)}
 
 
-def _dealt(records: Records, kind: blocks.Partition, seed: int) -> partition.Parts:
+def _dealt(records: Records | Persons, kind: blocks.Partition, seed: int) -> partition.Parts:
     match kind:
         case blocks.Iid():
             return partition.iid(len(records), kind.clients, seed, minimum=kind.minimum)
@@ -149,14 +188,14 @@ def _dealt(records: Records, kind: blocks.Partition, seed: int) -> partition.Par
     raise InvalidArgument("partition", f"partition must be of a known kind, got {kind!r}")
 
 
-def _site_names(records: Records, column: str) -> NDArray[Any]:
+def _site_names(records: Records | Persons, column: str) -> NDArray[Any]:
     if column not in records.groups:
         known = ", ".join(records.groups) or "none"
         raise InvalidArgument("column", f"the data have no column {column!r} that names the site; there are: {known}")
     return records.groups[column]
 
 
-def _sites(records: Records, column: str, config: blocks.Data) -> dict[str, Records]:
+def _sites(records: Records | Persons, column: str, config: blocks.Data) -> dict[str, Records | Persons]:
     sites = partition.by_column(_site_names(records, column))
     parts = {name: records.take(part) for name, part in sites.items()}
     missing = [name for name in config.clients or () if name not in parts]
@@ -167,7 +206,7 @@ def _sites(records: Records, column: str, config: blocks.Data) -> dict[str, Reco
     return parts
 
 
-def _sizes(config: blocks.Data, parts: Mapping[str, Records]) -> dict[str, int] | None:
+def _sizes(config: blocks.Data, parts: Mapping[str, Records | Persons]) -> dict[str, int] | None:
     if config.sizes_are_public:
         return {name: len(records) for name, records in parts.items()}
     declared = config.declared_sizes

@@ -50,6 +50,11 @@ class Records:
     def __len__(self) -> int:
         return len(self.features)
 
+    @property
+    def rows(self) -> Records:
+        """The rows themselves: each is a record."""
+        return self
+
     def take(self, positions: NDArray[Any]) -> Records:
         """The records at these positions."""
         groups = {name: column[positions] for name, column in self.groups.items()}

@@ -121,9 +121,16 @@ def _of_clients(parts: Mapping[str, Records]) -> Records:
         np.concatenate([part.features for part in parts.values()]),
         np.concatenate([part.labels for part in parts.values()]),
         first.columns,
-        {CLIENT: np.concatenate([np.full(len(part), name) for name, part in parts.items()])},
+        _groups_of_clients(parts),
         first.classes,
     )
+
+
+def _groups_of_clients(parts: Mapping[str, Records]) -> dict[str, Any]:
+    """The name of each record's client, and the groups that the records of all clients have."""
+    common = set.intersection(*(set(part.groups) for part in parts.values())) - {CLIENT}
+    own = {name: np.concatenate([part.groups[name] for part in parts.values()]) for name in sorted(common)}
+    return own | {CLIENT: np.concatenate([np.full(len(part), name) for name, part in parts.items()])}
 
 
 def _of_dataset(dataset: Any) -> Records:

@@ -120,7 +120,7 @@ class Federation:
             cost=self._cost_of_one,
             spent=cost.statements,
             worst_client=cost.worst_client,
-            head=None if self._is_secret and "record" in self.plan.units else mean.head,
+            head=None if self._is_secret and self.plan.charges_clients else mean.head,
             metrics=tuple(self._evaluate(checkpoint.weights)) if self._evaluate else (),
             is_private=self.runner.is_private and self._source.is_private,
             participation=mean.participation,

@@ -25,11 +25,13 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from dpfed.config.run import RunConfig
 from dpfed.data.clients import FederatedData, loaded, scaled
 from dpfed.data.clients import prepare as prepare_data
 from dpfed.data.partition import numbered
+from dpfed.data.persons import Persons
 from dpfed.data.records import Records
 from dpfed.errors import InvalidArgument
 from dpfed.federated import metrics, torch_factory
@@ -167,10 +169,11 @@ def prepare(config: RunConfig, directory: str | Path = ".") -> Launch:
 
 def _clients(config: RunConfig, data: FederatedData, model: TorchModel) -> tuple[TorchClient, ...]:
     accounts = _accounts(config, tuple(data.clients))
-    return tuple(
-        TorchClient(name, (records.features, records.labels), accounts[name], model)
-        for name, records in data.clients.items()
-    )
+    return tuple(TorchClient(name, _arrays(records), accounts[name], model) for name, records in data.clients.items())
+
+
+def _arrays(records: Records | Persons) -> Any:
+    return records if isinstance(records, Persons) else (records.features, records.labels)
 
 
 def _accounts(config: RunConfig, names: tuple[str, ...]) -> dict[str, str]:

@@ -29,6 +29,7 @@ from dpfed.config.privacy import Adaptive, ClientPrivacy
 from dpfed.config.run import RunConfig
 from dpfed.config.training import OwnAlgorithm
 from dpfed.data.clients import FederatedData
+from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.local_plan import LocalPlan
 from dpfed.plan import Plan
@@ -36,6 +37,7 @@ from dpfed.plan import Plan
 
 def planned(config: RunConfig, data: FederatedData) -> Plan:
     """The plan with the least noise that keeps the promises; where noise is given, with the promise it keeps."""
+    _require_few_sites(config, data)
     plan = Plan(
         config.name,
         config.rounds,
@@ -51,23 +53,29 @@ def planned(config: RunConfig, data: FederatedData) -> Plan:
         minimum_cohort=config.minimum_cohort,
     )
     if config.guarantees:
-        record = config.privacy.record
+        record = config.privacy.local
         plan = plan.calibrated(*config.guarantees, noise="own" if record is None else record.noise)
     return _with_kept_promises(plan, config)
 
 
 def _with_kept_promises(plan: Plan, config: RunConfig) -> Plan:
     """The plan that also promises what noise which was given, not calibrated, keeps at the δ asked for."""
-    record, client = config.privacy.record, config.privacy.client
+    record, client, unit = config.privacy.local, config.privacy.client, config.local_unit
     if record is not None and record.epsilon is None:
         epsilon = plan.record_epsilon(record.delta)
-        kept = Guarantee(epsilon, record.delta, "record", config.adjacency("record"))
+        kept = Guarantee(epsilon, record.delta, unit, config.adjacency(unit))
         plan = replace(plan, guarantee=kept)
     if client is not None and client.epsilon is None:
         epsilon = plan.client_epsilon(client.delta)
         kept = Guarantee(epsilon, client.delta, "client", config.adjacency("client"))
         plan = replace(plan, client_guarantee=kept)
     return plan
+
+
+def _require_few_sites(config: RunConfig, data: FederatedData) -> None:
+    if data.sites_per_person > config.max_sites_per_person and config.privacy.person is not None:
+        message = f"a person has rows at more sites than max_sites_per_person ({config.max_sites_per_person})"
+        raise InvalidArgument("max_sites_per_person", f"{message}: raise it, or keep each person's rows at one site")
 
 
 def _sizes(data: FederatedData) -> Mapping[str, int]:
@@ -87,16 +95,17 @@ def _local(config: RunConfig, size: int) -> LocalPlan:
         steps=local.steps or 0,
         epochs=local.epochs,
         learning_rate=local.learning_rate,
+        unit=config.local_unit,
         **_record(config),
     )
 
 
 def _record(config: RunConfig) -> dict[str, Any]:
-    block = config.privacy.record
+    block = config.privacy.local
     if block is None:
         return {}
     same = block.model_dump(include={"clip_norm", "noise_multiplier", "delta", "norm", "layers"})
-    return {**same, "adaptive": _adaptive(block.adaptive), "adjacency": config.adjacency("record")}
+    return {**same, "adaptive": _adaptive(block.adaptive), "adjacency": config.adjacency(config.local_unit)}
 
 
 def _client(block: ClientPrivacy | None) -> ClientPlan | None:

@@ -66,7 +66,7 @@ class Round:
         charged = self.runner.charged()
         if self.stored.heads(self.number):
             return True
-        if "record" in self.plan.units and self._is_spent(charged):
+        if self.plan.charges_clients and self._is_spent(charged):
             return False
         return "client" not in self.plan.units or self._commits <= charged.left
 
@@ -93,7 +93,7 @@ class Round:
         fresh = arrivals.accepted(self.runner.train(self.task, [name for name in cohort if name not in reused]))
         updates = {name: reused[name] for name in cohort if name in reused}
         for group in in_groups(fresh):
-            if "record" in self.plan.units:
+            if self.plan.charges_clients:
                 self.stored.write_updates(self.number, group)
             updates |= {update.client: update for update in group}
         arrivals.require_some(updates, len(self.plan.local))

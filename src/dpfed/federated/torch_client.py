@@ -22,10 +22,14 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from dpfed.federated.examples import Examples
+from dpfed.data.persons import Persons
+from dpfed.errors import InvalidArgument
+from dpfed.federated.examples import Examples, Tensors
 from dpfed.federated.metrics import Score
+from dpfed.federated.persons import PersonRows, learner
 from dpfed.federated.torch_model import TorchModel, layout_of
 from dpfed.federated.weights import Vector
+from dpfed.local_plan import PERSON, RECORD
 from dpfed.plan import LocalPlan
 from dpfed.randomness import RandomSource
 from dpfed.structure import Floats
@@ -36,14 +40,15 @@ from dpfed.training.sampling import Batch, PoissonSampler
 
 __all__ = ["TorchClient", "TorchModel", "layout_of"]
 
-PHYSICAL = 256
+PHYSICAL = {RECORD: 256, PERSON: 64}  # examples at a time; a person has several rows
 
 
 @dataclass(frozen=True, eq=False)
 class TorchClient:
-    """A name in the plan, the records (a pair of arrays, or a Dataset of pairs), their account, and the shared model.
+    """A name in the plan, the records (a pair of arrays, a Dataset of pairs, or `Persons`), account and shared model.
 
-    Data that cannot be trained on are refused here, by their owner and before any round.
+    With `Persons`, all rows of one person are one record: plan with unit "person". Data that cannot be trained on are
+    refused here, by their owner and before any round.
     """
 
     name: str
@@ -53,21 +58,28 @@ class TorchClient:
     examples: Examples = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        records = self.model.examples(self.data)
+        records = self.model.examples(self._rows)
         self.model.require_fitting(records, self.name)
+        if isinstance(self.data, Persons) and isinstance(records, Tensors):
+            records = PersonRows(records, torch.from_numpy(self.data.counts))
         object.__setattr__(self, "examples", records)
 
     def rehearse(self, local: LocalPlan, weights: Vector) -> None:
         """Nothing; refuses a model that does not fit the plan or the shape of the data, on made-up records."""
+        unit = PERSON if isinstance(self.examples, PersonRows) else RECORD
+        if local.unit != unit:
+            message = f"the plan of {self.name} is for one {local.unit}, and its data have one {unit} after the other"
+            remedy = "give it Persons" if unit == RECORD else f"plan with unit={PERSON!r}"
+            raise InvalidArgument("data", f"{message}: {remedy}")
         self.model.rehearse(self.examples, weights, is_private=local.noise_multiplier is not None)
 
     def train(self, local: LocalPlan, weights: Vector, source: RandomSource, proximal: float = 0.0) -> Floats:
         """The change of the weights after the plan's steps.
 
-        Privacy: with noise in the plan, ``local.event`` for one record under add/remove, to be charged before. Each
-        step looks at the records once, through a Poisson sample, clipping and noise (`Private`); optimizer, learning
-        rates and the proximal term see what these steps released. Without noise nothing is protected here, and the
-        change must go nowhere but to a server that clips it and adds noise.
+        Privacy: with noise in the plan, ``local.event`` for one record or person under the plan's adjacency, to be
+        charged before. Each step looks at the records once, through a Poisson sample, clipping and noise (`Private`);
+        optimizer, learning rates and the proximal term see what these steps released. Without noise nothing is
+        protected here, and the change must go nowhere but to a server that clips it and adds noise.
         """
         self.rehearse(local, weights)
         model = self.model
@@ -80,8 +92,13 @@ class TorchClient:
             return np.asarray((row.double() - start.double()).numpy())
 
     def evaluate(self, weights: Vector) -> tuple[Score, ...]:
-        """Loss and accuracy on the client's own records: for its owner, not covered by any guarantee."""
-        return self.model.evaluate(weights, self.data, is_public=False)
+        """Loss and accuracy on the client's own rows: for its owner, not covered by any guarantee."""
+        return self.model.evaluate(weights, self._rows, is_public=False)
+
+    @property
+    def _rows(self) -> Any:
+        data = self.data
+        return (data.rows.features, data.rows.labels) if isinstance(data, Persons) else data
 
 
 class _Pull:
@@ -100,15 +117,16 @@ class _Pull:
 
 
 class _Draws:
-    """The draws of a sampler as batches of at most `PHYSICAL` records at a time."""
+    """The draws of a sampler as batches of so many records at a time at most."""
 
-    def __init__(self, examples: Examples, sampler: PoissonSampler) -> None:
+    def __init__(self, examples: Examples, sampler: PoissonSampler, at_once: int) -> None:
         self._examples = examples
         self._sampler = sampler
+        self._at_once = at_once
 
     def __iter__(self) -> Iterator[Batch]:
         for draw in self._sampler:
-            pieces = torch.split(draw.indices, PHYSICAL) if len(draw.indices) else ()
+            pieces = torch.split(draw.indices, self._at_once) if len(draw.indices) else ()
             yield Batch(draw, map(self._examples.fetch, pieces))
 
 
@@ -116,14 +134,16 @@ def _train_privately(
     model: TorchModel, examples: Examples, local: LocalPlan, optimizer: Optimizer, pull: _Pull, source: RandomSource
 ) -> None:
     # Not make_private: what it screens was screened when the client enrolled, and takes longer than a small client.
-    draws = _Draws(examples, PoissonSampler(len(examples), local.sample_rate, local.steps, source=source))
+    sampler = PoissonSampler(len(examples), local.sample_rate, local.steps, source=source)
+    draws = _Draws(examples, sampler, PHYSICAL[local.unit])
     paid = paid_steps(local, None, None)
-    private = Private(model.module, optimizer, draws, local, NoiseSource(source), paid, schedule=model.recipe.schedule)
+    module, loss = learner(model.module, model.loss, examples)
+    private = Private(module, optimizer, draws, local, NoiseSource(source), paid, schedule=model.recipe.schedule)
     try:
         optimizer.register_step_pre_hook(pull)  # hooks run in order: the noise is there when this one looks
         for batch in private.loader:
             for inputs, targets in batch:
-                private.backward(model.loss(model.module(inputs), targets))
+                private.backward(loss(module(inputs), targets))
             optimizer.step()
     finally:
         private.close()
@@ -133,12 +153,13 @@ def _train_plainly(
     model: TorchModel, examples: Examples, local: LocalPlan, optimizer: Optimizer, pull: _Pull, source: RandomSource
 ) -> None:
     optimizer.register_step_pre_hook(pull)
+    module, loss = learner(model.module, model.loss, examples)
     for step, numbers in enumerate(_shuffled(len(examples), local.batch_size, local.steps, source)):
         for group in optimizer.param_groups:
             group["lr"] = model.recipe.rate(local.learning_rate, step, local.steps)
         optimizer.zero_grad()
         inputs, targets = examples.fetch(numbers)
-        torch.mean(model.loss(model.module(inputs), targets)).backward()  # type: ignore[no-untyped-call]
+        torch.mean(loss(module(inputs), targets)).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
 

@@ -41,7 +41,7 @@ def model(config: RunConfig, data: FederatedData, directory: Path) -> TorchModel
     """The model of a configuration for these data; modules of your own are looked for in `directory` first."""
     block = config.model
     make = _maker(block.kind, directory)
-    shape = next(iter(data.clients.values())).features.shape[1:]
+    shape = next(iter(data.clients.values())).rows.features.shape[1:]
     options = filled(make, block.options, shape, len(data.classes or config.data.classes))
     factory = partial(build, block.kind, **options) if block.kind in KINDS else partial(make, **options)
     return TorchModel(factory, losses.named(block.loss, directory), recipe=_recipe(config.local))

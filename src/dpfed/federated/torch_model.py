@@ -29,6 +29,7 @@ from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.federated import losses, metrics
 from dpfed.federated.examples import Examples, Form, Tensors, examples, made_up
 from dpfed.federated.metrics import Metric, Score
+from dpfed.federated.persons import ByPerson, PersonRows
 from dpfed.federated.weights import Layout, Vector
 from dpfed.models.seeds import seeded
 from dpfed.randomness import RandomSource
@@ -67,7 +68,7 @@ class TorchModel:
         self.recipe = Recipe() if recipe is None else recipe
         self.loss = losses.named(loss)
         self._lock = threading.Lock()
-        self._rehearsed: set[tuple[bool, Form | None]] = set()
+        self._rehearsed: set[tuple[bool, type[Examples], Form | None]] = set()
         self._widths: dict[Form, int] = {}
 
     @property
@@ -122,14 +123,17 @@ class TorchModel:
     def rehearse(self, data: Examples, weights: Vector, *, is_private: bool) -> None:
         """Nothing, unless the model fails on made-up records of the data's shape, or mixes them where it must not."""
         form = data.form
-        if (is_private, form) in self._rehearsed:
+        known = is_private, type(data), form
+        if known in self._rehearsed:
             return
         with self.lent(weights):
             if is_private:
                 compat.check(self.module)
             if form is not None:
                 self._try(form, is_private=is_private)
-        self._rehearsed.add((is_private, form))
+            if isinstance(data, PersonRows):
+                ByPerson(self.module)(made_up(data.form, _BLANKS)[0].unsqueeze(1))
+        self._rehearsed.add(known)
 
     def require_fitting(self, data: Examples, name: str) -> None:
         """Nothing, unless a label is no class of the model: found in the middle of a run, it would tell of a draw."""

@@ -32,7 +32,7 @@ from dpfed.plan import Plan
 from dpfed.runs import NO_HEAD, NOT_PRIVATE, RunDirectory
 
 # What adds the noise decides what the statement holds for: torch clients add floats, the server works on a grid.
-ARITHMETIC = {"record": "ideal arithmetic", "client": "arithmetic on a grid"}
+ARITHMETIC = {"record": "ideal arithmetic", "person": "ideal arithmetic", "client": "arithmetic on a grid"}
 ALWAYS_OUTSIDE = (
     "The plan: the list of clients, their declared sizes and every other number of it are public.",
     "What was released about the same data outside the accounts of this run.",
@@ -63,9 +63,10 @@ class UnitFacts:
 
 @dataclass(frozen=True)
 class SiteFacts:
-    """A site as it was declared, and the ε of the whole plan for one of its records."""
+    """A site as it was declared, and the ε of the whole plan for one of its records or persons (`unit`)."""
 
     name: str
+    unit: str
     size: int
     batch_size: int
     steps: int
@@ -200,13 +201,14 @@ def _event(plan: Plan, promised: Guarantee) -> ev.Event | None:
 
 
 def _sites(plan: Plan, units: Iterable[UnitFacts]) -> Iterable[SiteFacts]:
-    delta = next((each.delta for each in units if each.unit == "record"), None)
+    delta = next((each.delta for each in units if each.unit == plan.local_unit), None)
     known: dict[LocalPlan, float | None] = {}
     for name, part in plan.local.items():
         if part not in known:
             known[part] = None if delta is None else plan.epsilon(name, delta)
         yield SiteFacts(
             name=name,
+            unit=part.unit,
             size=part.size,
             batch_size=part.batch_size,
             steps=part.steps,

@@ -72,14 +72,13 @@ class Private:
     noise; one with layers="each" clips each layer on its own, so that the whole stays within clip_norm; an adaptive
     one releases a noised count of unclipped examples beside the sum, from the same draw.
 
-    All `plan.steps` together are ``plan.event``, under the plan's adjacency and for one record of the data, which must be
-    the plan's `unit`. Each draw is charged,
-    on disk if there is an account, before its noise is drawn, and can be charged once; the account is charged for
-    blocks of steps, so it may show more than were taken and never less. `arithmetic` names what the statement holds
-    for. On the grid norms and sums are computed in float64: removing a record moves what noise is added to by at most
-    clip_norm + grid·√dimension, for which the noise is enough, as computed and not only in theory, if
-    `max_physical_batch` is 1. With more examples at a time torch may round the values of one otherwise when others are
-    beside it, by some 2⁻²⁴ of them in float32.
+    All `plan.steps` together are ``plan.event``, under the plan's adjacency and for one record of the data, which must
+    be the plan's `unit`. Each draw is charged, on disk if there is an account, before its noise is drawn, and can be
+    charged once; the account is charged for blocks of steps, so it may show more than were taken and never less.
+    `arithmetic` names what the statement holds for. On the grid norms and sums are computed in float64: removing a
+    record moves what noise is added to by at most clip_norm + grid·√dimension, for which the noise is enough, as
+    computed and not only in theory, if `max_physical_batch` is 1. With more examples at a time torch may round the
+    values of one otherwise when others are beside it, by some 2⁻²⁴ of them in float32.
     """
 
     def __init__(

@@ -141,7 +141,7 @@ class LocalRunner:
         return self.source.once(f"{sequence(head)} {task.round} {client.name}")
 
     def _commit_local(self, clients: Sequence[Client]) -> None:
-        if self._reservation is None or "record" not in self._plan.units:
+        if self._reservation is None or not self._plan.charges_clients:
             return
         charges = {client.account: self._plan.local[client.name].event for client in clients}
         if self._is_secret:
@@ -157,7 +157,7 @@ class LocalRunner:
         return self._plan.cohort.hides(len(self._plan.local))
 
     def _left(self, client: Client) -> int:
-        if "record" not in self._plan.units:
+        if not self._plan.charges_clients:
             return 1
         return self._plan.record_charges - self._local[client.name]
 
@@ -166,7 +166,7 @@ class LocalRunner:
 
     def _count(self, reservation: Reservation) -> None:
         plan, left = self._plan, reservation.left_of_each()
-        if "record" in plan.units:
+        if plan.charges_clients:
             self._local = {
                 name: plan.record_charges - left[client.account][plan.local[name].event]
                 for name, client in self.clients.items()
@@ -189,11 +189,12 @@ class LocalRunner:
 
     def _require_fitting(self, ledger: Ledger, accounts: Iterable[str]) -> None:
         """Refuses accounts whose promise is about something else than what the plan protects."""
-        relations = {"client": self._plan.client_adjacency, "record": self._plan.record_adjacency}
+        unit = self._plan.local_unit
+        relations = {"client": self._plan.client_adjacency, unit: self._plan.record_adjacency}
         for account, terms in ledger.terms(accounts).items():
-            wanted = "client" if account == self.study else "record"
+            wanted = "client" if account == self.study else unit
             if terms.unit != wanted:
-                what = "adds noise for one client" if wanted == "client" else "clips each record"
+                what = "adds noise for one client" if wanted == "client" else f"clips each {unit}"
                 message = f"style {self._plan.style} {what}, and account {account} is for one {terms.unit}"
                 raise InvalidArgument("clients", f"{message}: give it an account whose unit is {wanted}")
             if terms.adjacency != relations[wanted]:
