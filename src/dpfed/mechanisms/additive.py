@@ -65,7 +65,7 @@ def perturb(
             noisy = _on_grid(vector, step) + _on_grid(noise, step)
         else:
             noisy = vector + draw(vector.size) * scale
-    return structure.rebuild(x, _split(noisy, parts))
+    return structure.rebuild(x, split(noisy, parts))
 
 
 def _on_grid(values: Floats, step: float) -> Floats:
@@ -75,6 +75,7 @@ def _on_grid(values: Floats, step: float) -> Floats:
     return np.where(np.abs(values) < 2.0**52 * step, rounded, values)
 
 
-def _split(vector: Floats, parts: list[Floats]) -> list[Floats]:
+def split(vector: Floats, parts: list[Floats]) -> list[Floats]:
+    """The vector cut into the shapes of the parts."""
     ends = np.cumsum([part.size for part in parts])
     return [piece.reshape(part.shape) for piece, part in zip(np.split(vector, ends[:-1]), parts, strict=True)]
