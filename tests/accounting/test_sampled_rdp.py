@@ -6,10 +6,15 @@ import math
 
 import numpy as np
 import pytest
+from dp_accounting import GaussianDpEvent, NeighboringRelation, SampledWithoutReplacementDpEvent
+from dp_accounting.rdp import RdpAccountant
 from mpmath import mp, mpf
 from scipy import integrate
+from scipy.special import logsumexp
 
-from dpfed.accounting.sampled_rdp import between, without_replacement
+from dpfed.accounting.renyi import rdp
+from dpfed.accounting.sampled_rdp import _log_even_chi, between, without_replacement
+from dpfed.events import Gaussian, SampledWithoutReplacement
 
 
 def gaussian_curve(shift: float):
@@ -85,3 +90,63 @@ def test_directions_are_summed_apart() -> None:
     both = without_replacement([((rising, falling), 1), ((falling, rising), 1)], 0.5)(np.array([3.0]))
     one = without_replacement([((lambda orders: 0.15 * orders,), 1)], 0.5)(np.array([3.0]))
     assert both == pytest.approx(one)
+
+
+@pytest.mark.parametrize("shift", [3e-4, 0.01, 0.3, 2.0, 20.0])
+@pytest.mark.parametrize("power", [2, 10, 100, 200])
+def test_a_chi_moment_is_its_binomial_sum_however_small_the_shift(shift: float, power: int) -> None:
+    """The peaks of a high moment lie √j from the middle, far beyond what a small shift reaches."""
+    mp.dps = 1000
+    square = mpf(shift) ** 2
+    exact = mp.log(
+        mp.fsum(
+            mp.binomial(power, i) * (-1) ** (power - i) * mp.exp(i * (i - 1) * square / 2) for i in range(power + 1)
+        )
+    )
+    assert _log_even_chi(shift, np.array([power]))[0] == pytest.approx(float(exact), rel=1e-13, abs=1e-11)
+
+
+def one_by_one(curve, share: float, shift: float, order: float) -> float:
+    """The theorem at one order by plain sums over j, with one quadrature of the whole line for each even moment."""
+    log_chi = {}
+    for j in range(2, math.ceil(order) + 2, 2):
+        reach = shift * j + 12 + math.sqrt(j)
+        x = np.arange(-reach, reach, 0.02)
+        with np.errstate(divide="ignore"):
+            log_excess = np.log(np.abs(np.expm1(shift * x - shift**2 / 2)))
+        log_chi[j] = logsumexp(j * log_excess - x**2 / 2) + math.log(0.02 / math.sqrt(2 * math.pi))
+
+    def term(j: int) -> float:
+        chi = (log_chi[j - j % 2] + log_chi[j + j % 2]) / 2
+        plain = math.log(2) + (j - 1) * curve(j)
+        return min(plain, math.log(4) + chi, math.log(4 * math.expm1(curve(2))) if j == 2 else math.inf)
+
+    def at(whole: int) -> float:
+        if whole == 1:
+            return 0.0
+        terms = [math.log(math.comb(whole, j)) + j * math.log(share) + term(j) for j in range(2, whole + 1)]
+        return min(np.logaddexp(0, logsumexp(terms)) / (whole - 1), curve(whole)) * (whole - 1)
+
+    low = math.floor(order)
+    return (at(low) + (order - low) * (at(math.ceil(order)) - at(low))) / (order - 1)
+
+
+@pytest.mark.parametrize(("shift", "share"), [(0.02, 0.5), (0.4, 0.01), (0.86, 0.1), (2.0, 0.3)])
+def test_all_orders_at_once_give_what_each_gives_by_plain_sums(shift: float, share: float) -> None:
+    orders = np.array([1.1, 1.9, 2.0, 2.5, 3.0, 17.3, 40.0, 97.25])
+    ours = without_replacement([((gaussian_curve(shift),), 1)], share, shift)(orders)
+    slow = [one_by_one(gaussian_curve(shift), share, shift, order) for order in orders]
+    np.testing.assert_allclose(ours, slow, rtol=2e-9)
+    assert np.all(ours >= np.array(slow) * (1 - 1e-13))
+
+
+@pytest.mark.parametrize(("noise", "size", "population"), [(2.0, 10, 100), (6.0, 30, 60), (1.0, 1, 1000)])
+def test_dp_accounting_agrees(noise: float, size: int, population: int) -> None:
+    orders = [2, 3, 8, 32, 128]
+    theirs = RdpAccountant(orders, NeighboringRelation.REPLACE_ONE)
+    # Their noise is over the distance of neighbours, which replacing doubles.
+    theirs.compose(SampledWithoutReplacementDpEvent(population, size, GaussianDpEvent(noise / 2)))
+    event = SampledWithoutReplacement(Gaussian(noise), size, population)
+    unsampled = 2 * np.array(orders) / noise**2  # a bound too, which they do not use
+    expected = np.minimum(theirs._rdp, unsampled)
+    np.testing.assert_allclose(rdp(event, orders, adjacency="replace_one"), expected, rtol=1e-6)

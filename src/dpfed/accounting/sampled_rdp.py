@@ -18,6 +18,10 @@ from dpfed.accounting.laws import Array
 Curve = Callable[[Array], Array]
 Indices = NDArray[np.int64]
 
+_STEP = 0.05
+_REACH = 10.0
+_MARGIN = 1e-9
+
 
 def between(orders: Array, known: Array, values: Array) -> Array:
     """Upper bounds at any orders from upper bounds at the known ones; ∞ above the largest.
@@ -39,9 +43,11 @@ def without_replacement(inner: Sequence[tuple[tuple[Curve, ...], int]], share: f
     """
 
     def at(orders: Array) -> Array:
-        whole = np.arange(2, int(np.ceil(orders.max())) + 1)
-        divergences = _total(inner, whole.astype(float))
-        log_chi = _log_chi(shift, len(whole)) if shift else np.full(len(whole), np.inf)
+        j = np.arange(2, max(int(np.ceil(orders.max())), 2) + 1)
+        divergences = _total(inner, j.astype(float))
+        log_chi = _log_chi(shift, len(j)) if shift else np.full(len(j), np.inf)
+        # A chord ends at the whole orders beside the one that is asked.
+        whole = np.unique(np.concatenate((np.floor(orders), np.ceil(orders)))).clip(min=2).astype(int)
         return between(orders, whole.astype(float), _whole_orders(whole, divergences, log_chi, share))
 
     return at
@@ -54,34 +60,67 @@ def _total(inner: Sequence[tuple[tuple[Curve, ...], int]], orders: Array) -> Arr
 
 
 def _whole_orders(orders: Indices, inner: Array, log_chi: Array, share: float) -> Array:
-    j = np.arange(2, orders[-1] + 1)
+    """The theorem's bound at whole orders; inner divergences and |χ|-moments are those for j = 2, 3, …"""
+    j = np.arange(2, len(inner) + 2)
     log_moments = np.minimum(np.log(2) + (j - 1) * inner, np.log(4) + log_chi)
     log_moments[0] = min(log_moments[0], _second(inner[0]))
-    values = []
-    for count, order in enumerate(orders, start=1):
-        log_terms = _log_binomial(order, j[:count]) + j[:count] * np.log(share) + log_moments[:count]
-        values.append(logsumexp(np.concatenate(([0.0], log_terms))) / (order - 1))
+    is_term = j <= orders[:, None]
+    log_terms = np.where(is_term, _log_binomials(orders, j) + (j * np.log(share) + log_moments), -np.inf)
+    values = np.logaddexp(0.0, logsumexp(log_terms, axis=1)) / (orders - 1)
     # The unsampled curve is a bound too.
-    return np.asarray(np.minimum(np.array(values), inner))
+    return np.asarray(np.minimum(values, inner[orders - 2]))
 
 
 def _log_chi(shift: float, count: int) -> Array:
     """log of bounds on E_Q|P/Q − 1|^j for j = 2 … count + 1, Q = N(0, 1) and P = N(shift, 1).
 
-    Even moments by the trapezoidal rule, which converges geometrically for this entire integrand; odd ones between
-    their even neighbours by Cauchy and Schwarz.
+    Even moments by the trapezoidal rule; odd ones between their even neighbours by Cauchy and Schwarz.
     """
     even = np.arange(2, count + 3, 2)
-    step = min(0.05, 0.05 / shift)
-    reach = shift * even[-1] + 12.0
-    x = np.arange(-reach, reach, step)
-    t = shift * x - shift**2 / 2
-    with np.errstate(divide="ignore"):
-        log_excess = np.where(t > 30, t, np.log(np.abs(np.expm1(np.minimum(t, 30.0)))))
-    log_density = -(x**2) / 2 + np.log(step / np.sqrt(2 * np.pi))
-    known = np.array([logsumexp(log_density + power * log_excess) for power in even]) + 1e-9
+    known = _log_even_chi(shift, even)
+    known = known + _MARGIN * (1 + np.abs(known) * 2.0**-20)
     j = np.arange(2, count + 2)
     return np.asarray((known[j // 2 - 1] + known[-(-j // 2) - 1]) / 2)
+
+
+def _log_even_chi(shift: float, powers: Indices) -> Array:
+    """log of E_Q(P/Q − 1)^j for even j by the trapezoidal rule.
+
+    The integrand is a sum of Gaussians of variance 1, each of which the rule adds up to one part in exp(2π²/step²).
+    On each side of its zero at shift/2 it is log-concave with a curvature of at least 1, so beyond `_REACH` of its peak
+    lies less than a Gaussian has there: only the points around the two peaks are looked at.
+    """
+    zero = shift / 2
+    steps = np.arange(-_REACH / _STEP, _REACH / _STEP + 1)
+    sums = []
+    for side, peaks in enumerate(_peaks(shift, powers.astype(float))):
+        x = _STEP * (np.round(peaks / _STEP)[:, None] + steps)
+        t = shift * (x - zero)
+        with np.errstate(divide="ignore"):
+            log_excess = np.where(t > 30, t, np.log(np.abs(np.expm1(np.minimum(t, 30.0)))))
+        log_values = powers[:, None] * log_excess - x**2 / 2
+        sums.append(logsumexp(np.where((x >= zero) == bool(side), log_values, -np.inf), axis=1))
+    return np.asarray(np.logaddexp(*sums) + np.log(_STEP / np.sqrt(2 * np.pi)))
+
+
+def _peaks(shift: float, powers: Array) -> tuple[Array, Array]:
+    """Where the integrand of each moment is largest, left and right of its zero: x = j·shift/(1 − e^{−t})."""
+
+    def slope(x: Array) -> Array:
+        return np.asarray(powers * shift + x * np.expm1(-shift * (x - shift / 2)))
+
+    root = np.sqrt(powers)
+    left = _crossings(lambda x: -slope(x), -root, np.zeros_like(root))
+    return left, _crossings(slope, np.maximum(powers * shift, shift / 2), powers * shift + root + shift)
+
+
+def _crossings(falling: Curve, low: Array, high: Array) -> Array:
+    """Where each function falls through zero between its ends, by halving; how exactly is of no matter."""
+    for _ in range(60):
+        middle = (low + high) / 2
+        is_before = falling(middle) > 0
+        low, high = np.where(is_before, middle, low), np.where(is_before, high, middle)
+    return low
 
 
 def _second(divergence: float) -> float:
@@ -91,5 +130,7 @@ def _second(divergence: float) -> float:
         return float(min(np.log(4) + excess, np.log(2) + divergence))
 
 
-def _log_binomial(n: int, k: Indices) -> Array:
-    return np.asarray(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
+def _log_binomials(n: Indices, k: Indices) -> Array:
+    """log of n over k for every n and k; of no meaning where k is larger."""
+    log_factorials = gammaln(np.arange(max(n[-1], k[-1]) + 2) + 1.0)
+    return np.asarray(log_factorials[n][:, None] - log_factorials[k] - log_factorials[np.abs(n[:, None] - k)])
