@@ -36,6 +36,7 @@ OWNER_ONLY = 0o600
 NO_HEAD = "0:none"  # of a run without a ledger
 NOT_PRIVATE = "NOT PRIVATE"  # the stamp on a round whose noise can be predicted
 CONFIG = "config.yaml"  # what `dpfed run` was given
+LEFT_OUT = "rows-left-out"  # under owner/: how many rows were more than a person may have
 ORIGIN = "origin"  # under owner/: the folder of that file, where others that it names are looked up
 OWN_LEDGER = "ledger.db"  # of a run whose configuration names none
 

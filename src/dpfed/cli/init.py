@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,12 +21,22 @@ DATA = "The data"
 @run.option("--label", section=DATA, help="The column of the CSV file that is to be predicted.")
 @run.option("--site-column", section=DATA, help="The column that names the site of each record.")
 @run.option(
+    "--person-column", section=DATA, help="The column that names the person of each row, who is then protected."
+)
+@run.option(
+    "--rows-per-person",
+    type=click.IntRange(min=1),
+    metavar="N",
+    section=DATA,
+    help="How many rows of a person are used at most (10).",
+)
+@run.option(
     "--size",
     "sizes",
     multiple=True,
     metavar="[SITE=]N",
     section=DATA,
-    help="Records declared in public, for all sites or for one; else the true counts are published.",
+    help="Records, or persons, declared in public, for all sites or for one; else the true counts are published.",
 )
 @run.option(
     "-o", "--output", type=click.Path(dir_okay=False), section=run.OUTPUT, help="The file to write; - for stdout."
@@ -37,6 +47,8 @@ def init(
     source: str,
     label: str | None,
     site_column: str | None,
+    person_column: str | None,
+    rows_per_person: int | None,
     sizes: tuple[str, ...],
     output: str | None,
     force: bool,
@@ -47,11 +59,16 @@ def init(
     \b
       dpfed init hospitals
       dpfed init my.csv --site-column hospital --label y
+      dpfed init my.csv --site-column hospital --label y --person-column patient
     """
     from dpfed.cli.show import print_json, say
 
     target = Path(output or f"{Path(source).stem}.yaml")
-    start = _start(source, label, site_column, sizes, target if output != "-" else Path("x.yaml"))
+    if rows_per_person is not None and person_column is None:
+        raise click.UsageError("--rows-per-person goes with --person-column")
+    persons = {"person_column": person_column, "rows_per_person": rows_per_person}
+    given = {name: value for name, value in persons.items() if value is not None}
+    start = _start(source, label, site_column, sizes, target if output != "-" else Path("x.yaml"), **given)
     if output == "-":
         return click.echo(start.to_yaml(), nl=False)
     _write(target, start.to_yaml(), force)
@@ -64,18 +81,20 @@ def init(
     return None
 
 
-def _start(source: str, label: str | None, site_column: str | None, sizes: tuple[str, ...], target: Path) -> Start:
+def _start(
+    source: str, label: str | None, site_column: str | None, sizes: tuple[str, ...], target: Path, **persons: Any
+) -> Start:
     from dpfed.config.start import TEMPLATES, from_csv
 
     if source in TEMPLATES:
-        if label or site_column or sizes:
+        if label or site_column or sizes or persons:
             raise click.UsageError(f"{source} is an example with its own data: leave the options of the data out")
         return TEMPLATES[source]()
     if not source.lower().endswith(".csv"):
         raise click.UsageError(f"SOURCE must be {', '.join(TEMPLATES)} or a file that ends in .csv, got {source!r}")
     if label is None or site_column is None:
         raise click.UsageError("a CSV file needs --label and --site-column")
-    return from_csv(source, label, site_column, _declared(sizes), _seen_from(target, Path(source)))
+    return from_csv(source, label, site_column, _declared(sizes), _seen_from(target, Path(source)), **persons)
 
 
 def _declared(sizes: tuple[str, ...]) -> dict[str, int] | int | None:

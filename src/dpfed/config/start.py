@@ -31,6 +31,7 @@ FOUND = "Found in the file, so it is NOT PRIVATE until you have checked that any
 TEST_FRACTION = 0.2
 MOST_CLASSES = 20
 MOST_CATEGORIES = 50
+ROWS_PER_PERSON = 10
 
 # The range in which each of the thirty measurements is expected, as constants that anybody may know: round numbers of
 # the size of a cell nucleus. A real study takes the ranges of its device.
@@ -72,15 +73,26 @@ TEMPLATES = {"hospitals": hospitals}
 
 
 def from_csv(
-    path: str | Path, label: str, site_column: str, sizes: Mapping[str, int] | int | None = None, source: str = ""
+    path: str | Path,
+    label: str,
+    site_column: str,
+    sizes: Mapping[str, int] | int | None = None,
+    source: str = "",
+    *,
+    person_column: str | None = None,
+    rows_per_person: int = ROWS_PER_PERSON,
 ) -> Start:
-    """A configuration for the file; `source` is the file's name as the configuration is to give it."""
+    """A configuration for the file; `source` is the file's name as the configuration is to give it.
+
+    With a `person_column` the promise is for one person, of whom that many rows are used at most.
+    """
     table = read_table(path)
-    for column in (label, site_column):
-        if column not in table.columns:
+    special = {"label": label, "site_column": site_column, "person_column": person_column}
+    for name, column in special.items():
+        if column is not None and column not in table.columns:
             message = f"{table.name} has no column {column!r}; it has {', '.join(table.columns)}"
-            raise InvalidArgument("label" if column == label else "site_column", message)
-    features = [column for column in table.columns if column not in (label, site_column)]
+            raise InvalidArgument(name, message)
+    features = [column for column in table.columns if column not in special.values()]
     numbers = {column: _numbers(table, column) for column in [*features, label]}
     words = {column: sorted(set(table.complete(column))) for column in features if numbers[column] is None}
     ignored = [column for column, values in words.items() if len(values) > MOST_CATEGORIES]
@@ -90,11 +102,15 @@ def from_csv(
         "classes": _classes(table, label, numbers[label]),
         "categories": {column: values for column, values in words.items() if column not in ignored},
         "ignore": ignored,
+        "person_column": person_column,
+        "rows_per_person": None if person_column is None else rows_per_person,
         "partition": {"kind": "column", "column": site_column},
         "names": sorted(set(table.complete(site_column))) if isinstance(sizes, int) else [],
         "sizes": "public" if sizes is None else sizes,
     }
-    values = _common(Path(path).stem, data, _batch_size(table, site_column, sizes))
+    values = _common(Path(path).stem, data, _batch_size(table, site_column, sizes, person_column))
+    if person_column is not None:
+        values["privacy"] = {"style": "sample", "person": values["privacy"]["record"]}
     if not data["classes"]:
         values["model"] |= {"options": {"classes": 1}, "loss": "mse", "metric": "mse"}
     return Start(RunConfig.of(values), _notes(data, [column for column in features if numbers[column] is not None]))
@@ -129,11 +145,15 @@ def _classes(table: Table, label: str, numbers: Sequence[float] | None) -> list[
     return sorted(values, key=float if numbers is not None else str)
 
 
-def _batch_size(table: Table, site_column: str, sizes: Mapping[str, int] | int | None) -> int:
+def _batch_size(
+    table: Table, site_column: str, sizes: Mapping[str, int] | int | None, person_column: str | None
+) -> int:
     """16, or the smallest size if that is less: the declared one, or the true one, which is public then."""
     if isinstance(sizes, int):
         return min(16, sizes)
-    counts = sizes or Counter(table.complete(site_column))
+    sites = table.complete(site_column)
+    persons = range(len(sites)) if person_column is None else table.complete(person_column)
+    counts = sizes or Counter(site for site, _ in set(zip(sites, persons, strict=True)))
     kept = [count if sizes else count - round(TEST_FRACTION * count) for count in counts.values()]
     return min(16, *kept)
 
@@ -145,6 +165,7 @@ def _notes(data: Mapping[str, Any], columns: Sequence[str]) -> dict[str, list[st
         "data.classes": [FOUND + "a class that few records have tells of them."],
         "data.categories": [FOUND + "a category that few records have tells of them."],
         "data.names": [FOUND + "a site with few records tells of them."],
+        "data.rows_per_person": ["To change: of a person with more rows only the first so many are used."],
         "data.ignore": [f"Columns of text with more than {MOST_CATEGORIES} different values."],
         "data.feature_bounds": [
             "To fill in with what is publicly known, such as the range of the device; a range or mean computed from "
@@ -152,7 +173,7 @@ def _notes(data: Mapping[str, Any], columns: Sequence[str]) -> dict[str, list[st
             f"feature_bounds: {{{form}}}",
         ],
         "data.sizes": [
-            "Declare what each site publishes, such as {north: 180, south: 60}, to protect a record being there at all."
+            "Declare what each site publishes, such as {north: 180, south: 60}, to protect being there at all."
         ],
     }
     shown = {"data.feature_bounds": form, "data.sizes": data["sizes"] == "public"}

@@ -49,6 +49,9 @@ _THEIRS = {
     "alpha": "dirichlet_alpha concentration",
     "data.label": "target label_column target_column y",
     "data.partition: {kind: column, column: …}": "site site_column site_col hospital_column client_column group_column",
+    "data.person_column": "person_id patient_column patient_id subject_column subject_id user_column user_id "
+    "patient subject",
+    "data.rows_per_person": "max_rows_per_person rows_per_user max_examples_per_user max_contributions",
     "data.sizes": "dataset_size num_examples sample_size dataset_sizes num_samples n",
     "data.test_fraction": "test_size val_fraction validation_split test_split test_ratio",
     "data.feature_bounds": "bounds ranges feature_range normalize normalise standardize standardise",
@@ -57,6 +60,7 @@ _THEIRS = {
     "privacy.style": "dp_mode privacy_mode dp_type privacy_type dp_level privacy_unit mode",
     "privacy": "dp differential_privacy dp_config privacy_config",
     "privacy.record": "sample sample_level record_level local_dp",
+    "privacy.person": "person_level patient_level subject_level",
     "privacy.client": "user user_level client_level central_dp",
     "adaptive": "adaptive_clipping adaptive_clip quantile_clipping",
     "quantile": "target_unclipped_quantile target_quantile",

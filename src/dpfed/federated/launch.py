@@ -47,7 +47,7 @@ from dpfed.ledger import words
 from dpfed.ledger.ledger import Ledger
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, SeededSource
-from dpfed.runs import CONFIG, ORIGIN, OWN_LEDGER, OWNER_ONLY, RunDirectory, write_durably
+from dpfed.runs import CONFIG, LEFT_OUT, ORIGIN, OWN_LEDGER, OWNER_ONLY, RunDirectory, write_durably
 
 STUDY = "study"
 
@@ -63,6 +63,7 @@ class Launch:
     clients: tuple[TorchClient, ...] = field(repr=False)
     test: Records | None = field(repr=False)
     directory: Path
+    left_out: int = field(default=0, repr=False)
 
     @property
     def study(self) -> str | None:
@@ -139,6 +140,8 @@ def begun(file: str | Path, run_directory: str | Path) -> Launch:
         message = f"{run.path} holds a run already: go on with it by `dpfed resume {run.path}`, or choose another"
         raise InvalidArgument("directory", message)
     # The file may hold the ledger's password, and where it lies is nobody's business either.
+    if launch.config.data.person_column is not None:
+        write_durably(run.folder("owner") / LEFT_OUT, str(launch.left_out).encode(), mode=OWNER_ONLY)
     write_durably(run.folder("owner") / ORIGIN, str(path.parent).encode(), mode=OWNER_ONLY)
     write_durably(run.path / CONFIG, path.read_bytes(), mode=OWNER_ONLY)
     return launch
@@ -164,7 +167,7 @@ def prepare(config: RunConfig, directory: str | Path = ".") -> Launch:
     clients = _clients(config, data, model)
     for client in clients:
         client.rehearse(plan.local[client.name], weights)
-    return Launch(config, plan, model, weights, clients, data.test, directory)
+    return Launch(config, plan, model, weights, clients, data.test, directory, data.left_out)
 
 
 def _clients(config: RunConfig, data: FederatedData, model: TorchModel) -> tuple[TorchClient, ...]:

@@ -58,6 +58,7 @@ def owner_facts(directory: str | Path) -> dict[str, Any]:
     return {
         **asdict(facts.run),
         "attendance": [asdict(each) for each in facts.by_round],
+        "left_out": facts.left_out,
         "accounts": [balance_facts(balance) for balance in facts.accounts],
         "problem": facts.problem,
     }

@@ -21,7 +21,7 @@ from dpfed.errors import PrivacyError
 from dpfed.ledger.ledger import Ledger
 from dpfed.ledger.views import Balance
 from dpfed.report.run_facts import RunFacts, shareable, with_every_score
-from dpfed.runs import ORIGIN, OWN_LEDGER, RunDirectory
+from dpfed.runs import LEFT_OUT, ORIGIN, OWN_LEDGER, RunDirectory
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,16 @@ class Attendance:
 
 @dataclass(frozen=True)
 class OwnerFacts:
-    """A run as its owner sees it. `problem` says why the accounts are not shown, where they cannot be."""
+    """A run as its owner sees it. `problem` says why the accounts are not shown, where they cannot be.
+
+    `left_out` are the rows that were more than a person may have; None where no column names the person.
+    """
 
     run: RunFacts
     by_round: tuple[Attendance, ...]
     accounts: tuple[Balance, ...]
     problem: str
+    left_out: int | None = None
 
 
 def owner(run: RunDirectory, config: RunConfig | None = None, shared: RunFacts | None = None) -> OwnerFacts:
@@ -55,7 +59,13 @@ def owner(run: RunDirectory, config: RunConfig | None = None, shared: RunFacts |
         by_round=tuple(_attendance(record) for record in run.owner_rounds()),
         accounts=accounts,
         problem=problem,
+        left_out=_left_out(run),
     )
+
+
+def _left_out(run: RunDirectory) -> int | None:
+    path = run.path / "owner" / LEFT_OUT
+    return int(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 def _attendance(record: Mapping[str, Any]) -> Attendance:

@@ -37,6 +37,7 @@ def _own_sections(facts: OwnerFacts) -> Iterable[Section]:
     yield Section("Who took part", tables=tuple(_attendance(facts.by_round)))
     yield Section("Clients", tables=tuple(_clients(facts.run, facts.by_round)))
     yield Section("Turned away", tables=tuple(_refusals(facts.by_round)))
+    yield Section("Rows left out", texts=tuple(_left_out(facts)))
     yield Section("Budgets", tables=tuple(_budgets(facts)))
 
 
@@ -78,6 +79,11 @@ def _refusals(rounds: tuple[Attendance, ...]) -> Iterable[Table]:
     if rows:
         kept, note = shortened(rows, "updates")
         yield Table(("Round", "Client", "Reason"), kept, note=note)
+
+
+def _left_out(facts: OwnerFacts) -> Iterable[str]:
+    if facts.left_out is not None:
+        yield f"Of persons with more than data.rows_per_person rows, {facts.left_out:,} rows were left out."
 
 
 def _budgets(facts: OwnerFacts) -> Iterable[Table]:
