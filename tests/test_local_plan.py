@@ -97,3 +97,40 @@ def test_a_plan_without_a_clip_norm_gets_no_noise():
 )
 def test_a_local_plan_comes_back_from_plain_json_values(plan):
     assert LocalPlan.from_plain(json.loads(json.dumps(plan.to_plain(), allow_nan=False))) == plan
+
+
+# ---- persons ----
+
+PERSONS = replace(PLAIN, noise_multiplier=None, unit="person")
+
+
+def test_a_plan_for_persons_is_charged_like_one_for_as_many_records():
+    by_person, by_record = (
+        replace(PERSONS, unit=unit).calibrated(Guarantee(3.0, 1e-5, unit), rounds=2) for unit in ("person", "record")
+    )
+    assert by_person.unit == "person"
+    assert by_person.event == by_record.event
+    assert LocalPlan.from_plain(json.loads(json.dumps(by_person.to_plain()))) == by_person
+
+
+@pytest.mark.parametrize("asked", ["record", "client"])
+def test_clipping_persons_promises_nothing_for_another_unit(asked):
+    with pytest.raises(InvalidArgument, match=f"clipping each person protects one person, not .* per {asked}"):
+        PERSONS.calibrated(Guarantee(3.0, 1e-5, asked))
+
+
+def test_clipping_records_promises_nothing_for_a_person_and_says_what_would():
+    with pytest.raises(InvalidArgument, match=r"protects one record, .* group the rows by person .* unit='person'"):
+        PLAIN.calibrated(Guarantee(3.0, 1e-5, "person"))
+
+
+@pytest.mark.parametrize("unit", ["client", "row", "", None])
+def test_other_units_are_refused(unit):
+    with pytest.raises(InvalidArgument, match="unit must be 'record' or 'person'"):
+        replace(PLAIN, unit=unit)
+
+
+def test_a_plan_that_was_written_before_there_were_units_is_for_records():
+    plain = PLAIN.to_plain()
+    del plain["unit"]
+    assert LocalPlan.from_plain(plain).unit == "record"

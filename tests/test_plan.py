@@ -118,6 +118,39 @@ def test_a_promise_for_another_unit_is_refused(promise):
         bare_plan(north=182).calibrated(promise)
 
 
+def by_person(plan):
+    return replace(plan, local={name: replace(part, unit="person") for name, part in plan.local.items()})
+
+
+def test_a_plan_for_persons_says_so_wherever_a_unit_is_named():
+    plan = by_person(bare_plan(north=182, west=55)).calibrated(replace(PROMISE, unit="person"))
+    assert plan.units == ("person",)
+    assert [each.unit for each in plan.statements()] == ["person"]
+    assert Plan.from_json(plan.to_json()) == plan
+    assert "about 16 of 182 declared persons" in plan.explain()
+    assert "Assumed: nobody is in two sites" in plan.explain()
+    assert plan.binding() == "west"
+    same = bare_plan(north=182, west=55).calibrated(PROMISE)
+    assert [part.event for part in plan.local.values()] == [part.event for part in same.local.values()]
+
+
+def test_records_and_persons_do_not_mix_in_a_plan():
+    plan = bare_plan(north=182, west=55)
+    with pytest.raises(InvalidArgument, match="for one unit, record or person: several were found"):
+        replace(plan, local={**plan.local, "west": replace(plan.local["west"], unit="person")})
+
+
+def test_neither_promise_of_record_and_person_stands_for_the_other():
+    plan = bare_plan(north=182)
+    with pytest.raises(InvalidArgument, match="protects one record, not what was asked"):
+        plan.calibrated(replace(PROMISE, unit="person"))
+    with pytest.raises(InvalidArgument, match="protects one person, not what was asked"):
+        by_person(plan).calibrated(PROMISE)
+    made = plan.calibrated(PROMISE)
+    with pytest.raises(InvalidArgument, match="protects one person, not what was asked"):
+        by_person(made)
+
+
 def test_public_sizes_ask_for_replace_one_and_twice_the_shift():
     promise = replace(PROMISE, adjacency="replace_one")
     plan = bare_plan(north=182, west=55).calibrated(promise)

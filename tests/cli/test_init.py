@@ -7,6 +7,7 @@ import pytest
 from dpfed.config import RunConfig
 from dpfed.config.start import hospitals
 from dpfed.data.clients import prepare
+from dpfed.guarantee import Guarantee
 
 CSV = "age,hospital,y\n" + "".join(f"{n},{'north' if n % 2 else 'south'},{n % 3 % 2}\n" for n in range(30))
 
@@ -49,6 +50,22 @@ def test_sizes_can_be_declared(dpfed):
     assert RunConfig.read("my.yaml").data.declared_sizes == 12
 
 
+def test_a_column_can_name_the_person_who_is_then_protected(dpfed, here):
+    rows = "".join(f"{n},{'north' if n < 40 else 'south'},p{n // 4},{n % 3 % 2}\n" for n in range(80))
+    (here / "my.csv").write_text("age,hospital,patient,y\n" + rows)
+    line = "init my.csv --site-column hospital --label y --person-column patient"
+    assert dpfed(line).exit_code == 0
+    config = RunConfig.read("my.yaml")
+    assert (config.data.rows_per_person, config.local.batch_size) == (10, 8)
+    assert config.guarantees == (Guarantee(4.0, 1e-5, "person", "replace_one"),)
+    data = prepare(config.data)
+    assert data.sizes == {"north": 8, "south": 8}
+    assert data.clients["north"].rows.columns == ("age",)
+    assert dpfed(f"{line} --rows-per-person 3 --size 12 --force").exit_code == 0
+    data = prepare(RunConfig.read("my.yaml").data)
+    assert (data.sizes, data.left_out) == ({"north": 12, "south": 12}, 20)
+
+
 def test_the_source_is_found_from_where_the_configuration_is(dpfed, here):
     (here / "runs").mkdir()
     assert dpfed("init my.csv --site-column hospital --label y -o runs/a.yaml").exit_code == 0
@@ -79,6 +96,10 @@ def test_json_says_what_was_written(dpfed):
         ("init my.csv --label y --site-column hospital --size north", "--size must be"),
         ("init my.csv --label y --site-column hospital --size 0", "--size must be"),
         ("init my.csv --label y --site-column hospital --size 1 --size 2", "--size must be"),
+        ("init my.csv --label y --site-column hospital --rows-per-person 3", "goes with --person-column"),
+        ("init my.csv --label y --site-column hospital --person-column z", "no column 'z'"),
+        ("init my.csv --label y --site-column hospital --person-column y", "must be a column of its own"),
+        ("init hospitals --person-column y", "leave the options of the data out"),
         ("init hospitals -o no/such/place.yaml", "cannot be written"),
     ],
 )

@@ -279,6 +279,14 @@ def test_an_account_for_another_unit_or_adjacency_is_refused(ledger):
         made(run="r")
 
 
+def test_a_plan_for_persons_is_charged_to_an_account_for_persons(ledger):
+    ledger.open("people", epsilon=20.0, delta=1e-5, unit="person")
+    private = made(a_plan(unit="person"), account=ledger.account("people"), run="r")
+    private.step(next(private.loader))
+    assert private.spent(1e-5).unit == "person"
+    private.close()
+
+
 class Records(Dataset):
     """The same records, but nobody can look at them all at once."""
 

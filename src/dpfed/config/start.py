@@ -165,7 +165,7 @@ def _notes(data: Mapping[str, Any], columns: Sequence[str]) -> dict[str, list[st
         "data.classes": [FOUND + "a class that few records have tells of them."],
         "data.categories": [FOUND + "a category that few records have tells of them."],
         "data.names": [FOUND + "a site with few records tells of them."],
-        "data.rows_per_person": ["To change: of a person with more rows only the first so many are used."],
+        "data.rows_per_person": ["To change to what is usual: the longest history in the file is one person's."],
         "data.ignore": [f"Columns of text with more than {MOST_CATEGORIES} different values."],
         "data.feature_bounds": [
             "To fill in with what is publicly known, such as the range of the device; a range or mean computed from "
