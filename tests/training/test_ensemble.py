@@ -102,6 +102,31 @@ def test_clipped_sums_are_those_of_one_example_at_a_time(case, dtype, within):
     assert apart(found, expected(model, weights, *examples)) < within
 
 
+def shared(weights):
+    """The first model's weights, alone and for all models."""
+    one = {name: value[0] for name, value in weights.items()}
+    return one, {name: value.expand(MODELS, *value.shape).clone() for name, value in one.items()}
+
+
+@pytest.mark.parametrize("case", LAYERS)
+@pytest.mark.parametrize(("dtype", "within"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_one_pass_through_one_model_is_all_of_them(case, dtype, within):
+    model, ensemble, weights, inputs, targets, mask = world(case, dtype)
+    one, same = shared(weights)
+    found = ensemble.clipped_sums(one, inputs, targets, mask, CLIPS, is_shared=True)
+    means = ensemble.mean_gradients(one, inputs, targets, mask, is_shared=True)
+    assert apart(means, ensemble.mean_gradients(same, inputs, targets, mask)) < within
+    assert list(found) == list(means) == list(one)
+    assert apart(found, expected(model, same, inputs, targets, mask)) < within
+
+
+@pytest.mark.parametrize(("case", "is_better"), [("deep", True), ("embedding", False), ("conv2d", False)])
+def test_one_pass_is_taken_unless_plain_gradients_would_be_written_out(case, is_better):
+    _, ensemble, *_ = world(case)
+    assert ensemble.is_better_shared(is_private=True)
+    assert ensemble.is_better_shared(is_private=False) is is_better
+
+
 @pytest.mark.parametrize("case", ["deep", "conv2d", "embedding"])
 def test_one_model_alone_is_that_model_among_others(case):
     _, ensemble, weights, *examples = world(case)
@@ -126,10 +151,12 @@ def test_mean_gradients_are_those_of_autograd(case, models):
         assert all(torch.allclose(found[name][k], v, rtol=1e-9) for name, v in zip(own, wanted, strict=True))
 
 
+@pytest.mark.parametrize("is_shared", [False, True])
 @pytest.mark.parametrize("case", LAYERS)
-def test_one_example_moves_its_models_sum_by_the_clip_norm_and_no_other_by_a_bit(case):
+def test_one_example_moves_its_models_sum_by_the_clip_norm_and_no_other_by_a_bit(case, is_shared):
     _, ensemble, weights, inputs, targets, mask = world(case, torch.float32)
-    before = ensemble.clipped_sums(weights, inputs, targets, mask, CLIPS)
+    weights = shared(weights)[0] if is_shared else weights
+    before = ensemble.clipped_sums(weights, inputs, targets, mask, CLIPS, is_shared=is_shared)
     changes = {"removed": inputs, "replaced": inputs.clone(), "long": inputs.clone(), "infinite": inputs.clone()}
     if inputs.is_floating_point():
         changes["replaced"][1, 3] = 5 - inputs[1, 3]
@@ -141,7 +168,7 @@ def test_one_example_moves_its_models_sum_by_the_clip_norm_and_no_other_by_a_bit
     for change, examples in changes.items():
         fewer = mask.clone()
         fewer[1, 3] = 0 if change == "removed" else 1
-        after = ensemble.clipped_sums(weights, examples, targets, fewer, CLIPS)
+        after = ensemble.clipped_sums(weights, examples, targets, fewer, CLIPS, is_shared=is_shared)
         moved = sum(float((after[name][1] - before[name][1]).double().square().sum()) for name in after) ** 0.5
         assert 0 < moved <= (1 if change in ("removed", "infinite") else 2) * float(CLIPS[1]), change
         for name in after:
@@ -149,13 +176,15 @@ def test_one_example_moves_its_models_sum_by_the_clip_norm_and_no_other_by_a_bit
             assert torch.equal(after[name][2], before[name][2]), change
 
 
+@pytest.mark.parametrize("is_shared", [False, True])
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, 1e30])
-def test_padding_may_hold_anything(value):
+def test_padding_may_hold_anything(value, is_shared):
     _, ensemble, weights, inputs, targets, mask = world("deep", torch.float32)
-    before = ensemble.clipped_sums(weights, inputs, targets, mask, CLIPS)
+    weights = shared(weights)[0] if is_shared else weights
+    before = ensemble.clipped_sums(weights, inputs, targets, mask, CLIPS, is_shared=is_shared)
     inputs = inputs.clone()
     inputs[0, 2] = value
-    after = ensemble.clipped_sums(weights, inputs, targets, mask, CLIPS)
+    after = ensemble.clipped_sums(weights, inputs, targets, mask, CLIPS, is_shared=is_shared)
     assert all(torch.equal(after[name], before[name]) for name in before)
 
 

@@ -19,7 +19,7 @@ from dpfed.local_plan import LocalPlan
 from dpfed.randomness import SeededSource, SystemSource
 from dpfed.training.ensemble import Ensemble, Unsupported
 from dpfed.training.many import made_up, train_many
-from dpfed.training.pace import Pace
+from dpfed.training.pace import Pace, Work
 from dpfed.training.private import make_private
 from dpfed.training.recipe import Recipe
 
@@ -48,11 +48,12 @@ def test_it_is_there_for_everybody():
     assert "train_many" in dir(dpfed)
 
 
+@pytest.mark.parametrize("one_pass", [None, False])
 @pytest.mark.parametrize("chunk", [None, 1, 2, 7])
-def test_private_models_are_those_of_make_private(chunk):
+def test_private_models_are_those_of_make_private(chunk, one_pass):
     datasets = data(20, 13, 31, 0, 1)
     plans = [dataclasses.replace(PLAN, size=40, batch_size=5 + n, clip_norm=0.2 + n, steps=3 + n % 2) for n in range(5)]
-    found = train_many(network(), datasets, plans, loss=LOSS, source=SeededSource(4), chunk=chunk)
+    found = train_many(network(), datasets, plans, loss=LOSS, source=SeededSource(4), chunk=chunk, one_pass=one_pass)
     for number in (0, 1, 2, 4):  # make_private refuses a data set without records
         model = network()
         inputs, targets = map(torch.as_tensor, datasets[number])
@@ -71,12 +72,13 @@ def test_private_models_are_those_of_make_private(chunk):
         assert torch.allclose(flat(found[number]), flat(wanted).detach(), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("one_pass", [True, False])
 @pytest.mark.parametrize("recipe", [Recipe(), Recipe(momentum=0.9, weight_decay=0.1), Recipe(optimizer="adamw")])
-def test_plain_models_are_those_of_a_loop(recipe):
+def test_plain_models_are_those_of_a_loop(recipe, one_pass):
     datasets, model = data(20, 20), network()
     plan = dataclasses.replace(PLAIN, batch_size=20, steps=3)  # whole passes, so the order does not matter
     for trained, (inputs, targets) in zip(
-        train_many(model, datasets, [plan] * 2, loss=LOSS, recipe=recipe), datasets, strict=True
+        train_many(model, datasets, [plan] * 2, loss=LOSS, recipe=recipe, one_pass=one_pass), datasets, strict=True
     ):
         own = network()
         optimizer = recipe.optimizer_of(own.parameters(), 0.3)
@@ -96,11 +98,12 @@ def test_the_model_itself_stays_as_it_is():
 
 
 def test_other_data_of_one_model_leave_all_others_bit_for_bit():
-    for plan, chunk in itertools.product((PLAN, PLAIN), (None, 4)):
+    first_step = [dataclasses.replace(plan, steps=1) for plan in (PLAN, PLAIN)]
+    for plan, chunk, one_pass in itertools.product((PLAN, PLAIN, *first_step), (None, 4), (True, False)):
         before = data(20, 20, 20, 20)
         after = [*before[:2], (before[2][0] * 1e6, before[2][1]), before[3]]
         one, other = (
-            train_many(network(), sets, [plan] * 4, loss=LOSS, source=SeededSource(1), chunk=chunk)
+            train_many(network(), sets, [plan] * 4, loss=LOSS, source=SeededSource(1), chunk=chunk, one_pass=one_pass)
             for sets in (before, after)
         )
         assert not torch.equal(flat(one[2]), flat(other[2]))
@@ -233,20 +236,36 @@ def test_more_models_at_once_are_tried_only_while_they_gain():
             super().__init__(ensemble)
             self.tried, self._made_up = [], seconds
 
-        def _measured(self, models, batch_size, is_private):
+        def _measured(self, models, batch_size, is_private, is_shared):
             self.tried.append(models)
-            return self._made_up(models)
+            return self._made_up(models, is_shared)
 
-    dispatch = Clocked(lambda models: 1e-3 + 1e-9 * models)
-    assert [dispatch.best(k, 10, is_private=True) for k in (1, 2, 4, 17, 1000)] == [1, 4, 4, 64, 1024]
-    assert Clocked(lambda models: 1e-3 * models).best(1000, 10, is_private=True) == 1
-    slow = Clocked(lambda models: 0.011 * models**0.5)
-    assert slow.best(1000, 10, is_private=True) == 4
+    work = Work(steps=4, batch_size=10, is_private=True, is_shared=False)
+    dispatch = Clocked(lambda models, _: 1e-3 + 1e-9 * models)
+    assert [dispatch.best(k, work) for k in (1, 2, 4, 17, 1000)] == [1, 4, 4, 64, 1024]
+    assert Clocked(lambda models, _: 1e-3 * models).best(1000, work) == 1
+    slow = Clocked(lambda models, _: 0.011 * models**0.5)
+    assert slow.best(1000, work) == 4
     assert max(slow.tried) == 4
-    assert len(slow.tried) == len([k for k in slow.tried if slow.best(k, 10, is_private=True)])
+    assert len(slow.tried) == len([k for k in slow.tried if slow.best(k, work)])
+
+
+def test_a_first_step_in_one_pass_counts_with_its_own_time():
+    ensemble = Ensemble(network(), LOSS, made_up(torch.zeros(1, 6), torch.zeros(1, dtype=torch.long)))
+
+    class Clocked(Pace):
+        def _measured(self, models, batch_size, is_private, is_shared):
+            return 1e-4 if is_shared else 1e-3 * models  # only what is shared gains
+
+    work = Work(steps=1, batch_size=10, is_private=True, is_shared=True)
+    assert Clocked(ensemble).best(1000, work) == 1024
+    assert Clocked(ensemble).best(1000, dataclasses.replace(work, is_shared=False)) == 1
+    assert Clocked(ensemble).best(1000, dataclasses.replace(work, steps=2)) == 4
+    assert Clocked(ensemble).best(1000, dataclasses.replace(work, steps=100)) == 1
 
 
 def test_memory_bounds_the_models_at_once():
     ensemble = Ensemble(nn.Linear(6, 3), LOSS, made_up(torch.zeros(1, 6), torch.zeros(1, dtype=torch.long)))
     one = 4 * ensemble.bytes_per_model + 1000 * ensemble.bytes_per_example
-    assert Pace(ensemble).best(10**6, 1000, is_private=False) <= (1 << 28) // one
+    work = Work(steps=1, batch_size=1000, is_private=False, is_shared=True)
+    assert Pace(ensemble).best(10**6, work) <= (1 << 28) // one

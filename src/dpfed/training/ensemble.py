@@ -2,7 +2,8 @@
 
 The model's own forward pass runs under ``vmap`` over the models. To see each layer's output gradient without
 differentiating weights, a zero that wants a gradient is added to every layer's output; inputs come out beside the
-losses. From there on it is book-keeping over K·B examples (see `gradients`); only the weighted sums are per model.
+losses. From there on it is book-keeping over K·B examples (`segments`); only the weighted sums are per model. As long
+as all models are the same, in their first step, K·B examples go through one model in one ordinary pass.
 
 A model is taken only if every trainable parameter belongs to a layer with a rule that is called exactly once, and if on
 made-up examples and weights the result is that of autograd, one example at a time. Others go one after the other.
@@ -19,10 +20,8 @@ torch.Size([3, 2, 2])
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,20 +30,15 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from dpfed.errors import InvalidArgument
-from dpfed.training import compat, screening
+from dpfed.training import compat, screening, segments
 from dpfed.training.attribution import attributed
 from dpfed.training.capture import Capture, Leaves
 from dpfed.training.clip import TOLERANCE
-from dpfed.training.gradients import REACH
-from dpfed.training.rules import embedding
-from dpfed.training.rules.embedding import Touched
-from dpfed.training.rules.linear import Outer
-from dpfed.training.rules.pieces import Call, Materialised
-from dpfed.training.rules.registry import EMBEDDING, LINEAR, Rule
+from dpfed.training.rules.pieces import Call
+from dpfed.training.segments import Layer, Stacked
 
 Loss = Callable[[Any, Any], Tensor]
-Stacked = dict[str, Tensor]
-Piece = Outer | Touched | Materialised
+Parameters = Mapping[str, Tensor]
 AGREEMENT = 1e-4
 
 
@@ -55,30 +49,13 @@ class Unsupported(InvalidArgument):
         super().__init__("model", f"these models cannot be trained at once: {why}")
 
 
-@dataclass(frozen=True)
-class Layer:
-    """A layer with parameters of its own: its rule, their names in the model, and the shape of one output."""
-
-    path: str
-    module: nn.Module
-    rule: Rule
-    names: Mapping[str, str]
-    output: tuple[int, ...]
-
-    @property
-    def numbers(self) -> int:
-        """How many numbers are held for one example: outputs, their gradients, and gradients that are written out."""
-        is_written = self.rule is not EMBEDDING and (self.rule is not LINEAR or len(self.output) > 1)
-        written = sum(self.module.get_parameter(own).numel() for own in self.names) if is_written else 0
-        return 2 * math.prod(self.output) + written
-
-
 class Ensemble:
     """Clipped sums and plain gradients of K models at once; `like` are a few made-up inputs and targets.
 
     Privacy: with examples that do not mix, adding or removing one example of a model moves that model's sum by at most
     its clip norm, as in `ClippedGradients`, and leaves the sums of all other models as they are: to the last bit if
-    as many examples stand in a row as before. That they do not mix is tried here, on the made-up examples.
+    as many examples stand in a row as before. That they do not mix is tried here, on the made-up examples. Models that
+    share one pass are apart for that reason alone; otherwise ``vmap`` keeps them apart whatever the model does.
     """
 
     def __init__(self, model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor]) -> None:
@@ -107,11 +84,16 @@ class Ensemble:
         first = weights or {name: p for name, p in self._model.named_parameters() if p.requires_grad}
         return {name: value.detach().expand(count, *value.shape).clone() for name, value in first.items()}
 
-    def mean_gradients(self, parameters: Stacked, inputs: Tensor, targets: Tensor, mask: Tensor) -> Stacked:
+    def mean_gradients(
+        self, parameters: Parameters, inputs: Tensor, targets: Tensor, mask: Tensor, *, is_shared: bool = False
+    ) -> Stacked:
         """The gradient of each model's mean loss over its examples; nothing is clipped and nothing protected.
 
-        What stands for padding must have a gradient too: 0 times NaN is NaN.
+        What stands for padding must have a gradient too: 0 times NaN is NaN. `is_shared` is that of `clipped_sums`.
         """
+        if is_shared:
+            sums = segments.means(self._layers, self._calls(parameters, inputs, targets, is_shared=True), mask)
+            return {name: sums[name] for name in parameters}
         wanted = {name: value.detach().requires_grad_() for name, value in parameters.items()}
         losses = _over_models(self._losses, wanted, inputs, targets)
         means = torch.where(mask > 0, losses, 0.0).sum(1) / mask.sum(1).clamp(min=1)
@@ -123,32 +105,39 @@ class Ensemble:
         return found
 
     def clipped_sums(
-        self, parameters: Stacked, inputs: Tensor, targets: Tensor, mask: Tensor, clip_norms: Tensor
+        self,
+        parameters: Parameters,
+        inputs: Tensor,
+        targets: Tensor,
+        mask: Tensor,
+        clip_norms: Tensor,
+        *,
+        is_shared: bool = False,
     ) -> Stacked:
-        """Σ maskᵢ·min(1, clip/‖gᵢ‖)·gᵢ of each model, for examples of shape (K, B, …) and one clip norm per model."""
-        models, size = mask.shape
-        offsets = self._zeros(models, size, inputs)
+        """Σ maskᵢ·min(1, clip/‖gᵢ‖)·gᵢ of each model, for examples of shape (K, B, …) and one clip norm per model.
+
+        With `is_shared` the parameters are those of one model that all of them still are: one pass over K·B examples.
+        """
+        calls = self._calls(parameters, inputs, targets, is_shared=is_shared)
+        sums = segments.clipped_sums(self._layers, calls, mask, clip_norms)
+        return {name: sums[name] for name in parameters}
+
+    def is_better_shared(self, *, is_private: bool) -> bool:
+        """Whether the first step is cheaper in one pass: unless gradients would be written out for that alone."""
+        return is_private or not any(layer.is_written for layer in self._layers)
+
+    def _calls(self, parameters: Parameters, inputs: Tensor, targets: Tensor, *, is_shared: bool) -> list[Call]:
+        """Every layer's inputs and output gradients, for all examples of all models."""
+        if is_shared:  # one model that has everybody's examples
+            parameters, inputs, targets = (
+                _each(lambda part: part.unsqueeze(0), part)
+                for part in (parameters, inputs.flatten(0, 1), targets.flatten(0, 1))
+            )
+        offsets = self._zeros(inputs.shape[0], inputs.shape[1], inputs)
         with self._recording() as recorded:
             losses, given = _over_models(partial(self._recorded, recorded), parameters, inputs, targets, offsets)
         found = torch.autograd.grad(losses.sum(), offsets)
-        with torch.no_grad():
-            calls = [_call(*parts) for parts in zip(self._layers, given, found, strict=True)]
-            pieces = list(map(_piece, self._layers, calls))
-            norms, longest = _norms(pieces).view(mask.shape), REACH * clip_norms.double().unsqueeze(1)
-            bad = ~(norms <= longest)
-            if bool(bad.any()):
-                # A value that is not finite would poison the sum even with coefficient 0, so its example is emptied.
-                pieces = [
-                    _piece(layer, _emptied(call, bad.flatten()))
-                    for layer, call in zip(self._layers, calls, strict=True)
-                ]
-                norms = _norms(pieces).view(mask.shape)
-            limits = clip_norms.double().unsqueeze(1) * (1 - TOLERANCE)
-            coefficients = (limits / norms).clamp_(max=1.0).mul_(mask).to(found[0].dtype)
-            sums: Stacked = {}
-            for layer in reversed(self._layers):
-                sums |= _summed(layer, pieces.pop(), coefficients)
-            return {name: sums[name] for name in parameters}
+        return [segments.call(*parts) for parts in zip(self._layers, given, found, strict=True)]
 
     def _losses(self, parameters: Stacked, inputs: Tensor, targets: Tensor) -> Tensor:
         return self._loss(functional_call(self._model, parameters, (inputs,)), targets)
@@ -201,6 +190,9 @@ class Ensemble:
             means = self.mean_gradients(weights, *pair, mask)
             sums = {name: value * _along(mask.sum(1), value) for name, value in means.items()}
             _require_close(sums, self._one_by_one(weights, *pair, mask, torch.full((2,), torch.inf)))
+            one = {name: value[0] for name, value in weights.items()}
+            clipped = self.clipped_sums(one, *pair, mask, clip_norms, is_shared=True)
+            _require_close(clipped, self._one_by_one(self.stacked(2, one), *pair, mask, clip_norms))
         except (RuntimeError, TypeError, LookupError, AttributeError) as error:
             raise Unsupported(f"vmap refuses them ({error})") from error
 
@@ -256,7 +248,7 @@ def _along(values: Tensor, like: Tensor) -> Tensor:
     return values.view(-1, *[1] * (like.dim() - 1))
 
 
-def _over_models(function: Callable[..., Any], parameters: Stacked, *stacked: Any) -> Any:
+def _over_models(function: Callable[..., Any], parameters: Parameters, *stacked: Any) -> Any:
     """The function's result for every model, stacked; one model alone is not worth vmap."""
     if len(next(iter(parameters.values()))) > 1:
         return vmap(function, randomness="error")(parameters, *stacked)
@@ -292,65 +284,3 @@ def _layers(model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor]) -> list[L
         Layer(part.call.path, part.call.module, part.rule, part.names, tuple(part.call.shape[1:]))
         for part in plan.parts
     ]
-
-
-def _call(layer: Layer, given: Tensor, gradient: Tensor) -> Call:
-    """One layer's call over all examples of all models, as the rules know it."""
-    return Call(
-        path=layer.path,
-        module=layer.module,
-        arguments=(),
-        keywords={},
-        x=given.detach().flatten(0, 1),
-        version=0,
-        trainable=tuple(layer.names),
-        edge=None,
-        shape=torch.Size((gradient.shape[0] * gradient.shape[1], *layer.output)),
-        gradient=gradient.flatten(0, 1),
-    )
-
-
-def _norms(pieces: list[Piece]) -> Tensor:
-    squares = [piece.square_norms() for piece in pieces]
-    return torch.stack(squares).sum(0).sqrt_()
-
-
-def _piece(layer: Layer, call: Call) -> Piece:
-    x, g = call.pair
-    if layer.rule is LINEAR and g.dim() == 2:
-        return Outer(x, g, call.trainable)
-    if layer.rule is EMBEDDING:
-        return embedding.gathered(*embedding.looked_up(call), layer.module.get_parameter("weight").shape)
-    return layer.rule.direct(call)
-
-
-def _summed(layer: Layer, piece: Piece, coefficients: Tensor) -> Stacked:
-    """The layer's weighted sums, model by model."""
-    models, size = coefficients.shape
-    sums: Stacked = {}
-    if isinstance(piece, Touched):
-        height = piece.shape[0]
-        examples = piece.keys // height
-        scaled = piece.values * coefficients.flatten()[examples].unsqueeze(1)
-        tables = scaled.new_zeros(models * height, piece.shape[1])
-        tables.index_add_(0, examples // size * height + piece.keys % height, scaled)
-        return {layer.names["weight"]: tables.view(models, *piece.shape)}
-    if isinstance(piece, Outer):
-        scaled = piece.g.view(models, size, -1) * coefficients.unsqueeze(2)
-        if "weight" in layer.names:
-            sums[layer.names["weight"]] = torch.bmm(scaled.transpose(1, 2), piece.x.view(models, size, -1))
-        if "bias" in layer.names:
-            sums[layer.names["bias"]] = scaled.sum(1)
-        return sums
-    for own, rows in piece.rows.items():
-        flat = torch.bmm(coefficients.unsqueeze(1), rows.values.view(models, size, -1)).squeeze(1)
-        sums[layer.names[own]] = flat.view(models, *rows.shape)
-    return sums
-
-
-def _emptied(call: Call, bad: Tensor) -> Call:
-    x, g = call.pair
-    if x.is_floating_point():
-        call.x = x.masked_fill(bad.view(-1, *[1] * (x.dim() - 1)), 0)
-    call.gradient = g.masked_fill(bad.view(-1, *[1] * (g.dim() - 1)), 0)
-    return call

@@ -32,10 +32,11 @@ from dpfed.randomness import RandomSource, or_system
 from dpfed.training import draws, screening
 from dpfed.training.clip import Clip
 from dpfed.training.descent import Descent
-from dpfed.training.ensemble import Ensemble, Loss, Stacked
+from dpfed.training.ensemble import Ensemble, Loss
 from dpfed.training.noise import NoiseSource
-from dpfed.training.pace import Pace
+from dpfed.training.pace import Pace, Work
 from dpfed.training.recipe import Recipe
+from dpfed.training.segments import Stacked
 
 MOST_BATCH = 1024
 CHUNK = 16  # models at once with a seeded source, whose numbers must not depend on a clock
@@ -59,7 +60,7 @@ class Member:
 
 def can_serve(plan: LocalPlan) -> bool:
     """Whether plans like this one are carried out here: the plain clip of a whole gradient, batches that fit."""
-    is_plain = (plan.norm, plan.layers, plan.adaptive) == ("l2", "together", None)
+    is_plain = (plan.norm, plan.layers, plan.adaptive, plan.tree) == ("l2", "together", None, None)
     return (is_plain or plan.noise_multiplier is None) and plan.batch_size <= MOST_BATCH
 
 
@@ -72,11 +73,13 @@ def train_many(
     recipe: Recipe | None = None,
     source: RandomSource | None = None,
     chunk: int | None = None,
+    one_pass: bool | None = None,
 ) -> list[Stacked]:
     """The parameters of one model per data set (inputs, targets) after its plan's steps, all from the model's own.
 
     `loss` takes the model's output and the targets and gives one number per example (reduction="none"). `chunk` pins
-    how many models are trained at once. The model itself stays as it is.
+    how many models are trained at once, `one_pass` whether their first step, which all take from the same parameters,
+    is one pass through one model. The model itself stays as it is.
 
     Privacy: model k is ``plans[k].event`` for one record of its data where the plan has noise, and must be charged
     before. Without noise nothing is protected.
@@ -96,7 +99,7 @@ def train_many(
     ]
     pace = Pace(Ensemble(model, loss, made_up(*records[0])))
     trained: dict[int, Stacked] = {}
-    for places, parameters in together(pace, members, first, recipe or Recipe(), chunk=chunk):
+    for places, parameters in together(pace, members, first, recipe or Recipe(), chunk=chunk, one_pass=one_pass):
         if not all(bool(value.isfinite().all()) for value in parameters.values()):
             message = "a model is no longer finite: what was charged stays spent; plan with a smaller learning rate"
             raise PrivacyError(message)
@@ -124,23 +127,26 @@ def together(
     *,
     proximal: float = 0.0,
     chunk: int | None = None,
+    one_pass: bool | None = None,
 ) -> Iterator[tuple[list[int], Stacked]]:
-    """Groups of places and their trained parameters, stacked; `chunk` pins how many models are trained at once."""
+    """Groups of places and their trained parameters, stacked; `chunk` and `one_pass` pin what `train_many` says."""
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for place, member in enumerate(members):
         if not can_serve(member.plan):
             message = f"this plan is for one model after the other, with make_private: {member.plan}"
             raise InvalidArgument("plans", message)
         groups[member.kind].append(place)
-    for (*_, is_private, _), places in groups.items():
+    for (steps, _, is_private, _), places in groups.items():
         several = CHUNK if chunk is None else checks.count(chunk=chunk)
+        is_shared = pace.ensemble.is_better_shared(is_private=is_private) if one_pass is None else one_pass
         if chunk is None and draws.is_one_stream([member.source for member in members]):
-            batch_size = max(members[place].plan.batch_size for place in places)
-            several = pace.best(len(places), batch_size, is_private=is_private)
+            work = Work(steps, max(members[place].plan.batch_size for place in places), is_private, is_shared)
+            several = pace.best(len(places), work)
         parts = -(-len(places) // several)
         for part in range(parts):
             some = places[part::parts]  # parts of equal size
-            yield some, _Group(pace.ensemble, [members[place] for place in some], first, recipe, proximal).trained()
+            group = _Group(pace.ensemble, [members[place] for place in some], first, recipe, proximal)
+            yield some, group.trained(is_shared=is_shared and len(some) > 1)
 
 
 class _Group:
@@ -162,37 +168,43 @@ class _Group:
         self._proximal = proximal
         self._is_private = self._plans[0].noise_multiplier is not None
 
-    def trained(self) -> Stacked:
-        """The parameters after all steps."""
+    def trained(self, *, is_shared: bool) -> Stacked:
+        """The parameters after all steps, of which the first is one pass if it is shared."""
         plan = self._plans[0]
         descent = Descent(self._recipe, self._parameters, plan.learning_rate)
-        for step, found in enumerate(self._noised() if self._is_private else self._plain()):
+        for step, found in enumerate(self._noised(is_shared) if self._is_private else self._plain(is_shared)):
             if self._proximal:
                 for name, value in self._parameters.items():
                     found[name].add_(value - self._first[name], alpha=self._proximal)
             descent.step(found, self._recipe.rate(plan.learning_rate, step, plan.steps))
         return self._parameters
 
-    def _plain(self) -> Iterator[Stacked]:
+    def _plain(self, is_shared: bool) -> Iterator[Stacked]:
         batch_sizes = [plan.batch_size for plan in self._plans]
         steps = self._plans[0].steps if any(self._sizes) else 0
-        for table in draws.shuffled(self._sizes, batch_sizes, steps, self._sources):
-            yield self._ensemble.mean_gradients(self._parameters, *self._fetched(table))
+        for step, table in enumerate(draws.shuffled(self._sizes, batch_sizes, steps, self._sources)):
+            held, is_first = self._held(step, is_shared)
+            yield self._ensemble.mean_gradients(held, *self._fetched(table), is_shared=is_first)
 
-    def _noised(self) -> Iterator[Stacked]:
+    def _noised(self, is_shared: bool) -> Iterator[Stacked]:
         """Privacy: each model's clipped sum over its Poisson sample with its own noise, over its public batch size."""
         noise = _Noise(self._plans, self._sources, sum(value.numel() for value in self._first.values()))
         rates = {plan: plan.sample_rate for plan in set(self._plans)}
         clip_norms = torch.tensor([plan.clip_norm for plan in self._plans], dtype=torch.float64)
         batches = torch.tensor([plan.batch_size for plan in self._plans])
         tables = draws.poisson(self._sizes, [rates[plan] for plan in self._plans], self._plans[0].steps, self._sources)
-        for table in tables:
+        for step, table in enumerate(tables):
             if table.rows.shape[1]:
-                sums = self._ensemble.clipped_sums(self._parameters, *self._fetched(table), clip_norms)
+                held, is_first = self._held(step, is_shared)
+                sums = self._ensemble.clipped_sums(held, *self._fetched(table), clip_norms, is_shared=is_first)
             else:  # nobody was drawn, which nobody may see: there is noise all the same
                 sums = {name: torch.zeros_like(value) for name, value in self._parameters.items()}
             noisy = noise.add(sums)
             yield {name: value.div_(batches.view(-1, *[1] * (value.dim() - 1))) for name, value in noisy.items()}
+
+    def _held(self, step: int, is_shared: bool) -> tuple[Mapping[str, Tensor], bool]:
+        """The parameters for this step, and whether they are those of one model that all still are."""
+        return (self._first, True) if is_shared and not step else (self._parameters, False)
 
     def _fetched(self, table: draws.Table) -> tuple[Tensor, Tensor, Tensor]:
         places = torch.from_numpy(table.rows)

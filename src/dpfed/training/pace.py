@@ -1,19 +1,21 @@
 """How many models are trained at once: as many as were fastest, per model, on made-up examples.
 
 Small models spend their time on Python and dispatch, which is shared; large ones leave the caches when stacked. Where
-the one ends and the other begins depends on the processor, so it is measured: once for each ensemble and batch size.
+the one ends and the other begins depends on the processor, so it is measured: once for each ensemble and kind of step.
 
 >>> import torch
 >>> from torch import nn
 >>> like = torch.randn(4, 2), torch.zeros(4, dtype=torch.long)
 >>> pace = Pace(Ensemble(nn.Linear(2, 2), nn.CrossEntropyLoss(reduction="none"), like))
->>> pace.best(models=1, batch_size=10, is_private=True), pace.best(models=500, batch_size=10, is_private=True) > 1
+>>> work = Work(steps=2, batch_size=10, is_private=True, is_shared=True)
+>>> pace.best(1, work), pace.best(500, work) > 1
 (1, True)
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 import torch
 
@@ -27,21 +29,31 @@ GROWTH = 4
 TRIALS = 2
 
 
+@dataclass(frozen=True)
+class Work:
+    """What every model has to do; the first step may be one pass that all models share."""
+
+    steps: int
+    batch_size: int
+    is_private: bool
+    is_shared: bool
+
+
 class Pace:
     """The time that a step takes, by the number of models at once."""
 
     def __init__(self, ensemble: Ensemble) -> None:
         self.ensemble = ensemble
-        self._seconds: dict[tuple[int, int, bool], float] = {}
+        self._seconds: dict[tuple[int, int, bool, bool], float] = {}
 
-    def best(self, models: int, batch_size: int, *, is_private: bool) -> int:
+    def best(self, models: int, work: Work) -> int:
         """The number at once for so many models: the fastest of 1, 4, 16, … that memory allows; 1 is always tried."""
-        most = min(MOST_MODELS, MOST_BYTES // self._bytes(batch_size))
+        most = min(MOST_MODELS, MOST_BYTES // self._bytes(work.batch_size))
         chosen = tried = 1
         while tried < min(models, most):
             tried = min(GROWTH * tried, most)
-            seconds = self._step(tried, batch_size, is_private)
-            if seconds / tried > GAIN * self._step(chosen, batch_size, is_private) / chosen:
+            seconds = self._step(tried, work)
+            if seconds / tried > GAIN * self._step(chosen, work) / chosen:
                 break
             chosen = tried
             if seconds > LONG:
@@ -52,23 +64,36 @@ class Pace:
         # Parameters are held with gradients, what noise makes of them, and the optimizer's memory.
         return 4 * self.ensemble.bytes_per_model + batch_size * self.ensemble.bytes_per_example
 
-    def _step(self, models: int, batch_size: int, is_private: bool) -> float:
-        key = (models, batch_size, is_private)
+    def _step(self, models: int, work: Work) -> float:
+        """The mean seconds of a step of all models."""
+        steps, first = max(work.steps, 1), int(work.is_shared and models > 1)
+        kinds = [(True, first), (False, steps - first)]
+        return (
+            sum(
+                count * self._known((models, work.batch_size, work.is_private, is_first))
+                for is_first, count in kinds
+                if count
+            )
+            / steps
+        )
+
+    def _known(self, key: tuple[int, int, bool, bool]) -> float:
         if key not in self._seconds:
             self._seconds[key] = min(self._measured(*key) for _ in range(TRIALS))
         return self._seconds[key]
 
-    def _measured(self, models: int, batch_size: int, is_private: bool) -> float:
+    def _measured(self, models: int, batch_size: int, is_private: bool, is_shared: bool) -> float:
         ensemble = self.ensemble
         parameters = ensemble.stacked(models)
+        held = {name: value[0] for name, value in parameters.items()} if is_shared else parameters
         rows = (torch.arange(batch_size) % len(ensemble.like[0])).expand(models, -1)
         inputs, targets = (part[rows] for part in ensemble.like)
         mask, clip_norms = torch.ones(models, batch_size, dtype=torch.float64), torch.ones(models)
         start = time.process_time()
         if is_private:
-            gradients = ensemble.clipped_sums(parameters, inputs, targets, mask, clip_norms)
+            gradients = ensemble.clipped_sums(held, inputs, targets, mask, clip_norms, is_shared=is_shared)
         else:
-            gradients = ensemble.mean_gradients(parameters, inputs, targets, mask)
+            gradients = ensemble.mean_gradients(held, inputs, targets, mask, is_shared=is_shared)
         for name, value in parameters.items():
             value.add_(gradients[name], alpha=-0.01)
         return time.process_time() - start

@@ -76,6 +76,14 @@ def test_a_cohort_at_once_is_the_cohort_one_by_one(case, noise, tmp_path):
     assert apart(one_by_one, at_once) < 1e-5
 
 
+@pytest.mark.parametrize("one_pass", [False, True])
+@pytest.mark.parametrize("noise", [None, 0.5])
+@pytest.mark.parametrize("case", ["logistic", "mlp", "cnn"])
+def test_first_steps_in_one_pass_can_be_pinned_and_change_nothing(case, noise, one_pass, tmp_path):
+    one_by_one = changes(LocalRunner, case, noise, tmp_path)
+    assert apart(one_by_one, changes(EnsembleRunner, case, noise, tmp_path, one_pass=one_pass)) < 1e-5
+
+
 @pytest.mark.parametrize("chunk", [1, 2, 5])
 def test_the_number_trained_at_once_can_be_pinned_and_changes_nothing(chunk, tmp_path):
     one_by_one = changes(LocalRunner, "mlp", 0.5, tmp_path)
@@ -90,9 +98,10 @@ def test_the_proximal_term_is_each_models_own(tmp_path):
 
 @pytest.mark.parametrize("case", ["logistic", "mlp", "cnn"])
 @pytest.mark.parametrize("noise", [None, 0.5])
-def test_other_data_of_one_client_leave_all_others_bit_for_bit(case, noise, tmp_path):
-    before = changes(EnsembleRunner, case, noise, tmp_path)
-    after = changes(EnsembleRunner, case, noise, tmp_path, changed="b")
+@pytest.mark.parametrize("one_pass", [False, True])
+def test_other_data_of_one_client_leave_all_others_bit_for_bit(case, noise, one_pass, tmp_path):
+    before = changes(EnsembleRunner, case, noise, tmp_path, one_pass=one_pass)
+    after = changes(EnsembleRunner, case, noise, tmp_path, one_pass=one_pass, changed="b")
     assert not np.array_equal(before["b"], after["b"])
     for name in set(SIZES) - {"b"}:
         assert np.array_equal(before[name], after[name])

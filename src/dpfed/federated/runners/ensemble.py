@@ -43,7 +43,10 @@ FEWEST = 2  # clients for which stacking is worth its set-up
 
 
 class EnsembleRunner(LocalRunner):
-    """Trains the clients of a cohort together; `chunk` pins how many at once, 1 means one after the other."""
+    """Trains the clients of a cohort together; `chunk` pins how many at once, 1 means one after the other.
+
+    `one_pass` pins whether first steps, where all clients hold the same weights, are one pass through one model.
+    """
 
     def __init__(
         self,
@@ -53,9 +56,11 @@ class EnsembleRunner(LocalRunner):
         study: str | None = None,
         source: RandomSource | None = None,
         chunk: int | None = None,
+        one_pass: bool | None = None,
     ) -> None:
         super().__init__(clients, ledger, study=study, source=source)
         self._chunk = chunk
+        self._one_pass = one_pass
         self._paces: dict[tuple[TorchModel, Form], Pace | None] = {}
 
     def _trained(self, clients: Sequence[Client], task: Task, head: str) -> Iterator[Update | Failure]:
@@ -94,7 +99,9 @@ class EnsembleRunner(LocalRunner):
         with model.lent(task.weights) as row:
             start = row.clone()
         first = dict(zip(model.layout.names, _parts(start, model), strict=True))
-        groups = together(pace, members, first, model.recipe, proximal=task.proximal, chunk=self._chunk)
+        groups = together(
+            pace, members, first, model.recipe, proximal=task.proximal, chunk=self._chunk, one_pass=self._one_pass
+        )
         while True:
             with model.lent(task.weights):  # nobody else runs the model meanwhile; others may between two groups
                 group = next(groups, None)
