@@ -28,7 +28,7 @@ from dpfed.errors import InvalidArgument
 from dpfed.training import capture
 from dpfed.training.capture import Leaves
 from dpfed.training.rules.pieces import Call
-from dpfed.training.rules.registry import AXES, Rule, known_kind, rule_of
+from dpfed.training.rules.registry import Rule, rule_of
 
 KNOWN_NAMES = ("weight", "bias")
 WHOLE = "whole"
@@ -65,45 +65,47 @@ def attributed(calls: list[Call], losses: Tensor, leaves: Leaves, pinned: Mappin
     for call in calls:
         if call.edge is None or call.edge.node not in nodes or pinned.get(call.path) == WHOLE:
             continue
-        part = Part(call, rule_of(call.module), _names(call, leaves))
+        rule = rule_of(call.module)
+        part = Part(call, rule, _names(call, rule, leaves))
         if _is_servable(part):
             parts.append(part)
             for name, count in _claims(part).items():
                 claimed[name] += count
     strays = {name for name, count in counts.items() if claimed[name] != count} if claimed != counts else set()
-    if max(counts.values()) > 1:
+    is_reused = max(counts.values()) > 1
+    if is_reused:
         strays |= {name for name in counts if _is_contested(name, parts, leaves)}
-    kept = [part for part in parts if _keeps(part, strays, len(losses))]
-    if max(counts.values()) > 1:
+    size = losses.shape[0]
+    kept = [part for part in parts if _keeps(part, strays, size)]
+    if is_reused:
         users = Counter(name for part in kept for name in part.names.values())
         for part in kept:
             part.is_shared = any(users[name] > 1 for name in part.names.values())
-    return Attribution(kept, tuple(name for name in counts if name in strays))
+    return Attribution(kept, tuple([name for name in counts if name in strays]) if strays else ())
 
 
-def _names(call: Call, leaves: Leaves) -> dict[str, str]:
-    own = call.module._parameters
-    return {name: full for name in call.trainable if (full := leaves.names.get(id(own[name]))) is not None}
+def _names(call: Call, rule: Rule, leaves: Leaves) -> dict[str, str]:
+    """The trainable parameters that the rule knows, of those in the model."""
+    own, names = call.module._parameters, leaves.names
+    known = [name for name in call.trainable if name in KNOWN_NAMES] if rule.is_known else call.trainable
+    return {name: names[key] for name in known if (key := id(own[name])) in names}
 
 
 def _keeps(part: Part, strays: set[str], size: int) -> bool:
     """Whether parameters are left that the call explains; its names are cut down to these."""
-    if strays or part.rule.is_known:
-        is_known = part.rule.is_known
-        part.names = {
-            own: full for own, full in part.names.items() if full not in strays and (not is_known or own in KNOWN_NAMES)
-        }
+    if strays:
+        part.names = {own: full for own, full in part.names.items() if full not in strays}
     if not part.names:
         return False
     part.call.trainable = tuple(part.names)
-    _require_examples(part.call, size)
+    _require_examples(part, size)
     return True
 
 
 def _claims(part: Part) -> dict[str, int]:
     """How many uses of each parameter the call explains."""
     if part.rule.is_known:
-        return {full: 1 for own, full in part.names.items() if own in KNOWN_NAMES}
+        return dict.fromkeys(part.names.values(), 1)
     own = part.call.module._parameters
     return capture.uses_within(
         part.call, {full: p for name, full in part.names.items() if (p := own[name]) is not None}
@@ -125,14 +127,14 @@ def _is_contested(name: str, parts: list[Part], leaves: Leaves) -> bool:
 def _is_servable(part: Part) -> bool:
     """Whether the call has one tensor as input; a module with more goes the slow way."""
     call = part.call
-    if call.x is None:
-        return False
-    others = [*call.arguments[1:], *call.keywords.values()] if call.arguments else [*call.keywords.values()][1:]
-    return part.rule.is_known or (not call.keywords and not any(isinstance(value, Tensor) for value in others))
+    if call.x is None or part.rule.is_known:
+        return call.x is not None
+    return not call.keywords and not any(isinstance(value, Tensor) for value in call.arguments[1:])
 
 
 def _require_used(counts: Mapping[str, int]) -> None:
-    if unused := [name for name, count in counts.items() if not count]:
+    if not all(counts.values()):
+        unused = [name for name, count in counts.items() if not count]
         message = (
             f"the losses do not depend on {', '.join(unused)}: freeze it with requires_grad_(False), or use it; "
             "checkpointing with use_reentrant=True hides parameters, use False"
@@ -140,17 +142,16 @@ def _require_used(counts: Mapping[str, int]) -> None:
         raise InvalidArgument("model", message)
 
 
-def _require_examples(call: Call, size: int) -> None:
+def _require_examples(part: Part, size: int) -> None:
     """Nothing, unless the first axis of the call's input or output is not the example."""
+    call, axes = part.call, part.rule.axes
     shape = tuple(call.x.shape) if call.x is not None else ()
-    kind = known_kind(call.module)
-    axes = AXES.get(kind, len(shape)) if kind else len(shape)
-    if len(shape) != axes:
+    if axes is not None and len(shape) != axes:
         message = (
             f"{_where(call)} got one example of shape {shape}, not a batch: give it {axes} axes, the example first"
         )
         raise InvalidArgument("model", message)
-    if shape[:1] != (size,) or tuple(call.shape[:1]) != (size,):
+    if not shape or not call.shape or shape[0] != size or call.shape[0] != size:
         message = (
             f"{_where(call)} maps {shape} to {tuple(call.shape)}, but there are {size} examples: keep the example as "
             f"first axis (batch_first=True, no reshape or broadcast), or pin methods={{{call.path!r}: 'whole'}} (slow)"

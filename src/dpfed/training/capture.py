@@ -71,43 +71,26 @@ class Capture:
     ) -> None:
         if not self._is_recording or not torch.is_grad_enabled():
             return
-        trainable = tuple(n for n, p in module._parameters.items() if p is not None and p.requires_grad)
-        if trainable:
-            self._calls.append(_call(path, module, arguments, keywords, output, trainable))
+        trainable = tuple([n for n, p in module._parameters.items() if p is not None and p.requires_grad])
+        if not trainable:
+            return
+        first = arguments[0] if arguments else next(iter(keywords.values()), None)
+        x, version = (first.detach(), first._version) if isinstance(first, Tensor) else (None, 0)
+        edge, shape = (_edge(output), output.shape) if isinstance(output, Tensor) else (None, torch.Size())
+        call = Call(path, module, arguments, keywords, x, version, trainable, edge, shape)
+        if edge is not None and isinstance(module, norms.KINDS):
+            call.statistics = norms.statistics(edge.node)
+        self._calls.append(call)
 
 
-def _call(
-    path: str,
-    module: nn.Module,
-    arguments: tuple[Any, ...],
-    keywords: dict[str, Any],
-    output: Any,
-    trainable: tuple[str, ...],
-) -> Call:
-    first = arguments[0] if arguments else next(iter(keywords.values()), None)
-    x = first.detach() if isinstance(first, Tensor) else None
-    has_edge = isinstance(output, Tensor) and output.requires_grad and output.grad_fn is not None
-    edge = _edge(output) if has_edge else None
-    return Call(
-        path=path,
-        module=module,
-        arguments=arguments,
-        keywords=keywords,
-        x=x,
-        version=0 if x is None else x._version,
-        trainable=trainable,
-        edge=edge,
-        shape=output.shape if isinstance(output, Tensor) else torch.Size(),
-        statistics=norms.statistics(edge.node) if edge is not None and isinstance(module, norms.KINDS) else None,
-    )
-
-
-def _edge(output: Tensor) -> GradientEdge:
-    """The output's edge in the graph; for a mere reshape, that of what it reshapes.
+def _edge(output: Tensor) -> GradientEdge | None:
+    """The output's edge in the graph, if it has one; for a mere reshape, that of what it reshapes.
 
     An operation in place on a view (ReLU(inplace=True) after a Linear on sequences) takes the view's own edge out
     of the graph, but not that of its base.
     """
+    if output.grad_fn is None:
+        return None
     base = output._base if output._is_view() else None
     if base is None or base.grad_fn is None or base.numel() != output.numel():
         return get_gradient_edge(output)
@@ -140,6 +123,7 @@ class Leaves:
         self.parameters = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
         if not self.parameters:
             raise InvalidArgument("model", "the model has no trainable parameter: nothing would be learned")
+        self.type = _one_type(self.parameters)
         self.names = {id(parameter): name for name, parameter in self.parameters.items()}
         self._nodes = {get_gradient_edge(parameter).node: name for name, parameter in self.parameters.items()}
 
@@ -150,6 +134,16 @@ class Leaves:
             self.find()
             found = _walked(root, self._nodes, ())
         return found
+
+
+def _one_type(parameters: Mapping[str, nn.Parameter]) -> torch.dtype:
+    """The type of all parameters; another one is another leaf of the graph."""
+    kinds = {p.dtype for p in parameters.values()}
+    if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
+        found = ", ".join(sorted(map(str, kinds)))
+        message = f"trainable parameters must all be float32 or all float64, got {found}: norms need the precision"
+        raise InvalidArgument("model", message)
+    return kinds.pop()
 
 
 class Uses(NamedTuple):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -87,10 +88,7 @@ class Clip:
         """The norm of every example's gradient in float64, all pieces together."""
         if self.norm == "l1":
             return torch.stack([_absolute(piece) for piece, _ in pieces]).sum(0)
-        first, *others = (piece.square_norms() for piece, _ in pieces)
-        for other in others:
-            first = first.add_(other)
-        return first.sqrt_()
+        return reduce(torch.hypot, [piece.norms() for piece, _ in pieces])
 
     def total(self, lengths: list[Tensor]) -> Tensor:
         """The norm of every example's whole gradient, from those of its groups."""

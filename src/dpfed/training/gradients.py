@@ -16,7 +16,7 @@ Nothing is differentiated twice, and gradients of single examples are written ou
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -108,19 +108,18 @@ class ClippedGradients:
         if losses.grad_fn is None:
             raise InvalidArgument("losses", "losses have no gradient: compute them outside torch.no_grad()")
         with self._capture.paused():
-            plan = attributed(calls, losses, self._leaves, self._pinned)
             try:
-                return self._summed(plan, losses, mask)
+                return self._summed(attributed(calls, losses, self._leaves, self._pinned), losses, mask)
             finally:
                 self._root.forget()
 
     def _summed(self, plan: Attribution, losses: Tensor, mask: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
-        parameters = self._leaves.parameters
-        dtype = _one_type(parameters)
-        for part in plan.parts:
-            require_unchanged(part.call)
-        self._require_independent([part.call for part in plan.parts], losses)
-        _differentiate(plan, losses, dtype)
+        parameters, dtype = self._leaves.parameters, self._leaves.type
+        calls = [part.call for part in plan.parts]
+        for call in calls:
+            require_unchanged(call)
+        self._require_independent(calls, losses)
+        _differentiate(calls, losses, dtype, is_kept=plan.needs_graph)
         strays = self._root.gradients(losses, {name: parameters[name] for name in plan.strays}) if plan.strays else {}
         with torch.no_grad():
             if self.is_exact:
@@ -151,7 +150,7 @@ class ClippedGradients:
         return groups, lengths, self.clip.total(lengths).masked_fill(bad, torch.inf)
 
     def _pieces(
-        self, parts: Iterable[Part], strays: dict[str, Tensor], losses: Tensor, bad: Tensor | None = None
+        self, parts: Sequence[Part], strays: dict[str, Tensor], losses: Tensor, bad: Tensor | None = None
     ) -> list[Named]:
         """What each call contributes, with the full names of its parameters; each parameter is in one piece only."""
         pieces: list[Named] = []
@@ -190,9 +189,9 @@ class ClippedGradients:
     def _require_independent(self, calls: list[Call], losses: Tensor) -> None:
         """Nothing, unless losses of some examples have a gradient at the places of the others."""
         self._steps += 1
-        edges = [call.edge for call in calls if call.edge is not None]
-        if len(losses) < 2 or not edges or self._steps & (self._steps - 1):
+        if self._steps & (self._steps - 1) or len(losses) < 2 or not calls:
             return
+        edges = [call.edge for call in calls if call.edge is not None]
         some = _some(len(losses), self._steps.bit_length() - 1)
         weights = torch.where(some, torch.linspace(1, 2, len(losses)), 0.0).to(losses)
         found: Sequence[Tensor | None] = torch.autograd.grad(
@@ -216,20 +215,22 @@ def _some(size: int, number: int) -> Tensor:
     return (torch.arange(size) >> bit & 1) == number % 2
 
 
-def _differentiate(plan: Attribution, losses: Tensor, dtype: torch.dtype) -> None:
-    """Sets the output gradient of every call, by the one backward pass."""
-    calls = [part.call for part in plan.parts]
+def _differentiate(calls: list[Call], losses: Tensor, dtype: torch.dtype, *, is_kept: bool) -> None:
+    """Sets the output gradient of every call, by the one backward pass, after which the graph is kept or not."""
     if not calls:
         return
     edges = [call.edge for call in calls if call.edge is not None]
     found: Sequence[Tensor | None] = torch.autograd.grad(
-        losses, edges, torch.ones_like(losses), retain_graph=plan.needs_graph, allow_unused=True
+        losses, edges, torch.ones_like(losses), retain_graph=is_kept, allow_unused=True
     )
     for call, gradient in zip(calls, found, strict=True):
         if gradient is None:
             gradient = losses.new_zeros(call.shape, dtype=dtype)
         call.gradient = gradient if gradient.shape == call.shape else gradient.reshape(call.shape)
-        _require_same_type(call, dtype)
+        x = call.x
+        if gradient.dtype != dtype or (x is not None and x.dtype != dtype and x.is_floating_point()):
+            message = f"{call.path or 'the model'} ran in {gradient.dtype} with {dtype} parameters"
+            raise InvalidArgument("model", f"{message}: train without autocast")
 
 
 def _widened(call: Call) -> Call:
@@ -253,9 +254,11 @@ def _weighted(
     for pieces, own_coefficients in zip(groups, coefficients, strict=True):
         while pieces:
             piece, names = pieces.pop()
-            sums.update({names[own]: value for own, value in piece.weighted(own_coefficients).items()})
-    if missing := parameters.keys() - sums.keys():
-        raise InvalidArgument("model", f"no rule gave a gradient of {', '.join(sorted(missing))}")
+            for own, value in piece.weighted(own_coefficients).items():
+                sums[names[own]] = value
+    if not parameters.keys() <= sums.keys():
+        missing = sorted(parameters.keys() - sums.keys())
+        raise InvalidArgument("model", f"no rule gave a gradient of {', '.join(missing)}")
     return {name: sums[name] for name in parameters}
 
 
@@ -275,7 +278,7 @@ def _require_losses(losses: Tensor) -> int:
         shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
         message = f'losses must have one value per example, shape (batch,), got {shape}: use reduction="none"'
         raise InvalidArgument("losses", message + ", and .flatten(1).mean(1) where an example has several values")
-    return len(losses)
+    return losses.shape[0]
 
 
 def _require_weights(weights: Tensor | None, losses: Tensor) -> Tensor | None:
@@ -285,23 +288,6 @@ def _require_weights(weights: Tensor | None, losses: Tensor) -> Tensor | None:
         message = f"weights must be 0 or 1 for each of the {len(losses)} examples, got {tuple(weights.shape)} values"
         raise InvalidArgument("weights", message)
     return weights.to(torch.float64)
-
-
-def _one_type(parameters: Mapping[str, nn.Parameter]) -> torch.dtype:
-    """The type of all parameters."""
-    kinds = {p.dtype for p in parameters.values()}
-    if len(kinds) > 1 or not kinds <= {torch.float32, torch.float64}:
-        found = ", ".join(sorted(map(str, kinds)))
-        message = f"trainable parameters must all be float32 or all float64, got {found}: norms need the precision"
-        raise InvalidArgument("model", message)
-    return kinds.pop()
-
-
-def _require_same_type(call: Call, expected: torch.dtype) -> None:
-    x, g = call.pair
-    if g.dtype != expected or (x.is_floating_point() and x.dtype != expected):
-        message = f"{call.path or 'the model'} ran in {g.dtype} with {expected} parameters: train without autocast"
-        raise InvalidArgument("model", message)
 
 
 def _require_methods(model: nn.Module, methods: Mapping[str, str]) -> dict[str, str]:

@@ -9,13 +9,13 @@ has a norm of three terms. Where there is no such shortcut, gradients are writte
 >>> lookups = embedding.gathered(torch.tensor([[1]]), values, torch.Size([2, 1]))
 >>> product = linear.Ghost(torch.tensor([[[1.0]]]), torch.tensor([[[0.0, 4.0]]]), ("weight",), torch.Size([2, 1]))
 >>> table = Table(product, lookups, torch.tensor([[1]]), values)
->>> round(float(table.square_norms()), 3), table.weighted(torch.ones(1))["weight"].tolist()      # (0, 3 + 4)
-(49.0, [[0.0], [7.0]])
+>>> round(float(table.norms()), 3), table.weighted(torch.ones(1))["weight"].tolist()      # (0, 3 + 4)
+(7.0, [[0.0], [7.0]])
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -38,12 +38,12 @@ class Table:
     rows: Tensor
     values: Tensor
 
-    def square_norms(self) -> Tensor:
-        """The squared norms in float64, with room for all rounding."""
-        squares = self.product.squares() + self.lookups.square_norms() + 2 * self._inner()
+    def norms(self) -> Tensor:
+        """The norms in float64, with room for all rounding."""
+        squares = self.product.squares() + self.lookups.squares() + 2 * self._inner()
         roundings = 2 * sum(self.values.shape[1:]) + 2 * self.product.g.shape[1]
         room = self.product.room() + linear.share(roundings) * linear.long(self.values).sum(1)
-        return squares.clamp_(min=0).sqrt_().add_(room).square_()
+        return squares.clamp_(min=0).sqrt_().add_(room)
 
     def weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
         """Both sums together."""
@@ -63,15 +63,10 @@ class Table:
         return (outputs.double() * inputs).sum(2).sum(1)
 
 
-def grouped(parts: Iterable[Part]) -> list[list[Part]]:
+def grouped(parts: Sequence[Part]) -> list[list[Part]]:
     """Calls that share parameters together, every other one alone."""
-    alone: list[list[Part]] = []
-    together: list[Part] = []
-    for part in parts:
-        if part.is_shared:
-            together.append(part)
-        else:
-            alone.append([part])
+    together = [part for part in parts if part.is_shared]
+    alone = [[part] for part in parts if not part.is_shared]
     return [*alone, together] if together else alone
 
 

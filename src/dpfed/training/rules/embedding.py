@@ -5,8 +5,8 @@ from the same short list of touched rows; a gradient of the whole table is never
 
 >>> import torch
 >>> touched = Touched(torch.tensor([0, 5]), torch.tensor([[3.0], [4.0]]), 2, torch.Size([4, 1]))
->>> touched.square_norms().tolist()      # row 0 of example 0; row 1 of example 1
-[9.0, 16.0]
+>>> touched.norms().tolist()      # row 0 of example 0; row 1 of example 1
+[3.0, 4.0]
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ class Touched:
     size: int
     shape: torch.Size
 
-    def square_norms(self) -> Tensor:
+    def norms(self) -> Tensor:
+        """‖gᵢ‖ from the touched rows."""
+        return self.squares().sqrt_()
+
+    def squares(self) -> Tensor:
         """‖gᵢ‖² from the touched rows."""
         return self._added(square_norms(self.values))
 

@@ -1,14 +1,14 @@
 """Linear layers: the gradient of one example is Σₜ gₜ xₜᵀ over its positions.
 
-Without positions it has rank one, so norm² = (‖x‖² + 1)·‖g‖² (the 1 is the bias) and the clipped sum is one
+Without positions it has rank one, so norm = √(‖x‖² + 1)·‖g‖ (the 1 is the bias) and the clipped sum is one
 matrix product: clipping is almost free. With positions (T, d) the gradients are written out by one batched
 product, or, where that is dearer, the norm comes from two T×T Gram matrices.
 
 >>> import torch
 >>> layer = torch.nn.Linear(2, 1)
 >>> outer = Outer(torch.tensor([[3.0, 4.0]]), torch.tensor([[2.0]]), ("weight", "bias"))
->>> [round(square, 4) for square in outer.square_norms().tolist()]
-[104.0]
+>>> [round(norm, 4) for norm in outer.norms().tolist()]
+[10.198]
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ class Outer:
     g: Tensor
     names: tuple[str, ...]
 
-    def square_norms(self) -> Tensor:
-        """‖gᵢ‖²·(‖xᵢ‖² + 1), each term for a parameter that trains; ‖gᵢ‖ in float64, so only ‖xᵢ‖ has an error."""
-        norms: Tensor = torch.linalg.vector_norm(self.g, dim=1, dtype=torch.float64)
-        if "weight" in self.names:
-            floor = ONE if "bias" in self.names else UNDERFLOW
-            norms = norms.mul_(torch.hypot(lengths(self.x), floor))
-        return norms.square_()
+    def norms(self) -> Tensor:
+        """‖gᵢ‖·√(‖xᵢ‖² + 1), each term for a parameter that trains; ‖gᵢ‖ in float64, so only ‖xᵢ‖ has an error."""
+        found: Tensor = torch.linalg.vector_norm(self.g, dim=1, dtype=torch.float64)
+        if "weight" not in self.names:
+            return found
+        return found.mul_(torch.hypot(lengths(self.x), ONE if "bias" in self.names else UNDERFLOW))
 
     def absolute_norms(self) -> Tensor:
         """‖gᵢ‖₁·(‖xᵢ‖₁ + 1), each term for a parameter that trains."""
-        norms = absolute_norms(self.g)
+        found = absolute_norms(self.g)
         if "weight" not in self.names:
-            return norms
-        return norms.mul_(absolute_norms(self.x).add_(1.0 if "bias" in self.names else 0.0))
+            return found
+        return found.mul_(absolute_norms(self.x).add_(1.0 if "bias" in self.names else 0.0))
 
     def weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
-        """One matrix product for the weight, one for the bias."""
+        """One matrix product for the weight, a sum for the bias."""
+        scaled = self.g * coefficients.unsqueeze(1)
         sums = {}
         if "weight" in self.names:
-            sums["weight"] = torch.mm((self.g * coefficients.unsqueeze(1)).t(), self.x)
+            sums["weight"] = torch.mm(scaled.t(), self.x)
         if "bias" in self.names:
-            sums["bias"] = torch.mv(self.g.t(), coefficients)
+            sums["bias"] = scaled.sum(0)
         return sums
 
     def only(self, names: Collection[str]) -> Outer:
@@ -83,9 +83,9 @@ class Ghost:
     names: tuple[str, ...]
     shape: torch.Size
 
-    def square_norms(self) -> Tensor:
-        """The squared norms in float64, with room for all rounding."""
-        return self.squares().sqrt_().add_(self.room()).square_()
+    def norms(self) -> Tensor:
+        """The norms in float64, with room for all rounding."""
+        return self.squares().sqrt_().add_(self.room())
 
     def squares(self) -> Tensor:
         """Σₛₜ (xₛ·xₜ + 1)(gₛ·gₜ) in float64."""

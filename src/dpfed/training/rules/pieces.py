@@ -1,13 +1,13 @@
 """What a rule makes of one call of a layer: per-example norms now, the weighted sum once the clip is known.
 
-Book-keeping needs two numbers of a layer: the squared norm of each example's gradient, and Σ cᵢgᵢ for clip
+Book-keeping needs two numbers of a layer: the norm of each example's gradient, and Σ cᵢgᵢ for clip
 coefficients cᵢ that are known only when every layer has spoken. A piece holds what is needed between the two.
 Where gradients are materialised, norm and sum come from the same tensor, so rounding cannot part them.
 
 >>> rows = Rows(torch.tensor([[3.0, 4.0], [0.0, 2.0]]), torch.Size([2]))
 >>> piece = Materialised({"bias": rows})
->>> piece.square_norms().tolist()
-[25.0, 4.0]
+>>> piece.norms().tolist()
+[5.0, 2.0]
 >>> piece.weighted(torch.tensor([1.0, 0.5]))["bias"].tolist()
 [3.0, 5.0]
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
@@ -57,8 +58,8 @@ class Call:
 class Piece(Protocol):
     """Per-example gradients of one call, written out or not."""
 
-    def square_norms(self) -> Tensor:
-        """‖gᵢ‖² of every example in float64, never too small beyond the stated tolerance."""
+    def norms(self) -> Tensor:
+        """‖gᵢ‖ of every example in float64, never too small beyond the stated tolerance."""
 
     def weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
         """Σ cᵢgᵢ for each parameter of the module."""
@@ -97,11 +98,11 @@ class Rows:
             return flat.reshape(self.shape)
         return flat.reshape(self.layout).permute(self.order).reshape(self.shape)
 
-    def square_norms(self) -> Tensor:
-        """‖gᵢ‖² of every example."""
+    def norms(self) -> Tensor:
+        """‖gᵢ‖ of every example."""
         if self.values.dim() == 2:
-            return square_norms(self.values)
-        return square_norms(self.values.flatten(0, 1)).view(self.values.shape[:2]).sum(0)
+            return lengths(self.values).double()
+        return square_norms(self.values.flatten(0, 1)).view(self.values.shape[:2]).sum(0).sqrt_()
 
     def absolute_norms(self) -> Tensor:
         """‖gᵢ‖₁ of every example."""
@@ -115,12 +116,9 @@ class Materialised:
 
     rows: Mapping[str, Rows]
 
-    def square_norms(self) -> Tensor:
-        """‖gᵢ‖² over all parameters."""
-        first, *others = (rows.square_norms() for rows in self.rows.values())
-        for other in others:
-            first = first + other
-        return first
+    def norms(self) -> Tensor:
+        """‖gᵢ‖ over all parameters."""
+        return reduce(torch.hypot, [rows.norms() for rows in self.rows.values()])
 
     def absolute_norms(self) -> Tensor:
         """‖gᵢ‖₁ over all parameters."""
@@ -135,6 +133,14 @@ class Materialised:
         return Materialised({name: rows for name, rows in self.rows.items() if name in names})
 
 
+def lengths(rows: Tensor) -> Tensor:
+    """The L2 norm of each row of a matrix, of its type or in float64."""
+    if rows.shape[1] > BLOCK:
+        return square_norms(rows).sqrt_()
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return norms
+
+
 def square_norms(rows: Tensor) -> Tensor:
     """The squared L2 norm of each row of a matrix, in float64."""
     length = rows.shape[1]
@@ -144,14 +150,6 @@ def square_norms(rows: Tensor) -> Tensor:
     parts: Tensor = torch.linalg.vector_norm(rows[:, :whole].reshape(len(rows), -1, BLOCK), dim=2)
     total = parts.double().square_().sum(1)
     return total if whole == length else total + square_norms(rows[:, whole:])
-
-
-def lengths(rows: Tensor) -> Tensor:
-    """The L2 norm of each row of a matrix."""
-    if rows.shape[1] > BLOCK:
-        return square_norms(rows).sqrt_()
-    norms: Tensor = torch.linalg.vector_norm(rows, dim=1)
-    return norms
 
 
 def absolute_norms(rows: Tensor) -> Tensor:

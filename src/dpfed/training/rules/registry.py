@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -35,6 +35,7 @@ class Rule:
     methods: Callable[[Call], dict[str, Method]]
     direct: Callable[[Call], Materialised]
     is_known: bool = True
+    axes: int | None = None  # of an input with the example first; with one less, torch takes it for one example
 
 
 LINEAR = Rule("linear", linear.methods, linear.direct)
@@ -46,33 +47,26 @@ PARAMETER = Rule("parameter", parameter.methods, leaf.direct, is_known=False)
 
 _RULES: dict[type[nn.Module], Rule] = {
     **dict.fromkeys(linear.KINDS, LINEAR),
-    **dict.fromkeys(conv.KINDS, CONV),
+    **{kind: replace(CONV, axes=conv.DIMENSIONS[kind]) for kind in conv.KINDS},
     **dict.fromkeys(embedding.KINDS, EMBEDDING),
-    **dict.fromkeys(norms.KINDS, NORM),
+    **{kind: replace(NORM, axes=norms.DIMENSIONS.get(kind)) for kind in norms.KINDS},
 }
-# Layers of this many axes have the example as first axis; with one less, torch takes the input for one example.
-AXES: dict[type[nn.Module], int] = {**conv.DIMENSIONS, **norms.DIMENSIONS}
 
 
 def rule_of(module: nn.Module) -> Rule:
     """The rule that serves the module."""
-    kind = known_kind(module)
-    if kind is not None:
-        return _RULES[kind]
+    kind = type(module)
+    rule = None if "forward" in module.__dict__ else _rule_with(kind, kind.forward)  # type: ignore[arg-type]  # hashable
+    if rule is not None:
+        return rule
     return PARAMETER if parameter.owns_bare_parameters(module) else LEAF
 
 
-def known_kind(module: nn.Module) -> type[nn.Module] | None:
-    """The layer with a rule of its own that the module is, if its forward pass is that layer's."""
-    if "forward" in vars(module):
-        return None
-    return _kind_with(type(module), type(module).forward)  # type: ignore[arg-type]  # a class can be hashed
-
-
 @cache
-def _kind_with(type_: type[nn.Module], forward: object) -> type[nn.Module] | None:
+def _rule_with(type_: type[nn.Module], forward: object) -> Rule | None:
+    """The rule of the layer that the class is, if its forward pass is that layer's."""
     kind = next((kind for kind in type_.__mro__ if kind in _RULES), None)
-    return kind if kind is not None and forward is kind.forward else None
+    return _RULES[kind] if kind is not None and forward is kind.forward else None
 
 
 def made(call: Call, rule: Rule, pinned: str | None, chosen: dict[Hashable, str], *, is_written: bool = False) -> Piece:
@@ -124,6 +118,6 @@ def _seconds(method: Method, call: Call) -> float:
 def _once(method: Method, call: Call, coefficients: Tensor) -> float:
     start = time.process_time()
     piece = method(call)
-    piece.square_norms()
+    piece.norms()
     piece.weighted(coefficients)
     return time.process_time() - start
