@@ -54,6 +54,7 @@ LAYERS: dict[int, tuple[str, ...]] = {
         "client_plan",
         "server_release",
         "adaptive",
+        "tree_noise",
         "algorithm",
         "cohort",
         "config",

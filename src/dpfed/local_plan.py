@@ -26,6 +26,7 @@ from dpfed.clipping import NORMS, group_clip_norm
 from dpfed.errors import AdjacencyMismatch, InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.mechanisms.sensitivity import Sensitivity
+from dpfed.tree_noise import TreeNoise
 
 LAYERS = ("together", "each")
 RECORD, PERSON = "record", "person"
@@ -45,6 +46,9 @@ class LocalPlan:
     `group_clip_norm`, so that the whole stays within clip_norm. With `adaptive` the clip norm given is the first
     one, and `noise_multiplier` that of the sum and the count together.
 
+    With `tree` there is no sampling: every record is in one batch of each pass over the data, and all steps together
+    are one event, charged before the first (DP-FTRL; `TreeNoise`).
+
     `unit` says whose contribution is clipped: "record", a row of the data, or "person", all rows of one person as one
     record whose loss is their mean. `size` and `batch_size` then count persons, and so does the rest of the plan.
 
@@ -53,7 +57,8 @@ class LocalPlan:
     or removing one record moves the sum by at most clip_norm (replacing one, by twice that); each record is in a
     step's sample with probability `sample_rate`, independently, whatever the number of records. A round is therefore
     ``event`` (Abadi et al. 2016; `adjacency`, `unit`). The gradient of a record must depend on that record and
-    released values only.
+    released values only. With `tree` the noise is that of a node, and of each pass a record is in one step that it
+    draws on its own, whatever the others do.
     """
 
     size: int
@@ -68,6 +73,7 @@ class LocalPlan:
     layers: str = "together"
     adaptive: AdaptiveClip | None = None
     unit: str = RECORD
+    tree: TreeNoise | None = None
     epochs: InitVar[float | None] = None
 
     def __post_init__(self, epochs: float | None) -> None:
@@ -84,6 +90,7 @@ class LocalPlan:
             message = f"batch_size must be at most the declared size ({self.size}), got {self.batch_size}"
             raise InvalidArgument("batch_size", message)
         self._require_known_variant()
+        self._require_fitting_tree()
         if self.noise_multiplier is not None:
             object.__setattr__(self, "noise_multiplier", checks.positive(noise_multiplier=self.noise_multiplier))
             noised(self.noise_multiplier, self.adaptive, self.norm)
@@ -92,6 +99,11 @@ class LocalPlan:
     def sample_rate(self) -> float:
         """batch_size/size, rounded up to the multiple of 2⁻⁵³ that a uniform draw falls below exactly so often."""
         return math.ldexp(math.ceil(Fraction(self.batch_size, self.size) * 2**53), -53)
+
+    @property
+    def pass_steps(self) -> int:
+        """The steps of one pass over the declared size."""
+        return -(-self.size // self.batch_size)
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -114,12 +126,21 @@ class LocalPlan:
     @property
     def step_event(self) -> ev.Event:
         """What one step does to this client's records."""
+        if self.tree:
+            raise InvalidArgument("tree", "the steps of a tree are one event together: ask for plan.event")
         return self._sampled(noised(self.noise, self.adaptive, self.norm))
 
     @cached_property
     def event(self) -> ev.Event:
         """What one round does to this client's records: the event that its account is charged for."""
+        if self.tree:
+            return self.tree.event(self.noise, self.steps, self.pass_steps)
         return ev.Repeated(self.step_event, self.steps) if self.steps > 1 else self.step_event
+
+    @property
+    def charge(self) -> tuple[ev.Event, int]:
+        """What a round is charged as, and how many times: each step on its own, or all steps of a tree at once."""
+        return (self.event, 1) if self.tree else (self.step_event, self.steps)
 
     def group_clip_norm(self, groups: int) -> float:
         """The norm each of so many parameter groups is clipped to, rounded down: all together stay in clip_norm."""
@@ -142,10 +163,12 @@ class LocalPlan:
             message = f"this plan's size is a true count, which protects whoever is replaced only, not {guarantee}"
             raise AdjacencyMismatch(f"{message}: ask for replace_one, or declare a size")
         self.require_clip()
-        times = checks.count(rounds=rounds) * self.steps
+        times = checks.count(rounds=rounds)
 
         def whole_run(noised_sum: ev.Event) -> ev.Event:
-            return ev.Repeated(self._sampled(noised_sum), times)
+            if self.tree and isinstance(noised_sum, ev.Gaussian):
+                return ev.Repeated(self.tree.event(noised_sum.noise_multiplier, self.steps, self.pass_steps), times)
+            return ev.Repeated(self._sampled(noised_sum), times * self.steps)
 
         noise_multiplier = least_noise(guarantee, whole_run, self.adaptive, self.norm)
         delta, adjacency = guarantee.delta, guarantee.adjacency
@@ -177,11 +200,12 @@ class LocalPlan:
     def from_plain(cls, plain: Mapping[str, Any]) -> LocalPlan:
         """The plan that `to_plain` described."""
         values = dict(plain)
-        clip_norm, adaptive = values.pop("clip_norm"), values.pop("adaptive", None)
+        clip_norm, adaptive, tree = values.pop("clip_norm"), values.pop("adaptive", None), values.pop("tree", None)
         return cls(
             **values,
             clip_norm=math.inf if clip_norm is None else clip_norm,
             adaptive=None if adaptive is None else AdaptiveClip(**adaptive),
+            tree=None if tree is None else TreeNoise(**tree),
         )
 
     def _sampled(self, noised_sum: ev.Event) -> ev.Event:
@@ -197,6 +221,16 @@ class LocalPlan:
         if self.adaptive and self.norm == "l1":
             message = "adaptive clipping splits Gaussian noise between sum and count: choose norm='l2' or a fixed clip"
             raise InvalidArgument("adaptive", message)
+
+    def _require_fitting_tree(self) -> None:
+        if self.tree is None:
+            return
+        if not isinstance(self.tree, TreeNoise):
+            raise InvalidArgument("tree", f"tree must be a TreeNoise or None, got {self.tree!r}")
+        if self.norm == "l1" or self.adaptive:
+            message = "a tree is proved for Gaussian noise at one clip norm: choose norm='l2' and no adaptive clipping"
+            raise InvalidArgument("tree", message)
+        self.tree.event(1.0, self.steps, self.pass_steps)  # what it does not allow is refused now
 
 
 def _steps(steps: int, epochs: float | None, steps_per_epoch: Fraction) -> int:

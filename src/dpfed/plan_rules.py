@@ -190,7 +190,7 @@ def _require_records(plan: Plan) -> None:
             message = f"the clients' plans are for {plan.record_adjacency}, and the promise is {plan.guarantee}"
             raise AdjacencyMismatch(f"{message}: use calibrated(), or plans for {plan.guarantee.adjacency}")
         return
-    if any(part.noise_multiplier is not None for part in plan.local.values()):
+    if any(part.noise_multiplier is not None or part.tree is not None for part in plan.local.values()):
         other = "hybrid" if plan.style == "user" else "sample"
         message = f"style {plan.style!r} adds no noise at the clients: leave their noise out, or choose {other!r}"
         raise InvalidArgument("local", message)

@@ -105,6 +105,9 @@ def _clip(local: LocalPlan) -> str:
         words += " in L1 with Laplace noise"
     if local.layers == "each":
         words += ", shared out to every layer"
+    if local.tree:
+        passes = local.tree.max_participations
+        words += f", noise from a tree of partial sums for {'one pass' if passes == 1 else f'at most {passes} passes'}"
     return words + (f", following the {local.adaptive.quantile:g} quantile" if local.adaptive else "")
 
 

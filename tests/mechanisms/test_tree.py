@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import os
 import pickle
@@ -83,6 +84,26 @@ def test_at_equal_cost_partial_sums_have_far_less_noise_than_independent_noise_g
     released, _ = changes(256)
     tree = (released.cumsum(axis=0)[:, :512] ** 2).sum(axis=1).mean() * squared_sensitivity(TreeAggregation(1.0, 256))
     assert 5 * tree < 257 / 2
+
+
+@pytest.mark.parametrize(("m", "separation", "restarts"), [(1, 1, 0), (3, 4, 0), (3, 4, 1), (4, 3, 0), (2, 6, 2)])
+def test_from_what_is_released_no_pattern_is_told_better_than_the_event_says(
+    m: int, separation: int, restarts: int
+) -> None:
+    """The best test of a shift u in the releases, of covariance S, has the power of one Gaussian of shift √(uᵀS⁻¹u)."""
+    steps = 13
+    released, _ = changes(steps, restarts)
+    weights = released[:, : 2 * steps]
+    precision = np.linalg.inv(weights @ weights.T)
+    bound = squared_sensitivity(TreeAggregation(1.0, steps, m, separation, restarts))
+    found = []
+    for several in range(1, m + 1):
+        for pattern in itertools.combinations(range(steps), several):
+            if all(b - a >= separation for a, b in itertools.pairwise(pattern)):
+                shift = np.zeros(steps)
+                shift[list(pattern)] = 1.0
+                found.append(float(shift @ precision @ shift))
+    assert 0.5 * bound < max(found) <= bound + 1e-9
 
 
 def test_noise_has_the_stated_variance() -> None:

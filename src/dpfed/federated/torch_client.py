@@ -35,8 +35,9 @@ from dpfed.randomness import RandomSource
 from dpfed.structure import Floats
 from dpfed.training.noise import NoiseSource
 from dpfed.training.paid import paid_steps
+from dpfed.training.passes import sampler_of
 from dpfed.training.private import Private
-from dpfed.training.sampling import Batch, PoissonSampler
+from dpfed.training.sampling import Batch, Sampler
 
 __all__ = ["TorchClient", "TorchModel", "layout_of"]
 
@@ -77,7 +78,7 @@ class TorchClient:
         """The change of the weights after the plan's steps.
 
         Privacy: with noise in the plan, ``local.event`` for one record or person under the plan's adjacency, to be
-        charged before. Each step looks at the records once, through a Poisson sample, clipping and noise (`Private`);
+        charged before. Each step looks at the records once, through a draw, clipping and noise (`Private`);
         optimizer, learning rates and the proximal term see what these steps released. Without noise nothing is
         protected here, and the change must go nowhere but to a server that clips it and adds noise.
         """
@@ -119,7 +120,7 @@ class _Pull:
 class _Draws:
     """The draws of a sampler as batches of so many records at a time at most."""
 
-    def __init__(self, examples: Examples, sampler: PoissonSampler, at_once: int) -> None:
+    def __init__(self, examples: Examples, sampler: Sampler, at_once: int) -> None:
         self._examples = examples
         self._sampler = sampler
         self._at_once = at_once
@@ -134,7 +135,7 @@ def _train_privately(
     model: TorchModel, examples: Examples, local: LocalPlan, optimizer: Optimizer, pull: _Pull, source: RandomSource
 ) -> None:
     # Not make_private: what it screens was screened when the client enrolled, and takes longer than a small client.
-    sampler = PoissonSampler(len(examples), local.sample_rate, local.steps, source=source)
+    sampler = sampler_of(local, len(examples), local.steps, source)
     draws = _Draws(examples, sampler, PHYSICAL[local.unit])
     paid = paid_steps(local, None, None)
     module, loss = learner(model.module, model.loss, examples)

@@ -2,8 +2,9 @@
 
 An audit trains with and without a gradient that it made up, the canary, and tries to tell from what is released. The
 guarantee bounds how well it can. EACH CANARY IS ONE MORE RECORD: it takes up the clip norm of one, and to be covered
-by the plan it must take part in a step with probability ``plan.sample_rate``, on its own, as records do. Nobody but an
-audit has a use for this. Where the clip norm adapts, canaries are in the sum and not in the count.
+by the plan it must take part in a step with probability ``plan.sample_rate``, on its own, as records do (with a tree,
+in at most ``plan.tree.max_participations`` steps, ``plan.pass_steps`` apart). Nobody but an audit has a use for this.
+Where the clip norm adapts, canaries are in the sum and not in the count.
 
 >>> import torch
 >>> clipped({"w": torch.tensor([3.0, 4.0])}, {"w": torch.zeros(2)}, Clip(10.0))["w"].tolist()

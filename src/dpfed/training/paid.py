@@ -31,14 +31,19 @@ BLOCKS = 100
 class PaidSteps:
     """The `left` steps that may still be taken, each charged to what is `held`, if anything, before it is taken.
 
+    With `is_whole` all steps are one event, committed before the first.
+
     Privacy: `take` returns only when the event of this step is committed. What is paid for is counted in one
     process, so that no step is taken twice: it refuses to be copied, pickled or used after a fork.
     """
 
-    def __init__(self, event: Event, left: int, *, held: Held | None = None, ahead: int = 1) -> None:
+    def __init__(
+        self, event: Event, left: int, *, held: Held | None = None, ahead: int = 1, is_whole: bool = False
+    ) -> None:
         self._event = event
         self._held = held
-        self._ahead = checks.count(ahead=ahead)
+        self._ahead = left if is_whole else checks.count(ahead=ahead)
+        self._is_whole = is_whole
         self._unpaid = checks.count(left=left)
         self._paid = 0
         self._process = os.getpid()
@@ -71,7 +76,7 @@ class PaidSteps:
         if not block:
             raise BudgetExceeded("all steps of the plan were taken: plan a new run")
         if self._held is not None:
-            self._held.commit(self._event, block)
+            self._held.commit(self._event, 1 if self._is_whole else block)
         self._unpaid -= block
         self._paid = block
 
@@ -82,19 +87,22 @@ class PaidSteps:
 def paid_steps(plan: LocalPlan, account: Account | None, run: str | None, ahead: int | None = None) -> PaidSteps:
     """The plan's steps, reserved on the account if there is one; after a restart those that were never charged.
 
-    Without `ahead` a block is a hundredth of the plan, and at most 32 steps.
+    Without `ahead` a block is a hundredth of the plan, and at most 32 steps. A tree is one block: its noise ends with
+    the program, so a run that began it cannot go on, and is all paid for.
     """
     ahead = min(MOST_AHEAD, max(1, plan.steps // BLOCKS)) if ahead is None else checks.count(ahead=ahead)
     if (account is None) != (run is None):
         raise InvalidArgument("run", "account and run go together: the account that is charged, and the run's name")
+    event, times = plan.charge
+    is_whole = plan.tree is not None
     if account is None or run is None:
-        return PaidSteps(plan.step_event, plan.steps, ahead=ahead)
+        return PaidSteps(event, plan.steps, ahead=ahead, is_whole=is_whole)
     _require_fitting(account, plan)
-    held = account.reserve({plan.step_event: plan.steps}, run=run)
-    left = held.left(plan.step_event)
+    held = account.reserve({event: times}, run=run)
+    left = held.left(event)
     if not left:
         raise BudgetExceeded(f"all {plan.steps} steps of run {run!r} are charged: plan a new run, or load its model")
-    return PaidSteps(plan.step_event, left, held=held, ahead=ahead)
+    return PaidSteps(event, plan.steps if is_whole else left, held=held, ahead=ahead, is_whole=is_whole)
 
 
 def _require_fitting(account: Account, plan: LocalPlan) -> None:

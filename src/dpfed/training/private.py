@@ -43,7 +43,7 @@ from torch.utils.data import DataLoader, Dataset
 from dpfed import checks
 from dpfed.accounting.questions import epsilon as epsilon_of
 from dpfed.errors import InvalidArgument, PrivacyError
-from dpfed.events import Repeated
+from dpfed.events import Event, Repeated
 from dpfed.guarantee import Account, Guarantee
 from dpfed.plan import LocalPlan
 from dpfed.randomness import RandomSource, or_system
@@ -51,11 +51,13 @@ from dpfed.training import canaries as extra
 from dpfed.training import compat, screening
 from dpfed.training.canaries import Canaries
 from dpfed.training.clip import MOST_EXACT
+from dpfed.training.correlated import require_floats
 from dpfed.training.gradients import ClippedGradients
 from dpfed.training.noise import FLOAT, GRID, NoiseSource
 from dpfed.training.paid import PaidSteps, paid_steps
+from dpfed.training.passes import sampler_of
 from dpfed.training.release import Release
-from dpfed.training.sampling import Batch, PoissonLoader, PoissonSampler
+from dpfed.training.sampling import Batch, PoissonLoader
 from dpfed.training.schedules import Schedule
 from dpfed.training.screening import Loss
 
@@ -70,7 +72,8 @@ class Private:
     Gaussian noise of noise_multiplier × clip_norm, divided by the public `batch_size` (Abadi et al. 2016). Adding
     or removing one record moves the sum by at most clip_norm. A plan with norm="l1" clips in L1 and adds Laplace
     noise; one with layers="each" clips each layer on its own, so that the whole stays within clip_norm; an adaptive
-    one releases a noised count of unclipped examples beside the sum, from the same draw.
+    one releases a noised count of unclipped examples beside the sum, from the same draw. With a tree the draws are
+    batches in passes (`PassSampler`) and the noise of the steps is correlated (`CorrelatedNoise`).
 
     All `plan.steps` together are ``plan.event``, under the plan's adjacency and for one record of the data, which must
     be the plan's `unit`. Each draw is charged, on disk if there is an account, before its noise is drawn, and can be
@@ -181,15 +184,14 @@ class Private:
                 self._count += int((norms <= self.clip_norm).sum()) - len(losses) / 2
 
     def spent(self, delta: float | None = None) -> Guarantee:
-        """The ε of the steps taken so far (ex post), at δ; that of the plan's guarantee if none is given."""
+        """The ε of the steps taken so far (ex post), at δ; that of the plan's guarantee if none is given.
+
+        The steps of a tree are paid for together: it is the ε of all of them from the first on.
+        """
         chosen = self.plan.delta if delta is None else delta
         if chosen is None:
             raise InvalidArgument("delta", "this plan was not calibrated to a guarantee, so say at which delta")
-        spent = (
-            epsilon_of(Repeated(self.plan.step_event, self.steps_taken), chosen, adjacency=self.plan.adjacency)
-            if self.steps_taken
-            else 0.0
-        )
+        spent = epsilon_of(self._charged, chosen, adjacency=self.plan.adjacency) if self.steps_taken else 0.0
         return Guarantee(spent, chosen, self.plan.unit, self.plan.adjacency)
 
     def close(self) -> None:
@@ -205,6 +207,10 @@ class Private:
         stamp = "" if self._canaries is None else " [WITH CANARIES]"
         stamp += "" if self.is_private else " [NOT PRIVATE]"
         return f"<Private: {self.steps_taken} of {self.plan.steps} steps, {self.arithmetic}>{stamp}"
+
+    @property
+    def _charged(self) -> Event:
+        return self.plan.event if self.plan.tree else Repeated(self.plan.step_event, self.steps_taken)
 
     def _current(self) -> Batch:
         if self._batch is None:
@@ -243,6 +249,9 @@ class Private:
         if any(value is not None for value in (*args[1:], *kwargs.values())):
             raise InvalidArgument("closure", "a closure would compute gradients again, without noise: leave it out")
         batch = self._current()
+        if self.plan.tree and batch.number != self.steps_taken:
+            message = f"{batch.number - self.steps_taken} draws failed, so records would take part sooner than declared"
+            raise InvalidArgument("batch", f"{message}: repair what failed, and charge and start a new run")
         with self._whole_or_nothing():
             for canary in self._canaries(self.steps_taken) if self._canaries else ():
                 self._add(extra.clipped(canary, self._parameters, self._gradients.clip))
@@ -317,6 +326,8 @@ def make_private(
     screening.require_sound(data, model, loss, place)
     origin = or_system(source)
     noises = NoiseSource(origin, noise)
+    if plan.tree:
+        require_floats(noises)
     _loader(data, plan, plan.steps, origin, physical, place)  # what it refuses must not have been reserved
     paid = paid_steps(plan, account, run, ahead)
     loader = _loader(data, plan, paid.left, origin, physical, place)
@@ -335,8 +346,9 @@ def _loader(
     device: torch.device | None,
 ) -> PoissonLoader:
     records = data.dataset if isinstance(data, DataLoader) else data
-    sampler = PoissonSampler(_length(records), plan.sample_rate, steps, source=source)
-    return PoissonLoader(data, sampler, max_physical_batch=physical, device=device)
+    return PoissonLoader(
+        data, sampler_of(plan, _length(records), steps, source), max_physical_batch=physical, device=device
+    )
 
 
 def _length(records: Any) -> int:

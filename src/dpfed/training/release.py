@@ -19,8 +19,10 @@ import torch
 from torch import Tensor
 
 from dpfed.adaptive import AdaptiveClip
+from dpfed.events import TreeAggregation
 from dpfed.plan import LocalPlan
 from dpfed.training.clip import LEAST_CLIP_NORM, MOST_CLIP_NORM
+from dpfed.training.correlated import CorrelatedNoise
 from dpfed.training.noise import GRID, NoiseSource
 
 
@@ -30,7 +32,8 @@ class Release:
     Privacy: where adding or removing one record moves the sum by at most `clip_norm` in the plan's norm, and the count
     by at most 1/2, one call of `mean` is the noised sum, or the pair of sum and count, of ``plan.step_event`` before
     sampling. The clip norm of the next draw follows from the noised count alone. On the grid the sum is rounded
-    from float64, and the noise pays for it; to float32 only what has noise is rounded.
+    from float64, and the noise pays for it; to float32 only what has noise is rounded. Where the plan has a tree all
+    calls together are ``plan.event``.
     """
 
     def __init__(self, plan: LocalPlan, noise: NoiseSource, parameters: Mapping[str, Tensor]) -> None:
@@ -40,6 +43,8 @@ class Release:
         self._dimension = sum(value.numel() for value in parameters.values())
         self._multiplier = plan.sum_noise
         self._clip_to(plan.clip_norm)
+        event = plan.event if plan.tree else None
+        self._tree = CorrelatedNoise(noise, self._std, event) if isinstance(event, TreeAggregation) else None
 
     @property
     def clip_norm(self) -> float:
@@ -49,7 +54,7 @@ class Release:
     def mean(self, total: Mapping[str, Tensor], count: float = 0.0) -> dict[str, Tensor]:
         """The sum with noise over the public batch size; what the sum leaves out is zero."""
         sums = {name: self._summand(total.get(name), value) for name, value in self._parameters.items()}
-        noisy = self._noise.add(sums, self._std, self._plan.norm)
+        noisy = self._tree.add(sums) if self._tree else self._noise.add(sums, self._std, self._plan.norm)
         if self._plan.adaptive is not None:
             self._adapt(self._plan.adaptive, count)
         return {name: (noisy[name] / self._plan.batch_size).to(value.dtype) for name, value in self._parameters.items()}

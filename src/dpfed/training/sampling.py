@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -78,29 +79,26 @@ class Token:
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """One Poisson sample; who is in it, and how many, is secret: amplification rests on that."""
+    """One sample; who is in it, and how many, is secret: amplification rests on that."""
 
     indices: Tensor = field(repr=False)
     number: int
     token: Token
 
 
-class PoissonSampler:
-    """`steps` draws of 0 … size_of_data − 1, each index on its own with probability `sample_rate`.
+class Sampler(ABC):
+    """`steps` draws of 0 … size_of_data − 1, each with its token; no more, however often it is iterated."""
 
-    Privacy: a release from one draw is ``PoissonSampled(event, sample_rate)`` under add/remove (Abadi et al. 2016,
-    and exactly Zhu, Dong and Wang 2022). The probability is the float `sample_rate` exactly, and a constant of the
-    plan; size_of_data only says how many records there are to decide about. `steps` draws are all there will be,
-    however often the sampler is iterated.
-    """
-
-    def __init__(self, size_of_data: int, sample_rate: float, steps: int, source: RandomSource | None = None) -> None:
+    def __init__(self, size_of_data: int, steps: int, source: RandomSource | None = None) -> None:
         self.size_of_data = 0 if size_of_data == 0 else checks.count(size_of_data=size_of_data)
-        self.sample_rate = checks.rate(sample_rate=sample_rate)
         self.steps = checks.count(steps=steps)
         self._source = or_system(source).stream("training samples")
         self._taken = 0
         self._lock = threading.Lock()
+
+    @abstractmethod
+    def _indices(self, number: int) -> Tensor:
+        """Who is in the draw of that number."""
 
     @property
     def is_private(self) -> bool:
@@ -123,7 +121,7 @@ class PoissonSampler:
 
     def _draws(self) -> Iterator[Draw]:
         while (number := self._next_number()) is not None:
-            yield Draw(self._indices(), number, Token(number))
+            yield Draw(self._indices(number), number, Token(number))
 
     def _next_number(self) -> int | None:
         with self._lock:
@@ -132,7 +130,21 @@ class PoissonSampler:
             self._taken += 1
             return self._taken - 1
 
-    def _indices(self) -> Tensor:
+
+class PoissonSampler(Sampler):
+    """`steps` draws of 0 … size_of_data − 1, each index on its own with probability `sample_rate`.
+
+    Privacy: a release from one draw is ``PoissonSampled(event, sample_rate)`` under add/remove (Abadi et al. 2016,
+    and exactly Zhu, Dong and Wang 2022). The probability is the float `sample_rate` exactly, and a constant of the
+    plan; size_of_data only says how many records there are to decide about. `steps` draws are all there will be,
+    however often the sampler is iterated.
+    """
+
+    def __init__(self, size_of_data: int, sample_rate: float, steps: int, source: RandomSource | None = None) -> None:
+        super().__init__(size_of_data, steps, source)
+        self.sample_rate = checks.rate(sample_rate=sample_rate)
+
+    def _indices(self, number: int) -> Tensor:
         rate, size = Fraction(self.sample_rate), self.size_of_data
         found = [
             start + np.flatnonzero(coins(rate, min(_CHUNK, size - start), self._source))
@@ -181,7 +193,7 @@ class PoissonLoader:
     def __init__(
         self,
         data: Dataset[Any] | DataLoader[Any],
-        sampler: PoissonSampler,
+        sampler: Sampler,
         *,
         max_physical_batch: int,
         device: torch.device | None = None,
@@ -305,7 +317,7 @@ def coins(rate: Fraction, count: int, source: RandomSource) -> NDArray[np.bool_]
     return heads
 
 
-def _records(data: Any, sampler: PoissonSampler) -> Dataset[Any]:
+def _records(data: Any, sampler: Sampler) -> Dataset[Any]:
     if isinstance(data, IterableDataset) or not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
         message = (
             f"data must have records that can be drawn by number, got {type(data).__name__}: "
