@@ -4,10 +4,11 @@
 
 K models of one architecture with 20 examples each take 4 steps on batches of 10 (2 epochs), in CPU seconds on one
 thread. Private ones clip every example. The peer is Opacus, its wrapper built once and its optimizer once for each
-model; ours are `Ensemble.clipped_sums` and one SGD step for all, in parts that `Pace` chose before. In the rows with a
-goal both leave the noise out, because a number of it costs the same whoever clips; in those with noise both add it,
-Opacus from torch's generator, we from a cipher. Without privacy the peer is a plain torch loop. Both take the same
-batches, and the mean of all models must agree to one part in 10³.
+model; ours are `Ensemble.clipped_sums` and one SGD step for all, in parts that `Pace` chose before, the first step in
+one pass where that pays, as in `train_many`. In the rows with a goal both leave the noise out, because a number of it
+costs the same whoever clips; in those with noise both add it, Opacus from torch's generator, we from a cipher. Without
+privacy the peer is a plain torch loop. Both take the same batches, and the mean of all models must agree to one part in
+10³.
 """
 
 from __future__ import annotations
@@ -125,8 +126,10 @@ def by_opacus(world: World, wrapped: Any, noise: float) -> float:
 def at_once(world: World, pace: Any, *, is_private: bool, noise: Any = None) -> float:
     import torch
 
-    models = len(world.inputs)
-    several = pace.best(models, BATCH, is_private=is_private)
+    from dpfed.training.pace import Work
+
+    models, is_shared = len(world.inputs), pace.ensemble.is_better_shared(is_private=is_private)
+    several = pace.best(models, Work(STEPS, BATCH, is_private, is_shared))
     parts, total = -(-models // several), 0.0
     for part in range(parts):
         some = slice(part, None, parts)
@@ -135,10 +138,14 @@ def at_once(world: World, pace: Any, *, is_private: bool, noise: Any = None) -> 
         optimizer = torch.optim.SGD(list(parameters.values()), lr=LEARNING_RATE)
         mask = torch.ones(len(inputs), BATCH, dtype=torch.float64)
         clips = torch.full((len(inputs),), CLIP, dtype=torch.float64)
-        for batch in world.batches:
-            examples = (parameters, inputs[:, batch], targets[:, batch], mask)
+        for step, batch in enumerate(world.batches):
+            is_first = is_shared and several > 1 and not step
+            held = {name: value[0] for name, value in parameters.items()} if is_first else parameters
+            examples = (held, inputs[:, batch], targets[:, batch], mask)
             found = (
-                pace.ensemble.clipped_sums(*examples, clips) if is_private else pace.ensemble.mean_gradients(*examples)
+                pace.ensemble.clipped_sums(*examples, clips, is_shared=is_first)
+                if is_private
+                else pace.ensemble.mean_gradients(*examples, is_shared=is_first)
             )
             if noise is not None:
                 found = noise.add(found, NOISE * CLIP)
