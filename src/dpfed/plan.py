@@ -250,8 +250,7 @@ class Plan:
     def worst(self, delta: float | None = None) -> str:
         """The client whose records pay most."""
         self._require_records()
-        found = plan_costs.epsilons(self._record_events(), self._delta(self.local_unit, delta), self.record_adjacency)
-        return max(found, key=found.__getitem__)
+        return plan_costs.worst(self._record_events(), self._delta(self.local_unit, delta), self.record_adjacency)[0]
 
     def binding(self, delta: float | None = None) -> str:
         """The client that asks for the most noise: at one and the same noise its records would pay most."""

@@ -15,6 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from itertools import combinations_with_replacement, islice
 
 import numpy as np
@@ -23,6 +24,7 @@ from dpfed import events as ev
 from dpfed.accounting.calibrate import TOLERANCE
 from dpfed.accounting.questions import epsilon as epsilon_of
 from dpfed.accounting.renyi import DEFAULT_ORDERS, epsilon_from_rdp, rdp
+from dpfed.accounting.worst import worst_of
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InfeasibleTarget
 from dpfed.guarantee import Guarantee
@@ -31,10 +33,16 @@ from dpfed.local_plan import LocalPlan
 MOST_CHOICES = 300  # of sites that one person may be in, each asked of the exact accountant
 
 
-def epsilons(events: Mapping[str, ev.Event], delta: float, adjacency: str = ADD_REMOVE) -> dict[str, float]:
-    """The exact ε of each site's event."""
-    known = {event: epsilon_of(event, delta, adjacency=adjacency) for event in dict.fromkeys(events.values())}
-    return {name: known[event] for name, event in events.items()}
+@lru_cache(maxsize=4096)
+def epsilon(event: ev.Event, delta: float, adjacency: str) -> float:
+    """The exact ε of an event, remembered: rounds and clients ask for the same ones again."""
+    return epsilon_of(event, delta, adjacency=adjacency)
+
+
+def worst(events: Mapping[str, ev.Event], delta: float, adjacency: str = ADD_REMOVE) -> tuple[str, float]:
+    """The site whose event costs most, and its exact ε."""
+    event, found = worst_of(events.values(), lambda event: epsilon(event, delta, adjacency))
+    return next(name for name, own in events.items() if own == event), found
 
 
 def worst_together(events: Mapping[str, ev.Event], delta: float, sites: int, adjacency: str = ADD_REMOVE) -> float:
@@ -45,7 +53,7 @@ def worst_together(events: Mapping[str, ev.Event], delta: float, sites: int, adj
     """
     kinds = Counter(events.values())
     if sites == 1:
-        return max(epsilon_of(event, delta, adjacency=adjacency) for event in kinds)
+        return worst(events, delta, adjacency)[1]
     choices = list(islice(_choices(kinds, sites), MOST_CHOICES + 1))
     if len(choices) > MOST_CHOICES:
         return _worst_by_rdp(kinds, delta, sites, adjacency)
