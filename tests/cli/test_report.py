@@ -25,7 +25,7 @@ def test_both_reports_are_written_and_named(dpfed, wards):
 
 def test_json_is_what_may_be_shared_and_with_owner_everything(dpfed, wards):
     shared, kept = (json.loads(dpfed(f"report {wards} --json{owner}").output) for owner in ("", " --owner"))
-    assert set(kept) - set(shared) == {"attendance", "accounts", "problem"}
+    assert set(kept) - set(shared) == {"attendance", "accounts", "problem", "left_out"}
     assert kept["attendance"][0]["refused"] == {"south": "not_finite"}
     assert not (wards / "report.html").exists()
 

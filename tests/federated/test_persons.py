@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import dpfed
 from dpfed.config import RunConfig
 from dpfed.data.persons import Persons, grouped
 from dpfed.data.records import Records
@@ -278,6 +281,7 @@ def test_a_run_from_a_file_says_person_from_the_plan_to_the_card(here):
     assert 3.9 < results[-1].spent[0].epsilon <= 4.0
     with Ledger(here / "run" / "ledger.db", create=False) as ledger:
         assert {balance.cap.unit for balance in ledger.accounts()} == {"person"}
+        assert all(3.9 < balance.spent <= 4.0 for balance in ledger.accounts())
         ledger.verify()
     facts = shareable_facts(here / "run")
     assert [unit["unit"] for unit in facts["units"]] == ["person"]
@@ -326,6 +330,13 @@ def test_a_person_at_more_sites_than_declared_is_refused(here):
     alone = both.plan.epsilon("south", 1e-5)
     assert alone < both.plan.record_epsilon(1e-5) <= 4.0
     assert "one person, with all rows in each of 2 sites" in both.plan.explain()
+
+
+def test_no_module_asks_for_records_where_persons_may_be_meant():
+    """A plan for persons has no record among its units: such a question would leave its clients uncharged."""
+    question = re.compile(r"""["']record["'] (not )?in [\w.]*units""")
+    sources = Path(dpfed.__file__).parent.rglob("*.py")
+    assert [path.name for path in sources if question.search(path.read_text(encoding="utf-8"))] == []
 
 
 @pytest.mark.parametrize("style", ["none", "user"])

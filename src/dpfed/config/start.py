@@ -166,7 +166,10 @@ def _notes(data: Mapping[str, Any], columns: Sequence[str]) -> dict[str, list[st
         "data.categories": [FOUND + "a category that few records have tells of them."],
         "data.names": [FOUND + "a site with few records tells of them."],
         "data.rows_per_person": ["To change to what is usual: the longest history in the file is one person's."],
-        "data.ignore": [f"Columns of text with more than {MOST_CATEGORIES} different values."],
+        "data.ignore": [
+            f"Columns of text with more than {MOST_CATEGORIES} different values; if one names the person of each row, "
+            "use --person-column."
+        ],
         "data.feature_bounds": [
             "To fill in with what is publicly known, such as the range of the device; a range or mean computed from "
             "the records is NOT PRIVATE. Without it features are used as they are, and the model may not learn.",

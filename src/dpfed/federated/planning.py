@@ -75,7 +75,7 @@ def _with_kept_promises(plan: Plan, config: RunConfig) -> Plan:
 def _require_few_sites(config: RunConfig, data: FederatedData) -> None:
     if data.sites_per_person > config.max_sites_per_person and config.privacy.person is not None:
         message = f"a person has rows at more sites than max_sites_per_person ({config.max_sites_per_person})"
-        raise InvalidArgument("max_sites_per_person", f"{message}: raise it, or keep each person's rows at one site")
+        raise InvalidArgument("max_sites_per_person", f"{message}: raise it, or give different persons different names")
 
 
 def _sizes(data: FederatedData) -> Mapping[str, int]:
