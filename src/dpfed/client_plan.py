@@ -12,13 +12,15 @@ from dpfed import checks
 from dpfed import events as ev
 from dpfed.adaptive import AdaptiveClip, noised
 from dpfed.errors import InvalidArgument
+from dpfed.tree_noise import RoundTree
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientPlan:
     """What the server does to the updates of a cohort: clip each to `clip_norm` in L2, add them up, add noise.
 
-    With `adaptive` the clip norm given is the first one, and `noise_multiplier` that of sum and count together.
+    With `adaptive` the clip norm given is the first one, and `noise_multiplier` that of sum and count together. With
+    `tree` the noise of all rounds is correlated (DP-FTRL; `RoundTree`), and `noise_multiplier` is that of a node.
 
     Privacy: adding or removing one client, while the plan and its denominator stay as they are, moves the sum
     by at most clip_norm; replacing one, by at most twice that (the accountant doubles it). A round is ``event``
@@ -28,14 +30,19 @@ class ClientPlan:
     clip_norm: float
     noise_multiplier: float | None = None
     adaptive: AdaptiveClip | None = None
+    tree: RoundTree | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clip_norm", checks.positive(clip_norm=self.clip_norm))
         if self.adaptive is not None and not isinstance(self.adaptive, AdaptiveClip):
             raise InvalidArgument("adaptive", f"adaptive must be an AdaptiveClip or None, got {self.adaptive!r}")
+        if self.tree is not None and not isinstance(self.tree, RoundTree):
+            raise InvalidArgument("tree", f"tree must be a RoundTree or None, got {self.tree!r}")
+        if self.tree and self.adaptive:
+            raise InvalidArgument("tree", "a tree is proved for one clip norm: leave adaptive clipping out")
         if self.noise_multiplier is not None:
             object.__setattr__(self, "noise_multiplier", checks.positive(noise_multiplier=self.noise_multiplier))
-            _ = self.event  # a count that costs more than both may is refused now
+            noised(self.noise_multiplier, self.adaptive)  # a count that costs more than both may is refused now
 
     @property
     def noise(self) -> float:
@@ -53,4 +60,6 @@ class ClientPlan:
     @property
     def event(self) -> ev.Event:
         """What a round does to a client of its cohort."""
+        if self.tree:
+            raise InvalidArgument("tree", "the rounds of a tree are one event together: ask for Plan.client_event")
         return noised(self.noise, self.adaptive)

@@ -111,9 +111,14 @@ class Plan:
 
     @cached_property
     def participations(self) -> int:
-        """In how many rounds a client is asked at most: by default a number that few cohorts would exceed."""
+        """In how many rounds a client is asked at most: by default a number that few cohorts would exceed.
+
+        One, where the server's noise is a tree's: more must be declared.
+        """
         if self.max_participations is not None:
             return self.max_participations
+        if self.client is not None and self.client.tree is not None:
+            return 1
         chance = self.cohort.chance(len(self.local))
         if chance == 1 or plan_rules.forbids_a_cap(self):
             return self.rounds
@@ -170,14 +175,18 @@ class Plan:
     def client_charges(self) -> int:
         """How often the study's account may be charged the client event.
 
-        Every round, if the cohort is secret; otherwise as often as any one client takes part.
+        Every round, if the cohort is secret; otherwise as often as any one client takes part. Once, for a tree.
         """
+        if self._client.tree:
+            return 1 + self.spare_rounds
         is_hidden = self.cohort.hides(len(self.local))
         return (self.rounds if is_hidden else self.participations) + self.spare_rounds
 
     @property
     def client_event(self) -> ev.Event:
-        """What one charge of the study's account stands for."""
+        """What one charge of the study's account stands for: a round, or all rounds where the noise is a tree's."""
+        if self._client.tree:
+            return self._client.tree.event(self._client.noise, self.rounds, self.participations)
         return self.cohort.event(self._client.event, len(self.local))
 
     @property
@@ -214,7 +223,7 @@ class Plan:
 
         One if the cohort is secret. Otherwise the statement is that of the client who took part most, so one when
         somebody takes part more often than is paid for, and none else. In a round that was `lost` to a crash
-        anybody may have taken part.
+        anybody may have taken part. Not for a tree, which is committed when it is begun.
         """
         if self.cohort.hides(len(self.local)):
             return 1
@@ -317,11 +326,14 @@ class Plan:
 
     def _with_server_noise(self, guarantee: Guarantee) -> Plan:
         population, times = len(self.local), self.client_charges
-        found = least_noise(
-            guarantee,
-            lambda noised_sum: ev.Repeated(self.cohort.event(noised_sum, population), times),
-            self._client.adaptive,
-        )
+
+        def whole_run(noised_sum: ev.Event) -> ev.Event:
+            tree = self._client.tree
+            if tree and isinstance(noised_sum, ev.Gaussian):
+                return ev.Repeated(tree.event(noised_sum.noise_multiplier, self.rounds, self.participations), times)
+            return ev.Repeated(self.cohort.event(noised_sum, population), times)
+
+        found = least_noise(guarantee, whole_run, self._client.adaptive)
         return replace(self, client=replace(self._client, noise_multiplier=found), client_guarantee=guarantee)
 
     def _delta(self, unit: str, delta: float | None) -> float:

@@ -20,6 +20,7 @@ from dpfed.client_plan import ClientPlan
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.local_plan import LocalPlan
+from dpfed.tree_noise import RoundTree
 
 if TYPE_CHECKING:
     from dpfed.plan import Plan
@@ -74,5 +75,9 @@ def _guarantee(plain: dict[str, Any]) -> Guarantee:
 
 
 def _client(plain: dict[str, Any]) -> ClientPlan:
-    adaptive = plain.pop("adaptive", None)
-    return ClientPlan(**plain, adaptive=None if adaptive is None else AdaptiveClip(**adaptive))
+    adaptive, tree = plain.pop("adaptive", None), plain.pop("tree", None)
+    return ClientPlan(
+        **plain,
+        adaptive=None if adaptive is None else AdaptiveClip(**adaptive),
+        tree=None if tree is None else RoundTree(**tree),
+    )

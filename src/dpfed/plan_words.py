@@ -19,6 +19,7 @@ from dpfed.checks import ADD_REMOVE
 from dpfed.guarantee import Guarantee
 from dpfed.local_plan import PERSON, LocalPlan
 from dpfed.rounding import decimal_up
+from dpfed.tree_noise import RoundTree
 
 if TYPE_CHECKING:
     from dpfed.plan import Plan
@@ -118,12 +119,19 @@ def _server(plan: Plan) -> list[str]:
     if plan.client.adaptive:
         words.append(f"following the {plan.client.adaptive.quantile:g} quantile")
     if plan.client.noise_multiplier is not None:
-        words.append(f"noise multiplier {decimal_up(plan.client.noise_multiplier)} on their sum")
+        where = "their sum" if plan.client.tree is None else _tree(plan, plan.client.tree)
+        words.append(f"noise multiplier {decimal_up(plan.client.noise_multiplier)} on {where}")
         words.append(f"charged {_number(plan.client_charges, 'time')}{_sampling(plan)}")
     if plan.client_guarantee:
         epsilon = plan.client_epsilon(plan.client_guarantee.delta)
         words.append(f"ε ≤ {decimal_up(epsilon)} at δ = {plan.client_guarantee.delta:g}")
     return [f"- the server: {', '.join(words)}"]
+
+
+def _tree(plan: Plan, tree: RoundTree) -> str:
+    asked = f"each client asked at most {_number(plan.participations, 'time')}"
+    apart = f", {_number(tree.min_separation, 'round')} apart" if plan.participations > 1 else ""
+    return f"every node of a tree of partial sums over the rounds ({asked}{apart})"
 
 
 def _sampling(plan: Plan) -> str:

@@ -27,8 +27,11 @@ from dpfed.aggregation.mean import ClippedMean
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.client_plan import ClientPlan
 from dpfed.clipping import total_norm
+from dpfed.errors import InvalidArgument
+from dpfed.events import TreeAggregation
 from dpfed.mechanisms.gaussian import GaussianMechanism
 from dpfed.mechanisms.sensitivity import Sensitivity
+from dpfed.mechanisms.tree import TreeMechanism
 from dpfed.randomness import RandomSource
 from dpfed.rounding import round_up
 from dpfed.structure import Floats
@@ -48,7 +51,8 @@ class ServerRelease:
 
     Privacy: at fixed plan and model, adding or removing one client moves the sum by at most the clip norm,
     exactly, and replacing one by at most twice that; noise is ``client.sum_noise`` clip norms. With `adaptive` a
-    count is released of the same updates. Both are ``client.event``, which must be charged before.
+    count is released of the same updates. Both are ``client.event``, which must be charged before. With a tree all
+    rounds are one event (`TreeMechanism`).
     """
 
     client: ClientPlan
@@ -76,13 +80,26 @@ class ServerRelease:
         bound = self._bound(clip_norm)
         return sum(0.5 if _fits(update, bound) else -0.5 for update in updates.values())
 
+    def tree(self, event: TreeAggregation, source: RandomSource) -> TreeMechanism:
+        """The noise of all rounds of the event, to be charged before."""
+        return TreeMechanism(event, Sensitivity(self.client.clip_norm, "l2", ADD_REMOVE), source)
+
     def release(
-        self, updates: Mapping[str, Floats], dimension: int, source: RandomSource, clip_norm: float | None = None
+        self,
+        updates: Mapping[str, Floats],
+        dimension: int,
+        source: RandomSource,
+        clip_norm: float | None = None,
+        tree: TreeMechanism | None = None,
     ) -> Released:
-        """The noised mean of a round, and the noised count where the clip norm adapts.
+        """The noised mean of a round, and the noised count where the clip norm adapts; with the noise of a `tree`.
 
         The updates of a cohort below the plan's minimum must not be given: noise around zero is then released.
         """
+        if (tree is None) != (self.client.tree is None):
+            raise InvalidArgument("tree", "the plan says whether noise is a tree's: give the tree that was charged")
+        if tree is not None:
+            return Released(tree.add_noise(self.query(updates, dimension)) * float(self.largest_weight()))
         bound = Sensitivity(self._bound(clip_norm), "l2", ADD_REMOVE)
         mechanism = GaussianMechanism.from_noise_multiplier(self.client.sum_noise, bound, source=source)
         average = mechanism.add_noise(self.query(updates, dimension, clip_norm)) * float(self.largest_weight())

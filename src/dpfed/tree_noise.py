@@ -1,4 +1,4 @@
-"""Correlated noise for training without sampling (DP-FTRL): how often a record may take part, and when a tree ends.
+"""Correlated noise for training without sampling (DP-FTRL): how often somebody may take part, and when a tree ends.
 
 Batches are taken in a fixed order, pass after pass, and what is noised well is the sum of all gradients so far. Nothing
 rests on who is in a batch being secret, so the order may be anything the records do not decide together.
@@ -40,3 +40,24 @@ class TreeNoise:
             message = f"{steps} steps are more than max_participations={self.max_participations} passes of {pass_steps}"
             raise InvalidArgument("steps", f"{message}: declare more, which takes more noise, or plan fewer steps")
         return TreeAggregation(noise_multiplier, steps, self.max_participations, pass_steps, self.restarts)
+
+
+@dataclass(frozen=True)
+class RoundTree:
+    """Correlated noise of the server over all rounds of a run: how far apart a client's rounds are, and restarts.
+
+    In how many rounds a client takes part is the plan's `max_participations`: one, unless more are declared.
+
+    Privacy: `event` is what all rounds are together for one client whose rounds are at least min_separation apart.
+    """
+
+    min_separation: int = 1
+    restarts: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "min_separation", checks.count(min_separation=self.min_separation))
+        object.__setattr__(self, "restarts", checks.whole(restarts=self.restarts))
+
+    def event(self, noise_multiplier: float, rounds: int, participations: int) -> TreeAggregation:
+        """What so many rounds are for a client that takes part in so many of them."""
+        return TreeAggregation(noise_multiplier, rounds, participations, self.min_separation, self.restarts)

@@ -29,6 +29,7 @@ from time import monotonic
 import numpy as np
 
 from dpfed.errors import PrivacyError
+from dpfed.events import TreeAggregation
 from dpfed.federated.algorithms import registry
 from dpfed.federated.algorithms.protocol import FederatedAlgorithm
 from dpfed.federated.checkpoint import Checkpoint, Checkpoints
@@ -36,6 +37,7 @@ from dpfed.federated.costs import Spent, spent
 from dpfed.federated.metrics import Score
 from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED, RUNNING, RoundResult, plain
 from dpfed.federated.rounds import Mean, Round
+from dpfed.federated.server_tree import ServerTree
 from dpfed.federated.stored import Stored
 from dpfed.federated.update import Charged, Runner, Task
 from dpfed.federated.weights import Layout, Vector
@@ -82,6 +84,8 @@ class Federation:
         self._stored = Stored(self.run)
         self._checkpoints = Checkpoints(self.run, self.layout)
         self._checkpoint = self._enrolled(first.astype(self.layout.dtype))
+        event = plan.client_event if "client" in plan.units else None
+        self._tree = ServerTree(event) if isinstance(event, TreeAggregation) else None
 
     @property
     def weights(self) -> Vector:
@@ -170,6 +174,7 @@ class Federation:
             head=self._checkpoint.head,
             clip_norm=self._checkpoint.clip_norm,
             taken=self._checkpoint.taken,
+            tree=self._tree,
         )
 
     def _stepped(self, number: int, mean: Mean) -> Checkpoint:

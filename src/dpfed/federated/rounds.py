@@ -12,16 +12,19 @@ stored before a crash is used again and costs nothing, and anything else is char
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from dpfed.aggregation.mean import ClippedMean
 from dpfed.aggregation.screening import Arrival, Door, Refusal
 from dpfed.federated.results import Participation
+from dpfed.federated.server_tree import ServerTree
 from dpfed.federated.stored import Stored, in_groups
 from dpfed.federated.update import EXHAUSTED, Charged, Failure, Runner, Task, Update
 from dpfed.federated.weights import Layout
+from dpfed.mechanisms.tree import TreeMechanism
 from dpfed.plan import Plan
 from dpfed.plan_rules import forbids_a_cap
 from dpfed.randomness import RandomSource
@@ -55,6 +58,7 @@ class Round:
     head: str
     clip_norm: float | None = None
     taken: Mapping[str, int] = field(default_factory=dict)
+    tree: ServerTree | None = None
 
     @property
     def number(self) -> int:
@@ -121,10 +125,22 @@ class Round:
         head = self.runner.charge_release(self._commits)
         noise = self.source.once(f"noise {sequence(head)} {self.number}")
         values = {name: update.value for name, update in updates.items()}
-        released = self.plan.server.release(values, self.layout.size, noise, self.clip_norm)
         counted = () if self._is_secret else asked
-        self.stored.write_release(self.number, released, head, counted)
+        with self._step_of_tree(asked, noise) as tree:
+            released = self.plan.server.release(values, self.layout.size, noise, self.clip_norm, tree)
+            self.stored.write_release(self.number, released, head, counted)
         return Mean(released.average, head, arrivals.participation(updates, ()), counted, released.noisy_count)
+
+    @contextmanager
+    def _step_of_tree(self, asked: Collection[str], noise: RandomSource) -> Iterator[TreeMechanism | None]:
+        """The noise of a tree for this round, of a new one if it was charged for; None where noise is each round's."""
+        if self.tree is None:
+            yield None
+            return
+        if not self.tree.is_open:
+            self.tree.open(self.plan.server.tree(self.tree.event, noise))
+        with self.tree.step(asked) as mechanism:
+            yield mechanism
 
     @property
     def _is_secret(self) -> bool:
@@ -137,11 +153,17 @@ class Round:
         Where the cohort is no secret the statement counts how often a client takes part, so that has a limit.
         """
         most = self.plan.rounds if self._is_secret else self.plan.participations
-        return tuple(name for name in self._drawn() if self.taken.get(name, 0) < most)
+        able = (name for name in self._drawn() if self.taken.get(name, 0) < most)
+        return tuple(name for name in able if self.tree is None or self.tree.admits(name))
 
     @property
     def _commits(self) -> int:
-        """How many client events the round costs. Rounds the ledger knows of and this run does not were lost."""
+        """How many client events the round costs. Rounds the ledger knows of and this run does not were lost.
+
+        One where it begins a tree, which pays for every pattern in it, whatever was before.
+        """
+        if self.tree is not None:
+            return 0 if self.tree.is_open else 1
         charged = self.runner.charged()
         lost = charged.begun - (self.number - 1)
         return self.plan.client_commits(self.taken, self._asked, charged.releases, max(lost, 0))
