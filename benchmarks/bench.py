@@ -25,13 +25,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from processes import family_seconds
+
 HERE = Path(__file__).resolve().parent
 VENVS = HERE.parent / ".bench"
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
 NOT_MEASURED = "not measured"
 Task = Callable[[float], float]
 Clock = Callable[[], float]
-CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time}
+CLOCKS: dict[str, Clock] = {"wall": time.perf_counter, "cpu": time.process_time, "family": family_seconds}
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Contestant:
     venv: str | None = None
     slow: frozenset[str] = frozenset()  # tasks that --quick leaves out
     environment: Mapping[str, str] = field(default_factory=dict)
-    clock: str = "wall"  # or "cpu": the time of all the process's threads, which other processes do not disturb
+    clock: str = "wall"  # or "cpu", of all its threads, which others do not disturb; "family" adds its processes
 
     @property
     def python(self) -> Path:

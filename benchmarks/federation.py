@@ -5,7 +5,9 @@
 Clients that do nothing take part in runs with ledger and checkpoints, so all that is measured is overhead: 1,000
 clients in a round (models of 62 numbers), or 10,000 of which a hundred are drawn. A round may take 100 ms, and one of
 the last of 200 no more than one of the first, taking turns with it; memory may not grow in the second half of a run
-(in the first, the accountant's tables do). Start-up is that of `dpfed run`, from the start of its process.
+(in the first, the accountant's tables do). In one case more the hundred that are drawn of 10,000 do train, a logistic
+model on 20 examples each and all at once, for their memory. Start-up is that of `dpfed run`, from the start of its
+process.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ EXAMPLE = bench.HERE.parent / "examples" / "hospitals.yaml"
 NUMBERS = 62  # of a logistic model with 30 features and two classes
 ROUNDS = 200
 EARLY, LATE = range(10, 30), range(180, 200)
-CASES = {"sample": 1_000, "user": 1_000, "hybrid": 1_000, "drawn": 10_000}
+CASES = {"sample": 1_000, "user": 1_000, "hybrid": 1_000, "drawn": 10_000, "trained": 10_000}
+DRAWN = {"drawn": "100 drawn", "trained": "100 drawn that train"}
 HALF = 90
 FIGURES = ("enrol", "round", "late", "early", "half", "whole")
 
@@ -47,28 +50,47 @@ class Idle:
         return self._nothing
 
 
+def idle(case: str, ledger: Any, study: str | None) -> Any:
+    """The runner of clients that do nothing."""
+    from dpfed.federated.runners.local import LocalRunner
+
+    return LocalRunner([Idle(number) for number in range(CASES[case])], ledger, study=study)
+
+
+def busy(case: str, ledger: Any, study: str | None) -> Any:
+    """The runner of clients that train."""
+    import numpy as np
+
+    from dpfed.federated.runners.ensemble import EnsembleRunner
+    from dpfed.federated.torch_client import TorchClient, TorchModel
+    from dpfed.models.logistic import Logistic
+
+    model, draws = TorchModel(Logistic, "cross_entropy"), np.random.default_rng(0)
+    inputs = draws.normal(size=(CASES[case], 20, 30)).astype(np.float32)
+    labels = (inputs[:, :, 0] > 0).astype(np.int64)
+    clients = [TorchClient(f"c{n}", data, f"a{n}", model) for n, data in enumerate(zip(inputs, labels, strict=True))]
+    return EnsembleRunner(clients, ledger, study=study)
+
+
 class Run:
-    """A run with idle clients; `memory` is that of the process after each of its rounds, in MB."""
+    """A run of a case; `memory` is that of the process after each of its rounds, in MB."""
 
     def __init__(self, case: str) -> None:
         import numpy as np
 
         from dpfed.federated.engine import Federation
-        from dpfed.federated.runners.local import LocalRunner
         from dpfed.ledger.ledger import Ledger
 
         self.folder = folder = Path(tempfile.mkdtemp(prefix="dpfed-bench-"))
-        plan, clients = planned(case), [Idle(number) for number in range(CASES[case])]
-        ledger = Ledger(folder / "ledger.db")
-        promises = {client.account: plan.guarantee for client in clients} if plan.guarantee else {}
+        plan, ledger = planned(case), Ledger(folder / "ledger.db")
+        promises = {f"a{number}": plan.guarantee for number in range(CASES[case])} if plan.guarantee else {}
         if plan.client_guarantee:
             promises["study"] = plan.client_guarantee
         study = "study" if plan.client_guarantee else None
+        runner = (busy if case == "trained" else idle)(case, ledger, study)
         started = time.perf_counter()
         ledger.open_all(promises)
-        self._federation = Federation(
-            plan, np.zeros(NUMBERS), LocalRunner(clients, ledger, study=study), folder / "run"
-        )
+        self._federation = Federation(plan, np.zeros(NUMBERS), runner, folder / "run")
         self.enrolled = time.perf_counter() - started
         self.memory: list[float] = []
 
@@ -126,10 +148,10 @@ def planned(case: str) -> Any:
     from dpfed.plan import ClientPlan, LocalPlan, Plan, PoissonCohort
 
     names = [f"c{number}" for number in range(CASES[case])]
-    style = "user" if case == "drawn" else case
+    style = "user" if case in DRAWN else case
     clip = {} if style == "user" else {"clip_norm": 1.0}
     options: dict[str, Any] = {} if style == "sample" else {"client": ClientPlan(clip_norm=1.0)}
-    if case == "drawn":
+    if case in DRAWN:
         options["cohort"] = PoissonCohort(rate=0.01, secret=True)
     promises = [] if style == "user" else [Guarantee(4.0, 1e-5)]
     promises += [] if style == "sample" else [Guarantee(8.0, 1e-5, "client")]
@@ -184,11 +206,14 @@ def rows(quick: bool) -> list[Row]:
 
 def rows_of(case: str, found: dict[tuple[str, str], Result]) -> list[Row]:
     """Enrolment, the overhead of a round, and how a round and the process have grown."""
-    who = "10,000 clients, 100 drawn, style user" if case == "drawn" else f"1,000 clients, style {case}"
+    who = f"10,000 clients, {DRAWN[case]}, style user" if case in DRAWN else f"1,000 clients, style {case}"
     figures = {name: of_value(found.get((case, name))) for name in FIGURES}
-    return [
+    overhead = [
         bench.within(f"{who}: accounts opened and enrolled: seconds", figures["enrol"], 5.0),
         bench.within(f"{who}: a round beyond training: seconds", figures["round"], 0.1),
+    ]
+    return [
+        *(overhead if case != "trained" else []),
         bench.faster(
             f"{who}: a round after {LATE.start} others: seconds, after {EARLY.start}",
             figures["late"],

@@ -3,10 +3,11 @@
     python benchmarks/throughput.py [--json] [--quick]
 
 1,000 clients with 20 examples each, one local epoch on batches of 10, five rounds of federated averaging without
-privacy, in CPU seconds on one thread. Ours is `Federation` with `EnsembleRunner` in a new directory, checkpoints and
-records included; building clients and the first plan is not counted, for anybody. The final models must agree to one
-part in 100 of what was learned (the order of examples differs). pfl-research and Flower are "not measured" where
-they are not installed: nobody has written their workers yet.
+privacy, in CPU seconds on one core with one thread. Ours is `Federation` with `EnsembleRunner` in a new directory,
+checkpoints and records included. pfl-research and Flower run in venvs of their own, without evaluation of any kind;
+Flower's simulation works in several processes, whose CPU time is added up, on the same core. Building clients,
+starting a framework and the first plan are not counted, for anybody. What was learned must agree with the plain loop to
+one part in 100 (the order of examples differs), or the row is not measured.
 """
 
 from __future__ import annotations
@@ -14,46 +15,27 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import bench
 from bench import Contestant, Result, Row, Task
+from throughput_cases import (
+    BATCH,
+    CASES,
+    CLIENTS,
+    EXAMPLES,
+    FLOWER,
+    LEARNING_RATE,
+    OURS,
+    PFL,
+    PLAIN,
+    ROUNDS,
+    Case,
+    learned,
+    tasks,
+)
 
-PLAIN, OURS = "plain torch", "dpfed"
-CLIENTS, EXAMPLES, BATCH, ROUNDS = 1000, 20, 10, 5
-LEARNING_RATE = 0.1
 KEEP_HEAP = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 33)}
-
-
-@dataclass(frozen=True)
-class Case:
-    """A model, what it is fed, and the goals by peer."""
-
-    title: str
-    name: str
-    shape: tuple[int, ...]
-    goals: Mapping[str, float]
-
-    def model(self) -> Any:
-        from dpfed.models.logistic import Logistic
-        from dpfed.models.mlp import MLP
-
-        return Logistic() if self.name == "logistic" else MLP(features=784, hidden=(64,), classes=10)
-
-    def data(self) -> list[tuple[Any, Any]]:
-        import numpy as np
-
-        draws = np.random.default_rng(0)
-        inputs = draws.normal(size=(CLIENTS, EXAMPLES, *self.shape)).astype(np.float32)
-        return [(x, (x[:, 0] > 0).astype(np.int64)) for x in inputs]
-
-
-CASES = [
-    Case("logistic 30", "logistic", (30,), {PLAIN: 15, "pfl-research": 30, "Flower's simulation": 250}),
-    Case("MLP 784-64-10", "mlp", (784,), {PLAIN: 1.7, "pfl-research": 2.5}),
-]
 
 
 def plainly(case: Case) -> Callable[[], float]:
@@ -61,12 +43,8 @@ def plainly(case: Case) -> Callable[[], float]:
     import torch
     from torch import nn
 
-    from dpfed.models.seeds import seeded
-
-    with seeded(0):
-        model = case.model()
-    data = [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in case.data()]
-    loss, first = nn.CrossEntropyLoss(), {name: value.clone() for name, value in model.state_dict().items()}
+    model, data, loss = case.model(), case.data(), nn.CrossEntropyLoss()
+    first = {name: value.clone() for name, value in model.state_dict().items()}
 
     def run() -> float:
         weights = first
@@ -82,7 +60,7 @@ def plainly(case: Case) -> Callable[[], float]:
                 for name, value in model.state_dict().items():
                     total[name] += value
             weights = {name: value / CLIENTS for name, value in total.items()}
-        return sum(float((weights[name] - value).abs().sum()) for name, value in first.items())
+        return learned(first, weights)
 
     return run
 
@@ -108,43 +86,34 @@ def by_dpfed(case: Case) -> Callable[[], float]:
     return run
 
 
-class Prepared:
-    """A task whose clients are made before the clock runs."""
+def load_pfl() -> dict[str, Task]:
+    import throughput_pfl
 
-    def __init__(self, case: Case, prepare: Callable[[Case], Callable[[], float]]) -> None:
-        self.case, self.prepare = case, prepare
-        self.run: Callable[[], float] | None = None
-
-    def ready(self) -> None:
-        if self.run is None:
-            self.run = self.prepare(self.case)
-            self.run()
-
-    def __call__(self, nudge: float) -> float:
-        return self.run() if self.run is not None else 0.0
+    return throughput_pfl.load()
 
 
-def tasks(prepare: Callable[[Case], Callable[[], float]]) -> dict[str, Task]:
-    import torch
+def load_flower() -> dict[str, Task]:
+    import throughput_flower
 
-    torch.set_num_threads(1)
-    return {case.name: Prepared(case, prepare) for case in CASES}
+    return throughput_flower.load()
 
 
 CONTESTANTS = [
-    Contestant(PLAIN, lambda: tasks(plainly), clock="cpu", environment=KEEP_HEAP),
-    Contestant(OURS, lambda: tasks(by_dpfed), clock="cpu", environment=KEEP_HEAP),
+    Contestant(PLAIN, lambda: tasks(plainly, PLAIN), clock="cpu", environment=KEEP_HEAP),
+    Contestant(PFL, load_pfl, venv="pfl", clock="cpu", environment=KEEP_HEAP),
+    Contestant(FLOWER, load_flower, venv="flower", slow=frozenset(CASES), clock="family", environment=KEEP_HEAP),
+    Contestant(OURS, lambda: tasks(by_dpfed, OURS), clock="cpu", environment=KEEP_HEAP),
 ]
 
 
 def rows(quick: bool) -> list[Row]:
-    cases = CASES[:1] if quick else CASES
+    cases = list(CASES.values())[: 1 if quick else None]
     found = bench.measure(Path(__file__), CONTESTANTS, [case.name for case in cases], quick=quick, repeats=3)
     return [
         bench.faster(
             f"{case.title}, {CLIENTS} clients, {ROUNDS} rounds: CPU seconds, {peer}",
-            agreed(found, case),
-            found.get((peer, case.name)),
+            agreed(found, OURS, case),
+            agreed(found, peer, case),
             goal,
         )
         for case in cases
@@ -152,11 +121,13 @@ def rows(quick: bool) -> list[Row]:
     ]
 
 
-def agreed(found: Mapping[tuple[str, str], Result], case: Case) -> Result | None:
-    """Our result, if the plain loop has learned the same."""
-    own, other = found.get((OURS, case.name)), found.get((PLAIN, case.name))
-    if own is not None and other is not None and abs(own.value - other.value) > 1e-2 * other.value:
-        print(f"{case.name}: {own.value} is not {other.value}", file=sys.stderr)
+def agreed(found: Mapping[tuple[str, str], Result], who: str, case: Case) -> Result | None:
+    """The contestant's result, if it has learned what the plain loop has."""
+    own, plain = found.get((who, case.name)), found.get((PLAIN, case.name))
+    if own is None or plain is None:
+        return None
+    if abs(own.value - plain.value) > 1e-2 * plain.value:
+        print(f"{case.name}, {who}: {own.value} is not {plain.value}", file=sys.stderr)
         return None
     return own
 

@@ -18,6 +18,8 @@ import bench
 import federation as federation_benchmark
 import page
 import run
+import throughput as throughput_benchmark
+import throughput_cases
 import training as training_benchmark
 import venvs
 
@@ -127,6 +129,17 @@ def test_cpu_time_does_not_count_waiting() -> None:
     assert bench._time(wait, 0.0, bench.CLOCKS["cpu"]).seconds < 0.02
 
 
+def test_the_time_of_a_family_has_that_of_its_processes() -> None:
+    busy = "import time\nwhile time.process_time() < 0.3: pass"
+
+    def wait(_: float) -> float:
+        subprocess.run([sys.executable, "-c", busy], check=True)
+        return 1.0
+
+    assert bench._time(wait, 0.0, bench.CLOCKS["cpu"]).seconds < 0.2
+    assert bench._time(wait, 0.0, bench.CLOCKS["family"]).seconds >= 0.25
+
+
 def test_what_a_task_prepares_is_not_timed() -> None:
     class Prepared:
         def ready(self) -> None:
@@ -170,7 +183,8 @@ def test_a_peer_file_may_add_pip_options_and_is_rebuilt_when_it_changes(tmp_path
 
 
 def test_every_peer_file_belongs_to_a_contestant_and_the_other_way_round() -> None:
-    asked = {peer.venv for peer in accounting_benchmark.PEERS if peer.venv} | {accuracy_benchmark.IMAGES.stem}
+    contestants = [*accounting_benchmark.PEERS, *throughput_benchmark.CONTESTANTS]
+    asked = {peer.venv for peer in contestants if peer.venv} | {accuracy_benchmark.IMAGES.stem}
     assert asked == {file.stem for file in venvs.PEERS.glob("*.txt")}
 
 
@@ -229,6 +243,23 @@ def test_peak_memory_is_what_the_steps_held_at_once() -> None:
     assert training_benchmark.peak(lambda: None) == training_benchmark.MEGABYTE
 
 
+@pytest.mark.parametrize("case", throughput_cases.CASES.values(), ids=lambda case: case.name)
+def test_our_federation_learns_what_the_plain_loop_learns(case, monkeypatch) -> None:
+    for module in (throughput_benchmark, throughput_cases):
+        monkeypatch.setattr(module, "CLIENTS", 20)
+    plain, ours = (prepare(case)() for prepare in (throughput_benchmark.plainly, throughput_benchmark.by_dpfed))
+    assert ours == pytest.approx(plain, rel=0.1)  # fewer clients, more chance
+
+
+def test_who_learns_something_else_is_not_measured() -> None:
+    case = throughput_cases.CASES["logistic"]
+    found = {("plain torch", "logistic"): bench.Result(2.0, 1.0), ("dpfed", "logistic"): bench.Result(2.01, 1.0)}
+    assert throughput_benchmark.agreed(found, "dpfed", case) is not None
+    found["pfl-research", "logistic"] = bench.Result(2.1, 1.0)
+    assert throughput_benchmark.agreed(found, "pfl-research", case) is None
+    assert throughput_benchmark.agreed({}, "dpfed", case) is None
+
+
 @pytest.mark.parametrize("case", federation_benchmark.CASES)
 def test_every_figure_of_a_federation_is_measured(case, monkeypatch, tmp_path) -> None:
     small = {"CASES": dict.fromkeys(federation_benchmark.CASES, 5), "ROUNDS": 6}
@@ -239,7 +270,8 @@ def test_every_figure_of_a_federation_is_measured(case, monkeypatch, tmp_path) -
     tasks = federation_benchmark.load_study(case)
     found = {(case, name): bench.Result(task(0.0), 0.0) for name, task in tasks.items()}
     rows = federation_benchmark.rows_of(case, found)
-    assert [row.ours for row in rows] == [found[case, name].value for name in ("enrol", "round", "late", "whole")]
+    shown = ("late", "whole") if case == "trained" else ("enrol", "round", "late", "whole")
+    assert [row.ours for row in rows] == [found[case, name].value for name in shown]
     assert all(isinstance(row.holds, bool) and row.ours > 0 for row in rows)
     assert not any(row.holds for row in federation_benchmark.rows_of(case, {}))
 
