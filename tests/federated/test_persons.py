@@ -166,6 +166,27 @@ def test_places_without_a_row_never_spoil_a_person():
     np.testing.assert_allclose(together, apart, atol=1e-6)
 
 
+class Scaled(nn.Module):
+    """A parameter that no layer holds goes the slow way, through the whole model."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return self.linear(x) * self.scale
+
+
+@pytest.mark.parametrize("factory", [small, Scaled])
+def test_a_person_with_a_gradient_that_is_not_finite_counts_as_zero_and_spoils_nobody(factory):
+    data = persons([3, 4, 2])
+    features = data.rows.features.copy()
+    features[4] = 1e38  # of the second person; whatever is multiplied by it overflows
+    wild = Persons(Records(features, data.rows.labels), data.counts)
+    np.testing.assert_allclose(released(wild, factory), released(data.take(np.array([0, 2])), factory), atol=1e-6)
+
+
 # ---- refusals ----
 
 
