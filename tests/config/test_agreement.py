@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from dpfed import adaptive, cohort, local_plan, plan, plan_rules
-from dpfed.config.privacy import STYLES, Adaptive, RecordPrivacy
+from dpfed import adaptive, cohort, local_plan, plan, plan_rules, tree_noise
+from dpfed.config.privacy import STYLES, Adaptive, PassTree, RecordPrivacy, RoundsTree
 from dpfed.config.run import RunConfig
 from dpfed.config.training import (
     Constant,
@@ -48,6 +48,8 @@ def fields_of(part):
         (Constant, schedules.Constant),
         (Cosine, schedules.Cosine),
         (Step, schedules.Step),
+        (PassTree, tree_noise.TreeNoise),
+        (RoundsTree, tree_noise.RoundTree),
     ],
 )
 def test_settings_have_the_names_and_defaults_of_their_part(block, part):

@@ -134,6 +134,13 @@ REFUSED = {
         "privacy.record.norm": "l1",
         "privacy.record.adaptive": {"count_noise": 5},
     },
+    "privacy.record.tree goes with norm: l2 and without adaptive only": {
+        "privacy.record.norm": "l1",
+        "privacy.record.tree": {"restarts": 1},
+    },
+    "privacy.client.tree goes without adaptive only": {
+        "privacy": {"style": "user", "client": {**CLIENT, "adaptive": {"count_noise": 5}, "tree": {"restarts": 1}}},
+    },
     "privacy.record.epsilon must be a finite number, got inf": {"privacy.record.epsilon": "inf"},
     "privacy.record.clip_norm must be a finite number": {"privacy.record.clip_norm": float("inf")},
     "privacy.record.clip_norm must be above 0, got 0": {"privacy.record.clip_norm": 0},

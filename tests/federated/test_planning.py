@@ -9,6 +9,8 @@ from dpfed.algorithm import Algorithm
 from dpfed.cohort import All, FixedCohort, PoissonCohort
 from dpfed.config import RunConfig
 from dpfed.data.clients import prepare
+from dpfed.errors import InvalidArgument
+from dpfed.events import TreeAggregation
 from dpfed.federated.planning import planned
 
 RUN = {
@@ -137,3 +139,26 @@ def test_every_other_setting_reaches_the_plan():
     assert (made.max_sites_per_person, made.minimum_cohort) == (2, 2)
     assert (made.local["a"].steps, made.local["b"].steps, made.local["a"].learning_rate) == (16, 8, 0.25)
     assert made.local["a"].adaptive == AdaptiveClip(quantile=0.4, learning_rate=0.2, count_noise=9.0)
+
+
+def test_trees_of_clients_and_server_reach_the_plan():
+    made = plan(
+        cohort={"kind": "fixed", "size": 1},
+        max_participations=2,
+        local={"epochs": 2, "batch_size": 10},
+        privacy={
+            "style": "hybrid",
+            "record": {**RUN["privacy"]["record"], "tree": {"max_participations": 2, "restarts": 1}},
+            "client": {**CLIENT, "tree": {"min_separation": 2, "restarts": 1}},
+        },
+    )
+    assert made.local["a"].event == TreeAggregation(made.local["a"].noise, 16, 2, 8, 1)
+    assert made.client_event == TreeAggregation(made.client.noise, 4, 2, 2, 1)
+
+
+def test_a_second_pass_that_is_not_declared_is_refused():
+    with pytest.raises(InvalidArgument, match="8 steps are more than max_participations=1 passes of 4"):
+        plan(
+            local={"steps": 8, "batch_size": 10},
+            privacy__record={**RUN["privacy"]["record"], "tree": {"max_participations": 1}},
+        )

@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from dpfed.config.fields import Block, Number, Wrong, setting
+from dpfed.config.fields import Block, Number, Whole, Wrong, setting
 
 STYLES = {"none": set[str](), "sample": {"record"}, "user": {"client"}, "hybrid": {"record", "client"}}
 PERSON = "person"  # stands wherever a record does, if the data name the person of each row
@@ -26,6 +26,22 @@ class Adaptive(Block):
     count_noise: Number = setting(
         symbol="σ_b", effect="noise on the count of unclipped contributions; it is paid for in the same draw", gt=0
     )
+
+
+class PassTree(Block):
+    """Correlated noise over the steps of a round, and no sampling (DP-FTRL)."""
+
+    max_participations: Whole = setting(
+        1, effect="the passes over the data in one round, at most: a second one must be declared", ge=1
+    )
+    restarts: Whole = setting(0, effect="how often a new tree is begun", ge=0)
+
+
+class RoundsTree(Block):
+    """Correlated noise over the rounds, and nothing from a secret cohort (DP-FTRL)."""
+
+    min_separation: Whole = setting(1, effect="rounds from one participation of a client to its next, at least", ge=1)
+    restarts: Whole = setting(0, effect="how often a new tree is begun", ge=0)
 
 
 class UnitPrivacy(Block):
@@ -71,16 +87,29 @@ class RecordPrivacy(UnitPrivacy):
         "own", effect="each client the noise it needs, or all that of whoever needs most"
     )
     layers: Literal["together", "each"] = setting("together", effect="clip the whole gradient or each layer of it")
+    tree: PassTree | None = setting(None, effect="passes with correlated noise in place of samples (DP-FTRL)")
 
     @model_validator(mode="after")
     def _one_noise(self) -> Self:
         if self.adaptive is not None and self.norm == "l1":
             raise Wrong("adaptive", "goes with norm: l2 only: it splits Gaussian noise between the sum and a count")
+        if self.tree is not None and (self.adaptive is not None or self.norm == "l1"):
+            raise Wrong("tree", "goes with norm: l2 and without adaptive only: it is proved for one clip norm")
         return self
 
 
 class ClientPrivacy(UnitPrivacy):
     """What is promised for a client as a whole: clipped updates and noise at the server."""
+
+    tree: RoundsTree | None = setting(
+        None, effect="noise correlated over the rounds (DP-FTRL); max_participations says how many a client is in"
+    )
+
+    @model_validator(mode="after")
+    def _one_clip_norm(self) -> Self:
+        if self.tree is not None and self.adaptive is not None:
+            raise Wrong("tree", "goes without adaptive only: it is proved for one clip norm")
+        return self
 
 
 class Privacy(Block):

@@ -68,6 +68,8 @@ def _blank(kind: type[Block], place: tuple[str, ...]) -> Iterator[str]:
         yield from _wrapped(meaning(kind, name), margin)
         default = None if field.is_required() else field.get_default(call_default_factory=True)
         yield f"{margin}{name}:" + ("" if default is None else f" {dump(_plain(default))}")
+        for inner in blocks(field)[:1]:
+            yield from _blank(inner, (*place, name))
 
 
 def _written(start: str, value: Any, margin: str) -> Iterator[str]:

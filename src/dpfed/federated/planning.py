@@ -33,6 +33,7 @@ from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.local_plan import LocalPlan
 from dpfed.plan import Plan
+from dpfed.tree_noise import RoundTree, TreeNoise
 
 
 def planned(config: RunConfig, data: FederatedData) -> Plan:
@@ -105,14 +106,17 @@ def _record(config: RunConfig) -> dict[str, Any]:
     if block is None:
         return {}
     same = block.model_dump(include={"clip_norm", "noise_multiplier", "delta", "norm", "layers"})
-    return {**same, "adaptive": _adaptive(block.adaptive), "adjacency": config.adjacency(config.local_unit)}
+    tree = None if block.tree is None else TreeNoise(**block.tree.model_dump())
+    adjacency = config.adjacency(config.local_unit)
+    return {**same, "adaptive": _adaptive(block.adaptive), "tree": tree, "adjacency": adjacency}
 
 
 def _client(block: ClientPrivacy | None) -> ClientPlan | None:
     if block is None:
         return None
+    tree = None if block.tree is None else RoundTree(**block.tree.model_dump())
     adaptive = _adaptive(block.adaptive)
-    return ClientPlan(clip_norm=block.clip_norm, noise_multiplier=block.noise_multiplier, adaptive=adaptive)
+    return ClientPlan(clip_norm=block.clip_norm, noise_multiplier=block.noise_multiplier, adaptive=adaptive, tree=tree)
 
 
 def _adaptive(block: Adaptive | None) -> AdaptiveClip | None:
