@@ -145,7 +145,7 @@ def test_trees_of_clients_and_server_reach_the_plan():
     made = plan(
         cohort={"kind": "fixed", "size": 1},
         max_participations=2,
-        local={"epochs": 2, "batch_size": 10},
+        local={"epochs": 2, "batch_size": 10, "learning_rate": 0.5},
         privacy={
             "style": "hybrid",
             "record": {**RUN["privacy"]["record"], "tree": {"max_participations": 2, "restarts": 1}},
@@ -159,6 +159,6 @@ def test_trees_of_clients_and_server_reach_the_plan():
 def test_a_second_pass_that_is_not_declared_is_refused():
     with pytest.raises(InvalidArgument, match="8 steps are more than max_participations=1 passes of 4"):
         plan(
-            local={"steps": 8, "batch_size": 10},
+            local={"steps": 8, "batch_size": 10, "learning_rate": 0.5},
             privacy__record={**RUN["privacy"]["record"], "tree": {"max_participations": 1}},
         )
