@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
 
 from dpfed.config import RunConfig
 from dpfed.errors import BudgetExceeded, InvalidArgument, UnknownAccount
 from dpfed.federated.launch import begun, prepare, resumed
+from dpfed.federated.runners.ensemble import EnsembleRunner
+from dpfed.federated.runners.pool import PoolRunner
 from dpfed.ledger.ledger import Ledger
 from dpfed.runs import RunDirectory
 
@@ -245,3 +248,33 @@ def test_a_directory_with_a_run_is_not_begun_again(tmp_path):
 def test_a_directory_without_a_run_is_not_resumed(tmp_path):
     with pytest.raises(InvalidArgument, match="holds no run"):
         resumed(tmp_path)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize(
+    ("runner", "kind"),
+    [("auto", EnsembleRunner), ("one_by_one", EnsembleRunner), ("together", EnsembleRunner), ("processes", PoolRunner)],
+)
+def test_the_runner_is_the_one_that_the_file_names(tmp_path, runner, kind, seed):
+    launch = prepare(config(runner=runner, seed=seed))
+    with launch.ledger(tmp_path) as ledger:
+        federation = launch.federation(tmp_path, ledger)
+        assert type(federation.runner) is kind
+        assert len(list(federation)) == launch.plan.rounds
+
+
+def test_every_runner_gives_the_same_model_from_the_same_seed(tmp_path):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        ends = {}
+        for runner in ("auto", "one_by_one", "processes", "together"):
+            launch = prepare(config(runner=runner, seed=3))
+            with launch.ledger(tmp_path / runner) as ledger:
+                *_, last = launch.federation(tmp_path / runner, ledger)
+            ends[runner] = last.weights
+    finally:
+        torch.set_num_threads(threads)
+    np.testing.assert_array_equal(ends["one_by_one"], ends["auto"])
+    np.testing.assert_array_equal(ends["processes"], ends["auto"])
+    np.testing.assert_allclose(ends["together"], ends["auto"], rtol=1e-4, atol=1e-5)  # other sums, same draws

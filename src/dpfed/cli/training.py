@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpfed.cli import run as options
+from dpfed.cli import tracking
 from dpfed.cli.sections import Command
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ def run(config: Path, directory: Path | None, threads: int | None, as_json: bool
     from dpfed.config import RunConfig
     from dpfed.federated import launch
 
-    directory = directory or new_directory(RunConfig.read(config).name)
+    described = RunConfig.read(config)
+    tracking.require(described)
+    directory = directory or new_directory(described.name)
     try:
         prepared = launch.begun(config, directory)
     except OSError as error:
@@ -74,7 +77,9 @@ def resume(run: str, threads: int | None, as_json: bool) -> None:
     from dpfed.federated import launch
 
     directory = found(run)
-    _train(launch.resumed(directory), directory, threads, as_json=as_json)
+    prepared = launch.resumed(directory)
+    tracking.require(prepared.config)
+    _train(prepared, directory, threads, as_json=as_json)
 
 
 def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: bool) -> None:
@@ -89,10 +94,14 @@ def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: boo
     with Stopping() as stopping, launch.ledger(directory) as ledger:
         federation = launch.federation(directory, ledger)
         try:
-            with live.display(launch.plan, federation.round, is_quiet=as_json, is_private=is_private) as display:
+            with (
+                tracking.followed(launch, directory) as tell,
+                live.display(launch.plan, federation.round, is_quiet=as_json, is_private=is_private) as display,
+            ):
                 stopping.tell = display.stopping
                 for result in federation:
                     display.show(result)
+                    tell(result)
                     if stopping.is_asked and result.number < launch.plan.rounds:
                         stopping.leave()
         except KeyboardInterrupt:

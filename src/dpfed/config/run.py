@@ -31,6 +31,7 @@ from dpfed.config.data import Data
 from dpfed.config.fields import Block, Whole, Wrong, setting
 from dpfed.config.privacy import PERSON, LedgerBlock, Privacy
 from dpfed.config.reading import refusal, values_and_lines
+from dpfed.config.track import Track
 from dpfed.config.training import Algorithm, AllClients, Cohort, FedAvg, FixedClients, Local, Model
 from dpfed.config.writing import Notes, commented
 from dpfed.errors import InvalidArgument
@@ -71,6 +72,14 @@ class RunConfig(Block):
     )
     ledger: LedgerBlock | None = setting(
         None, effect="where privacy is booked; without it the run opens a ledger of its own"
+    )
+    track: Track | None = setting(None, effect="a tracker to follow the run in: mlflow or tensorboard")
+    runner: Literal["auto", "one_by_one", "together", "processes"] = setting(
+        "auto",
+        effect=(
+            "how clients of this machine train: together in one pass where that is cheaper (auto), one after the "
+            "other, always together, or several at a time in processes of their own, for large models"
+        ),
     )
     seed: Whole | None = setting(
         None, effect="makes noise reproducible, for tests only: such a run is stamped NOT PRIVATE", ge=0

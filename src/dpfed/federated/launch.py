@@ -40,8 +40,10 @@ from dpfed.federated.engine import Federation
 from dpfed.federated.metrics import Score
 from dpfed.federated.planning import planned
 from dpfed.federated.runners.ensemble import EnsembleRunner
+from dpfed.federated.runners.pool import PoolRunner
 from dpfed.federated.torch_client import TorchClient
 from dpfed.federated.torch_model import TorchModel
+from dpfed.federated.update import Runner
 from dpfed.federated.weights import Vector
 from dpfed.ledger import words
 from dpfed.ledger.ledger import Ledger
@@ -50,6 +52,7 @@ from dpfed.randomness import RandomSource, SeededSource
 from dpfed.runs import CONFIG, LEFT_OUT, ORIGIN, OWN_LEDGER, OWNER_ONLY, RunDirectory, write_durably
 
 STUDY = "study"
+TOGETHER = 32  # clients in one pass where that is asked for: the same number each time, so that a seed decides all
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,12 +88,10 @@ class Launch:
     def federation(self, run_directory: str | Path, ledger: Ledger | None) -> Federation:
         """The rounds that are still to be done in that directory."""
         source = self._source()
-        # How many clients are trained at once is measured, so it differs between runs; with a seed nothing may.
-        chunk = None if source is None else 1
         return Federation(
             self.plan,
             self.weights,
-            EnsembleRunner(self.clients, ledger, study=self.study, source=source, chunk=chunk),
+            self._runner(ledger, source),
             run_directory,
             layout=self.model.layout,
             algorithm=registry.build(
@@ -118,6 +119,15 @@ class Launch:
 
     def _source(self) -> RandomSource | None:
         return None if self.config.seed is None else SeededSource(self.config.seed)
+
+    def _runner(self, ledger: Ledger | None, source: RandomSource | None) -> Runner:
+        kind, study = self.config.runner, self.study
+        if kind == "processes":
+            return PoolRunner(self.clients, ledger, study=study, source=source)
+        # How many clients are trained at once is measured, so it differs between runs; with a seed nothing may.
+        chunk = 1 if kind == "one_by_one" or (kind == "auto" and source is not None) else None
+        chunk = TOGETHER if kind == "together" else chunk
+        return EnsembleRunner(self.clients, ledger, study=study, source=source, chunk=chunk)
 
     def _url(self, url: str) -> str | Path:
         return url if "://" in url else self.directory / url
