@@ -121,7 +121,7 @@ def _server(plan: Plan) -> list[str]:
     if plan.client.noise_multiplier is not None:
         where = "their sum" if plan.client.tree is None else _tree(plan, plan.client.tree)
         words.append(f"noise multiplier {decimal_up(plan.client.noise_multiplier)} on {where}")
-        words.append(f"charged {_number(plan.client_charges, 'time')}{_sampling(plan)}")
+        words.append(_charges(plan))
     if plan.client_guarantee:
         epsilon = plan.client_epsilon(plan.client_guarantee.delta)
         words.append(f"ε ≤ {decimal_up(epsilon)} at δ = {plan.client_guarantee.delta:g}")
@@ -132,6 +132,13 @@ def _tree(plan: Plan, tree: RoundTree) -> str:
     asked = f"each client asked at most {_number(plan.participations, 'time')}"
     apart = f", {_number(tree.min_separation, 'round')} apart" if plan.participations > 1 else ""
     return f"every node of a tree of partial sums over the rounds ({asked}{apart})"
+
+
+def _charges(plan: Plan) -> str:
+    if plan.client is not None and plan.client.tree is not None:
+        spare = f", and anew after a crash, {_number(plan.spare_rounds, 'time')} at most" if plan.spare_rounds else ""
+        return f"charged as one before the first round{spare}"
+    return f"charged {_number(plan.client_charges, 'time')}{_sampling(plan)}"
 
 
 def _sampling(plan: Plan) -> str:

@@ -94,8 +94,9 @@ def test_the_noise_is_calibrated_for_the_tree_and_its_spare_ones():
 
 
 def test_the_plan_is_written_read_and_told():
-    plan = a_plan("user", SIX, **options())
+    plan = a_plan("user", SIX, **options(spare_rounds=2))
     assert Plan.from_json(plan.to_json()) == plan
+    assert "charged as one before the first round, and anew after a crash, 2 times at most" in plan.explain()
     assert (
         "every node of a tree of partial sums over the rounds (each client asked at most 2 times, 3 rounds apart)"
         in (plan.explain())
