@@ -163,9 +163,15 @@ def measure(
     *,
     quick: bool = False,
     repeats: int = 5,
+    least: int = 1,
+    patience: float = 40.0,
 ) -> dict[tuple[str, str], Result]:
-    """{(contestant, task): Result}: the contestants take turns, and each keeps its fastest time."""
-    repeats = 2 if quick else repeats
+    """{(contestant, task): Result}: the contestants take turns, and each keeps its fastest time.
+
+    One that has taken more than its patience in seconds is not asked again, but everyone at least so many times.
+    """
+    if quick:
+        repeats, least, patience = 2, 1, 1.0
     core = max(os.sched_getaffinity(0))
     results: dict[tuple[str, str], Result] = {}
     workers = [Worker(contestant, script, core) for contestant in contestants]
@@ -174,7 +180,7 @@ def measure(
     try:
         for task in tasks:
             running = [w for w in workers if not (quick and task in w.contestant.slow)]
-            for worker, result in _take_turns(running, task, repeats, patience=1.0 if quick else 40.0):
+            for worker, result in _take_turns(running, task, repeats, least, patience):
                 results[worker.contestant.name, task] = result
     finally:
         for worker in workers:
@@ -182,13 +188,16 @@ def measure(
     return results
 
 
-def _take_turns(workers: Sequence[Worker], task: str, repeats: int, patience: float) -> Iterable[tuple[Worker, Result]]:
-    """Each worker's best; one that has used up its patience (seconds) is not asked again."""
+def _take_turns(
+    workers: Sequence[Worker], task: str, repeats: int, least: int, patience: float
+) -> Iterable[tuple[Worker, Result]]:
+    """Each worker's best of the times that it was asked."""
     best: dict[int, Result] = {}
     spent = dict.fromkeys(range(len(workers)), 0.0)
     for repeat in range(repeats):
         for number, worker in enumerate(workers):
-            if repeat and (number not in best or spent[number] > patience):
+            is_done = repeat >= least and spent[number] > patience
+            if is_done or (repeat and number not in best):
                 continue
             started = time.perf_counter()
             answer = worker.ask(task, nudge=repeat * 1e-8)
