@@ -368,6 +368,14 @@ def test_other_styles_train_by_person_as_well(here, style):
     assert len(finished(launch, here / "run")) == 3
 
 
+def test_a_tree_passes_over_persons(here):
+    launch = prepare(config(privacy__person__tree={"max_participations": 2}, rounds=1), here)
+    assert launch.plan.local["north"].tree is not None
+    results = finished(launch, here / "run")
+    assert 3.9 < results[-1].spent[0].epsilon <= 4.0
+    assert results[-1].spent[0].unit == "person"
+
+
 def test_hybrid_has_a_statement_for_a_person_and_one_for_a_client(here):
     client = {"noise_multiplier": 1.0, "delta": 1e-5, "clip_norm": 1.0}
     launch = prepare(config(privacy={**RUN["privacy"], "style": "hybrid", "client": client}), here)
