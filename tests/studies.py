@@ -37,6 +37,7 @@ TRAINED, NOISED, BORN = "trained", "noised", "born"
 WRITES = (  # everything that is durable when it returns
     (runs, "write_durably"),
     (stored, "write_durably"),
+    (stored, "write_whole"),
     (checkpoint, "write_durably"),
     (runs, "_append"),
     (Reservation, "commit"),

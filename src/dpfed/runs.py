@@ -152,6 +152,14 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:
     """Puts the content there whole and durably, or not at all; nobody beyond `mode` and the umask ever reads it."""
+    write_whole(path, content, mode)
+    directory = os.open(path.parent, os.O_RDONLY)
+    os.fsync(directory)
+    os.close(directory)
+
+
+def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Puts the content there whole or not at all; a power cut in the next seconds may take it away again."""
     beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as stream:
@@ -161,6 +169,3 @@ def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
-    os.fsync(directory)
-    os.close(directory)

@@ -291,7 +291,7 @@ def test_a_round_that_does_not_fit_is_refused_before_anything_is_sent_and_the_mo
     study = open_study(style, rounds=2)
     federation = study.federation()
     next(federation)
-    with crash_at({"sample": 2, "user": 3, "hybrid": 4}[style], is_after=False), pytest.raises(Crash):
+    with crash_at({"sample": 2, "user": 2, "hybrid": 3}[style], is_after=False), pytest.raises(Crash):
         next(federation)  # charged and drawn, and nothing stored
     study.ledger.close()
     other = open_study(style, rounds=2)

@@ -1,7 +1,8 @@
 """What a round has released before its checkpoint: after a crash it is used again and costs nothing.
 
 Updates with noise of their own are stored as they come, several in a file when they come quickly: a durable write takes
-as long as training a small client. In styles `user` and `hybrid` an update is not a release, and only the noised mean
+as long as training a small client. What a power cut takes away of them is charged again, so it is not waited for
+until their names are on disk too. In styles `user` and `hybrid` an update is not a release, and only the noised mean
 is stored. Once the round's checkpoint is written all of it is removed.
 
 >>> import tempfile
@@ -26,7 +27,7 @@ import numpy as np
 from dpfed.errors import InvalidArgument
 from dpfed.federated.update import Update
 from dpfed.plan import Released
-from dpfed.runs import OWNER_ONLY, RunDirectory, write_durably
+from dpfed.runs import OWNER_ONLY, RunDirectory, write_durably, write_whole
 
 PATIENCE = 0.05  # seconds of training that may be lost to a crash
 
@@ -55,7 +56,7 @@ class Stored:
             heads=np.array([update.head for update in updates]),
             values=np.stack([update.value for update in updates]),
         )
-        write_durably(self._released / f"round-{round_number:06d}-{place:06d}.npz", content, mode=OWNER_ONLY)
+        write_whole(self._released / f"round-{round_number:06d}-{place:06d}.npz", content, mode=OWNER_ONLY)
 
     def updates(self, round_number: int) -> dict[str, Update]:
         """What was stored of that round, by client."""
@@ -71,7 +72,7 @@ class Stored:
         count = np.nan if released.noisy_count is None else released.noisy_count
         names = np.array(list(asked), dtype=str)
         content = _packed(average=released.average, count=np.array(count), head=np.array(head), asked=names)
-        write_durably(self._release_path(round_number), content, mode=OWNER_ONLY)
+        write_whole(self._release_path(round_number), content, mode=OWNER_ONLY)
 
     def release(self, round_number: int) -> tuple[Released, str, tuple[str, ...]] | None:
         """What the server released of that round before a crash, the head that paid for it, and who was asked."""

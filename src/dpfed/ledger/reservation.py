@@ -143,17 +143,19 @@ class Reservation:
             marked = self._marked(journal)
         self._lease = marked
 
-    def mark(self, account: str) -> None:
-        """Write that the run does a step, at no cost: durable when it returns, and refused where a charge would be.
+    def mark(self, account: str, charges: Mapping[str, Any] | None = None) -> None:
+        """Write that the run does a step, with what it costs, if anything: durable when it returns.
 
-        A step that is paid for already leaves its trace so: a run that goes on from an old copy of its files
-        sees that more was done than they know of.
+        It is refused where a charge would be. A step that is paid for already leaves its trace so: a run that goes on
+        from an old copy of its files sees that more was done than they know of.
         """
+        wanted = words.charges(charges) if charges else {}
         names = dict.fromkeys(item.account for item in self._of(account))
         with self._store.writing() as journal:
             self._require_lease(journal)
             for name, state in journal.states(names).items():
                 require_usable(journal, name, state)
+            self._commit(journal, wanted)
             marked = self._marked(journal)
         self._lease = marked
 

@@ -100,7 +100,11 @@ def charges(value: Any) -> Charges:
     """The value as {account: {event: count}}; a lone event counts once."""
     if not isinstance(value, Mapping) or not value:
         raise InvalidArgument("charges", f"charges must map accounts to events and their counts, got {value!r:.80}")
-    return {name(account=account): counted(events) for account, events in value.items()}
+    known: dict[int, dict[Event, int]] = {}  # a cohort has one and the same event, looked at once
+    for events in value.values():
+        if id(events) not in known:
+            known[id(events)] = counted(events)
+    return {name(account=account): known[id(events)] for account, events in value.items()}
 
 
 def counted(value: Any) -> dict[Event, int]:

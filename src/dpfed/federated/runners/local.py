@@ -105,13 +105,14 @@ class LocalRunner:
         A round whose cohort is secret always commits, and needs no mark.
         """
         if self._reservation is not None and self.study is not None:
-            if times:
-                self._reservation.commit({self.study: {self._plan.client_event: times}})
-                self._releases += times
-                self._left_releases -= times
-            if not self._is_secret:
-                self._reservation.mark(self.study)
+            due = {self.study: {self._plan.client_event: times}} if times else {}
+            if self._is_secret:
+                self._reservation.commit(due)
+            else:
+                self._reservation.mark(self.study, due)
                 self._begun += 1
+            self._releases += times
+            self._left_releases -= times
         return self._head()
 
     def charged(self) -> Charged:
