@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils.validation import check_is_fitted, check_random_state, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, check_random_state, validate_data
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
@@ -28,6 +28,7 @@ from dpfed.randomness import RandomSource, SeededSource, SystemSource
 from dpfed.training.private import Private, make_private
 
 Values = NDArray[np.float64]
+Loss = Callable[[Any, Any], Tensor]
 
 
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
@@ -71,9 +72,12 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             raise InvalidArgument("X", "X has values too large for float32: give feature_bounds, or scale it in public")
         return torch.from_numpy(seen)
 
-    def _private(self, X: Values, targets: Tensor, outputs: int, loss: Callable[[Any, Any], Tensor]) -> Private:
+    def _private(self, X: Values, targets: Tensor, outputs: int, loss: Loss, weights: ArrayLike | None) -> Private:
         """A new model in training by the plan; with an account all of it is reserved, under a name of its own."""
         features, plan = self._features(X), self._plan(len(X))
+        self._is_weighted = weights is not None
+        if weights is not None:
+            targets, loss = torch.stack([targets.double(), _weights(weights, len(X))], 1), weighted(loss, targets.dtype)
         seed, source = _randomness(self.random_state)
         model = MLP(X.shape[1], _widths(self.hidden), outputs, seed=seed)
         optimizer = torch.optim.SGD(model.parameters(), lr=plan.learning_rate)
@@ -111,6 +115,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         open_ends = {
             "everything: random_state seeds samples and noise, so this model is NOT PRIVATE": self.random_state,
             "other fits on these records: no account was charged": True if self.account is None else None,
+            "sample_weight, if the weight of one record followed from other records": self._is_weighted or None,
         }
         missing = {"the number of records: size was not declared and comes from the data": self.size}
         missing |= self._undeclared()
@@ -141,6 +146,29 @@ def scaled(values: Values, bounds: tuple[ArrayLike, ArrayLike]) -> Values:
         raise InvalidArgument("bounds", "bounds must be two numbers, or one pair of numbers for each feature")
     scaled: Values = 2 * (np.clip(values, low, high) - low) / (high - low) - 1
     return scaled
+
+
+def weighted(loss: Loss, dtype: torch.dtype) -> Loss:
+    """The loss of each record times its weight; a record's target and weight are one row."""
+
+    def found(outputs: Any, records: Any) -> Tensor:
+        targets, weights = records.unbind(1)
+        return loss(outputs, targets.to(dtype)) * weights.to(outputs.dtype)
+
+    return found
+
+
+def _weights(sample_weight: ArrayLike, records: int) -> Tensor:
+    """One weight per record, finite and not negative."""
+    found = check_array(sample_weight, dtype=np.float32, ensure_2d=False, input_name="sample_weight")
+    if found.shape != (records,):
+        message = f"sample_weight must have one number for each of the {records} records, got shape {found.shape}"
+        raise InvalidArgument("sample_weight", message)
+    if (found < 0).any():
+        raise InvalidArgument("sample_weight", "sample_weight must not be negative: leave such records out")
+    if not found.any():
+        raise InvalidArgument("sample_weight", "sample_weight must not be zero for all records: nothing is learnt then")
+    return torch.from_numpy(found.astype(np.float64))
 
 
 def _randomness(random_state: Any) -> tuple[int, RandomSource]:

@@ -37,7 +37,10 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
     stays.
 
     Privacy: ``plan.event`` of `dpfed.plan.LocalPlan`, for one record under add/remove, see `make_private`. It covers
-    the fitted model except for what `not_covered_` lists; a score on private data is not covered by it either.
+    the fitted model except for what `not_covered_` lists; a score on private data is not covered by it either. A
+    weight of `sample_weight` is part of its record: it multiplies the record's loss before its gradient is cut to
+    `clip_norm`, and the sum is divided by the batch size whatever the weights are, so that the sensitivity stays.
+    Weights that follow from other records (so that they add up to one, or balance the classes) are not covered.
     """
 
     def __init__(
@@ -71,8 +74,8 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         self.run = run
         self.verbose = verbose
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """This estimator, trained; what is wrong with X or y is refused before anything is spent."""
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """This estimator, trained; what is wrong with the arguments is refused before anything is spent."""
         features, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
         classes = np.unique(np.asarray(labels if self.classes is None else self.classes))
@@ -81,7 +84,8 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         if not np.isin(labels, classes).all():
             raise InvalidArgument("y", "y has labels that are not in classes: declare all labels that may occur")
         targets = torch.from_numpy(np.searchsorted(classes, labels))
-        private = self._private(features, targets, len(classes), nn.CrossEntropyLoss(reduction="none"))
+        loss = nn.CrossEntropyLoss(reduction="none")
+        private = self._private(features, targets, len(classes), loss, sample_weight)
         self.classes_ = classes  # not before: a refused fit leaves the old model as it was
         self._train(private)
         return self
@@ -143,14 +147,14 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
         self.run = run
         self.verbose = verbose
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """This estimator, trained; what is wrong with X or y is refused before anything is spent."""
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """This estimator, trained; what is wrong with the arguments is refused before anything is spent."""
         features, targets = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         with np.errstate(over="ignore"):
             seen = (targets if self.target_bounds is None else scaled(targets, self.target_bounds)).astype(np.float32)
         if not np.isfinite(seen).all():
             raise InvalidArgument("y", "y has values too large for float32: give target_bounds, or scale it in public")
-        self._train(self._private(features, torch.from_numpy(seen), 1, _squared_error))
+        self._train(self._private(features, torch.from_numpy(seen), 1, _squared_error, sample_weight))
         return self
 
     def predict(self, X: ArrayLike) -> Values:
