@@ -193,7 +193,8 @@ class Study:
         if self.study:
             charged, largest = self.committed_releases(), max(self.diary.participations().values(), default=0)
             is_secret = self.plan.cohort.hides(len(self.plan.local))
-            assert (self.diary.noised() if is_secret else largest) <= charged <= self.plan.client_charges
+            is_by_draw = is_secret or self.plan.client.tree is not None  # the first noise of a tree is for all of it
+            assert (self.diary.noised() if is_by_draw else largest) <= charged <= self.plan.client_charges
 
     def require_done(self) -> None:
         """All rounds are done once, and the model is a number."""

@@ -14,6 +14,8 @@ import pytest
 
 from dpfed.cohort import All, FixedCohort, PoissonCohort
 from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED
+from dpfed.plan import ClientPlan
+from dpfed.tree_noise import RoundTree
 from studies import BORN, Crash, Study, crash_at
 from worlds import fork, told
 
@@ -24,6 +26,11 @@ COHORTS = {
     "poisson, secret": PoissonCohort(0.6, secret=True),
     "fixed": FixedCohort(2),
     "fixed, secret": FixedCohort(2, secret=True),
+}
+TREE = {
+    "cohort": FixedCohort(2),
+    "client": ClientPlan(clip_norm=1.0, noise_multiplier=5.0, tree=RoundTree(min_separation=2)),
+    "max_participations": 3,
 }
 STYLES = ("sample", "user", "hybrid")
 every_kind = pytest.mark.parametrize("cohort", COHORTS.values(), ids=COHORTS)
@@ -67,11 +74,19 @@ def test_kill_9_at_random_moments_makes_nothing_free_and_no_round_twice(tmp_path
 
 @pytest.mark.parametrize(
     ("style", "kind"),
-    [("sample", "poisson"), ("user", "poisson"), ("user", "poisson, secret"), ("hybrid", "all"), ("hybrid", "fixed")],
+    [
+        ("sample", "poisson"),
+        ("user", "poisson"),
+        ("user", "poisson, secret"),
+        ("user", "tree"),
+        ("hybrid", "all"),
+        ("hybrid", "fixed"),
+    ],
 )
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 def test_a_crash_at_each_durable_write_makes_nothing_free_and_loses_no_round(tmp_path, style, kind, is_after):
-    options = {"cohort": COHORTS[kind], "rounds": 2, "spare_rounds": 1}
+    options = {"rounds": 2, "spare_rounds": 1}
+    options |= {**TREE, "max_participations": 2} if kind == "tree" else {"cohort": COHORTS[kind]}
     number, is_over = 0, False
     while not is_over:
         number += 1
@@ -113,6 +128,14 @@ def test_charges_cover_whoever_took_part_most_whatever_crashes_and_old_copies_th
         folder = tmp_path / str(number)
         folder.mkdir()
         live(Study(folder, style, options, FIVE), draws)
+
+
+def test_a_tree_is_charged_before_its_noise_whatever_crashes_and_old_copies_there_were(tmp_path, campaign_scale):
+    draws = np.random.default_rng(6 if campaign_scale == 1 else None)
+    for number in range(2 * campaign_scale):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        live(Study(folder, "user", {**TREE, "rounds": 6, "spare_rounds": 3}, FIVE), draws)
 
 
 def live(study: Study, draws: np.random.Generator) -> None:
