@@ -10,8 +10,10 @@ import sqlalchemy as sa
 
 import dpfed
 from dpfed.errors import InvalidArgument
+from dpfed.events import Gaussian
 from dpfed.ledger import database
 from dpfed.ledger.database import Database
+from worlds import sqlite_path
 
 SOURCE = Path(database.__file__).parent
 EXECUTES = {"text", "execute", "executemany", "executescript", "exec_driver_sql", "scalar", "scalars"}
@@ -90,6 +92,31 @@ def test_sqlite_writes_through_to_the_disk(sqlite_url):
 def test_postgresql_commits_to_the_disk(postgres_url):
     with dpfed.Ledger(postgres_url) as ledger, ledger._store.reading() as link:
         assert link.execute(sa.text("SHOW synchronous_commit")).scalar() == "on"
+
+
+def test_the_log_of_small_commits_stays_short_on_a_new_ledger(sqlite_url):
+    event = Gaussian(100.0)
+    with dpfed.Ledger(sqlite_url) as ledger:
+        ledger.open("icu", epsilon=8.0, delta=1e-5)
+        reservation = ledger.reserve({"icu": {event: 1_000}}, run="study-12")
+        for _ in range(600):  # of four pages each, and some more
+            reservation.commit({"icu": event})
+        assert Path(f"{sqlite_path(sqlite_url)}-wal").stat().st_size < 5_000_000
+
+
+def test_the_log_of_large_commits_goes_to_the_file_less_often(sqlite_url):
+    names = [f"a{number}" for number in range(200)]
+    with dpfed.Ledger(sqlite_url) as ledger:
+        for name in names:
+            ledger.open(name, epsilon=8.0, delta=1e-5)
+        assert checkpoint_interval(ledger) == 2_000
+        ledger.reserve({name: Gaussian(100.0) for name in names}, run="study-12")
+        assert checkpoint_interval(ledger) == 16_000
+
+
+def checkpoint_interval(ledger: dpfed.Ledger) -> int:
+    with ledger._store.writing() as journal:
+        return journal.link.execute(sa.text("PRAGMA wal_autocheckpoint")).scalar()
 
 
 def test_a_closed_ledger_opens_again_when_it_is_used(url):

@@ -15,7 +15,10 @@ from alembic.script import ScriptDirectory
 import dpfed
 from dpfed.errors import LedgerUnavailable
 from dpfed.ledger import database
-from dpfed.ledger.schema import METADATA, REVISION
+from dpfed.ledger.database import Database
+from dpfed.ledger.journal import Store
+from dpfed.ledger.rows import GENESIS, Draft, Row
+from dpfed.ledger.schema import ENTRIES, METADATA, REVISION
 from worlds import rows_of
 
 SCRIPTS = Path(database.__file__).parent / "migrations"
@@ -73,6 +76,50 @@ def test_opening_a_ledger_again_changes_nothing(engine, url):
         with dpfed.Ledger(url) as ledger:
             assert ledger.head().sequence == 1
     assert everything(engine) == before
+
+
+@pytest.fixture
+def old_ledger(config, url):
+    """A ledger of the first schema with three entries, and all that is in it."""
+    made = sa.create_engine(url, poolclass=sa.NullPool)
+    with made.begin() as link:
+        config.attributes["connection"] = link
+        command.upgrade(config, "0001")
+    store = Store(Database(url, wait=10.0))
+    with store.writing() as journal:
+        for number in range(3):
+            journal.append(Draft("leased", run=f"study-{number}"))
+    store.close()
+    yield made, everything(made)
+    made.dispose()
+
+
+def test_an_old_ledger_is_brought_to_the_last_schema_and_keeps_everything(old_ledger, url):
+    engine, before = old_ledger
+    with dpfed.Ledger(url) as ledger:
+        assert ledger.verify().rows == 3
+        after = everything(engine)
+        assert after.pop("alembic_version")[2] == [f"('{REVISION}',)"]
+        before.pop("alembic_version")
+        assert after == before
+        ledger.open("icu", epsilon=8.0, delta=1e-5)
+        assert ledger.verify().rows == 4
+
+
+def test_an_old_ledger_that_was_brought_to_the_last_schema_lets_no_entry_in_that_does_not_continue_it(old_ledger, url):
+    engine, _ = old_ledger
+    dpfed.Ledger(url).close()
+    last = Row(**rows_of(url)[-1])
+    draft = Draft("leased", run="study-3")
+    follows = draft.row(4, last.at, last.hash)
+    others = [draft.row(4, last.at, GENESIS), draft.row(5, last.at, last.hash), draft.row(3, last.at, last.previous)]
+    for row in others:
+        with engine.connect() as link, pytest.raises(sa.exc.DBAPIError, match="has moved"):
+            link.execute(sa.insert(ENTRIES), row._asdict())
+    with engine.begin() as link:
+        link.execute(sa.insert(ENTRIES), follows._asdict())
+    with dpfed.Ledger(url) as ledger:
+        assert ledger.head() == (4, follows.hash)
 
 
 def test_a_ledger_of_a_later_dpfed_is_refused_and_left_alone(engine, url):

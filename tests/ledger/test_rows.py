@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpfed.errors import InvalidArgument, LedgerCorrupted
-from dpfed.ledger.rows import GENESIS, Draft, Head, Row, compact
+from dpfed.ledger.rows import GENESIS, Draft, Head, Row, Series, compact
+from dpfed.ledger.schema import ENTRIES
 
 AT = "2026-01-01T00:00:00.000000Z"
 ROW = Draft("committed", "icu", "run", 3, "icu", '{"a":1}', 2, 7, None, '{"b":2}', '{"c":3}').row(5, AT, "ab" * 32)
@@ -46,6 +47,23 @@ class Name(str):
 def test_the_digest_is_that_of_the_entry_as_a_json_list(values):
     text = json.dumps(values, separators=(",", ":"))
     assert Row(*values, "").digest() == hashlib.sha256(text.encode()).hexdigest()
+
+
+@given(
+    st.tuples(st.text(), st.text(), st.text(), st.integers(), st.text(), st.text()),
+    st.tuples(st.integers(), st.integers(), st.text()),
+    st.tuples(st.integers(), st.text(), st.text()),
+)
+def test_a_series_gives_the_rows_that_drafts_give(what, moved, place):
+    what = (f"x{what[0]}", *what[1:])  # not "reserved", whose items have numbers of their own
+    times, left, state = moved
+    row = Series(*what).row(*place, times, left, state)
+    assert row == Draft(*what, times=times, left=left, state=state).row(*place)
+    assert row.checked() is row
+
+
+def test_the_values_of_a_row_are_in_the_order_of_the_columns():
+    assert Row._fields == tuple(ENTRIES.c.keys())
 
 
 @pytest.mark.parametrize("column", [name for name in Row._fields if name != "hash"])

@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event as hooks
@@ -28,6 +28,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlch
 from dpfed import checks
 from dpfed.errors import InvalidArgument, LedgerCorrupted, LedgerError, LedgerUnavailable
 from dpfed.ledger import forks
+from dpfed.ledger.prepared import Prepared
 from dpfed.ledger.schema import REVISION
 
 # Both databases count milliseconds in 31 bits.
@@ -38,7 +39,6 @@ _DAMAGED = ("malformed", "not a database", "unsupported file format", "database 
 MOVED = "the head of the ledger has moved"
 # After so many seconds without use a connection may have died unnoticed.
 _IDLE = 30.0
-Appended = TypeVar("Appended")
 # Any number will do as long as nobody else's advisory lock has it: "dpfed" in ASCII.
 _MIGRATION_LOCK = 0x6470666564
 
@@ -52,6 +52,7 @@ class Database:
         self._wait = min(checks.positive(wait=wait), _LONGEST_WAIT)
         self._engine: Engine | None = None
         self._writer: Connection | None = None
+        self._cursor: Any = None  # of the writer's connection
         self._used = -math.inf
         self._process = os.getpid()
         forks.close_before_fork(self)
@@ -94,22 +95,23 @@ class Database:
         """Whether there is a connection to append over that was used a moment ago, so that it has not died."""
         return time.monotonic() - self._used < _IDLE and self._writer is not None and self._process == os.getpid()
 
-    def append(self, work: Callable[[Connection], Appended | None]) -> Appended | None:
-        """What the work returns; None if the head has moved, so that a trigger refused its entry.
+    def append(self, statement: Prepared, row: tuple[Any, ...]) -> bool:
+        """Whether the statement has put the row in; not if the head has moved, so that a trigger refused it.
 
-        It gets the writer's connection outside a transaction: each statement is durable when it returns.
+        It is run outside a transaction, so the row is durable when it returns.
         """
+        self._used = time.monotonic()
         try:
-            done = work(self._writer or self._connected())
-            self._used = time.monotonic()
-            return done
+            link = self._writer or self._connected()
+            self._cursor.execute(statement.text(link), row)
         except BaseException as error:
             if isinstance(error, self.driver_error) and MOVED in str(error):
-                return None
+                return False
             self._drop_writer()
             if isinstance(error, self._foreign):
                 raise self._told(error) from error
             raise
+        return True
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -132,6 +134,14 @@ class Database:
         if self._engine is None:
             self._engine, self._process = self._make(), os.getpid()
         return self._engine
+
+    def lengthen_log(self, link: Connection) -> None:
+        """Let SQLite's log grow to 32 MB on this connection: it goes to the file once for several large commits.
+
+        Each of them is as durable as before.
+        """
+        if self.is_sqlite:
+            _say(link, "PRAGMA wal_autocheckpoint=16000")
 
     def migrate(self, *, create: bool = True) -> None:
         """Bring the tables to this version's schema, or refuse a ledger of a later one; never destructive.
@@ -185,10 +195,12 @@ class Database:
 
     def _connected(self) -> Connection:
         self._writer = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        connection: Any = self._writer.connection.dbapi_connection
+        self._cursor = connection.cursor()
         return self._writer
 
     def _drop_writer(self) -> None:
-        link, self._writer = self._writer, None
+        link, self._writer, self._cursor = self._writer, None, None
         if link is not None:
             link.invalidate()
             link.close()
@@ -292,9 +304,11 @@ def _durable(connection: Any, record: Any) -> None:  # noqa: ARG001 - SQLAlchemy
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA temp_store=MEMORY")  # what a refused entry would need to be undone
         # A commit to a thousand accounts changes thousands of pages, much the same ones each time: all of them stay in
-        # memory (32 MB at most), and the log goes to the file once for several commits. Each is as durable as before.
+        # memory (32 MB at most).
         cursor.execute("PRAGMA cache_size=-32000")
-        cursor.execute("PRAGMA wal_autocheckpoint=16000")
+        # A log that grows makes each commit half as dear again, until it first goes to the file and is begun anew. So
+        # it is short, the 4 MB that SQLite has with its own page size; see `lengthen_log`.
+        cursor.execute("PRAGMA wal_autocheckpoint=2000")
     finally:
         cursor.close()
 

@@ -42,9 +42,9 @@ class _Gate:
     def __exit__(self, *_: object) -> None:
         thread = threading.get_ident()
         with self._lock:
-            self._inside[thread] -= 1
-            if not self._inside[thread]:
-                del self._inside[thread]
+            depth = self._inside.pop(thread) - 1
+            if depth:
+                self._inside[thread] = depth
             if self._is_shut:
                 self._turn.notify_all()
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -45,6 +45,8 @@ _LOCK_HEAD = Prepared(sa.select(HEAD.c.seq, HEAD.c.hash).with_for_update())
 _APPEND = Prepared(sa.insert(ENTRIES))
 # Both databases take a statement with some ten thousand values at most.
 _CHUNK = 5_000
+# So many entries change hundreds of pages.
+_MANY = 200
 
 
 @dataclass
@@ -56,22 +58,24 @@ class View:
     left: dict[int, int] = field(default_factory=dict)
     leases: dict[str, int] = field(default_factory=dict)
 
+    def follow(self, row: Row, state: State) -> Head:
+        """The head after an entry that moves an item and leaves its account in the state."""
+        self.states[str(row.account)] = state
+        self.left[int(row.item or 0)] = int(row.left or 0)
+        self.head = Head(row.seq, row.hash)
+        return self.head
+
 
 class Journal:
     """The ledger within one writing transaction."""
 
     def __init__(self, link: Connection, view: View, terms: dict[str, Terms]) -> None:
         self.link = link
-        self._at = _now()
+        self.at = now()  # the time that its entries say
         self.terms = terms
         self._view = view
         self._head = view.head
         self._drafted: list[Row] = []
-
-    @property
-    def now(self) -> datetime:
-        """The time that its entries say."""
-        return datetime.fromisoformat(self._at)
 
     def states(self, names: Iterable[str]) -> dict[str, State]:
         """Where each of the accounts stands."""
@@ -102,7 +106,7 @@ class Journal:
 
     def append(self, draft: Draft) -> Row:
         """The entry that the draft becomes; it is written when the transaction ends."""
-        row = draft.row(self._head.sequence + 1, self._at, self._head.digest)
+        row = draft.row(self._head.sequence + 1, self.at, self._head.digest)
         self._head = Head(row.seq, row.hash)
         self._drafted.append(row)
         if row.item is not None:
@@ -122,14 +126,14 @@ class Journal:
         return any(row.kind == "opened" for row in self._drafted)
 
     @property
-    def is_one_entry(self) -> bool:
-        """Whether exactly one entry was appended."""
-        return len(self._drafted) == 1
+    def is_large(self) -> bool:
+        """Whether many accounts were moved, as in a round of many clients."""
+        return len(self._drafted) >= _MANY
 
     def write(self) -> Head:
         """The new head, after writing what was appended."""
         if self._drafted:
-            _APPEND.run(self.link, *self._drafted)
+            _APPEND.run_each(self.link, self._drafted)
         return self._head
 
 
@@ -150,19 +154,21 @@ class Store:
         with forks.transaction, self._lock:
             view, self._view = self._view, None  # whatever goes wrong, it is read anew
             with self.database.writing() as link:
-                head = _read_head(_LOCK_HEAD.run(link))
+                head = _read_head(_LOCK_HEAD.first(link))
                 if view is None or view.head != head:
                     self._require_seen(link)
                     view = View(head)
                 journal = Journal(link, view, self._known_terms(link, head))
                 yield journal
+                if journal.is_large:
+                    self.database.lengthen_log(link)
                 view.head = journal.write()
             self._view, self._seen = view, view.head
             if not journal.has_opened:
                 self._terms_until = view.head.sequence
 
-    def append_unmoved(self, work: Callable[[Journal], None]) -> bool:
-        """Whether the one entry of the work was appended by a single statement, the head being where it was last.
+    def append_unmoved(self, entry: Callable[[View, Mapping[str, Terms]], tuple[Row, State] | None]) -> bool:
+        """Whether the entry was appended by a single statement, the head being where it was last.
 
         False means that nothing was written and that the work is to be done under the lock, which also has the
         last word on any refusal.
@@ -171,14 +177,22 @@ class Store:
             view = self._view
             if view is None or not self.database.can_append_at_once:
                 return False
-            self._view = None
-            head = self.database.append(lambda link: _one_entry(Journal(link, view, self._terms), work))
-            if head is None:
+            try:
+                found = entry(view, self._terms)
+            except PrivacyError:
                 return False
-            if self._terms_until >= view.head.sequence:  # else accounts were opened that are not read yet
+            if found is None:
+                return False
+            self._view = None  # whatever goes wrong, it is read anew
+            are_all_known = self._terms_until >= view.head.sequence  # else accounts were opened that are not read yet
+            row, state = found
+            head = view.follow(row, state)
+            if not self.database.append(_APPEND, row):
+                return False
+            # A disk write empties the caches: as little as possible is left to do after it.
+            self._view, self._seen = view, head
+            if are_all_known:
                 self._terms_until = head.sequence
-            view.head = self._seen = head
-            self._view = view
             return True
 
     def close(self) -> None:
@@ -228,7 +242,8 @@ class Store:
         return self._terms
 
 
-def _now() -> str:
+def now() -> str:
+    """The time as entries say it."""
     seconds, rest = divmod(time.time_ns() // 1_000, 1_000_000)
     return f"{_second(seconds)}.{rest:06}Z"
 
@@ -237,15 +252,6 @@ def _now() -> str:
 def _second(since_1970: int) -> str:
     # Worth keeping: on caches that a disk write has emptied, this takes a tenth of a commit.
     return datetime.fromtimestamp(since_1970, UTC).isoformat()[:19]
-
-
-def _one_entry(journal: Journal, work: Callable[[Journal], None]) -> Head | None:
-    """The new head after the one entry of the work; None, and nothing written, if that is refused or not just one."""
-    try:
-        work(journal)
-    except PrivacyError:
-        return None
-    return journal.write() if journal.is_one_entry else None
 
 
 def _terms_of(row: Row) -> Terms:

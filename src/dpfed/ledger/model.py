@@ -127,9 +127,7 @@ class State(NamedTuple):
                 held = amounts.plus(self.held, count, cost)
                 return self._replace(held=held, pending=self.pending + count, plan=body.get("plan", self.plan))
             case "committed":
-                spent, charged = amounts.plus(self.spent, count, cost), self.charged + count
-                held, pending = self._rest(count, cost)
-                return State(self.cap, spent, held, charged, pending, self.frozen, self.plan, self.closed)
+                return self.committed(count, cost)
             case "released":
                 held, pending = self._rest(count, cost)
                 return self._replace(held=held, pending=pending)._reopened()
@@ -139,6 +137,12 @@ class State(NamedTuple):
                 return self._replace(cap=self.cap + body["epsilon"])
             case _:
                 return self
+
+    def committed(self, count: int, cost: Amounts) -> State:
+        """The state after a commit, which is by far the most frequent entry."""
+        spent, charged = amounts.plus(self.spent, count, cost), self.charged + count
+        held, pending = self._rest(count, cost)
+        return State(self.cap, spent, held, charged, pending, self.frozen, self.plan, self.closed)
 
     def dumps(self) -> str:
         """The canonical JSON text of the state; every commit writes one, so it is put together by hand."""

@@ -4,53 +4,52 @@ Compiling, caching and wrapping the results of a statement costs several times w
 a commit would be dominated by that. Nothing but the speed differs from executing the statement itself.
 
 >>> import sqlalchemy as sa
->>> from collections import namedtuple
->>> question = namedtuple("Question", "first second")(first=40, second=2)
->>> answer = Prepared(sa.select(sa.bindparam("first", type_=sa.Integer) + sa.bindparam("second", type_=sa.Integer)))
+>>> numbers = sa.Table("numbers", sa.MetaData(), sa.Column("first", sa.Integer), sa.Column("second", sa.Integer))
+>>> insert, read = Prepared(sa.insert(numbers)), Prepared(sa.select(numbers))
 >>> with sa.create_engine("sqlite://").connect() as link:
-...     answer.run(link, question)
-(42,)
+...     numbers.create(link)
+...     insert.run_each(link, [(40, 2)])
+...     read.first(link)
+(40, 2)
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import closing
 from typing import Any
 
 from sqlalchemy import Executable
 from sqlalchemy.engine import Connection
 
+# How a driver is given values in the statement's order.
+_BY_POSITION = {"sqlite": "qmark", "postgresql": "format"}
+
 
 class Prepared:
-    """A statement whose text is made once for each kind of database."""
+    """A statement whose text is made once for each kind of database; it takes values in the order of its columns."""
 
     def __init__(self, statement: Executable) -> None:
         self._statement: Any = statement
-        self._texts: dict[str, tuple[str, tuple[str, ...] | None]] = {}
+        self._texts: dict[str, str] = {}
 
-    def run(self, link: Connection, *values: Any) -> Any:
-        """The first row; for a statement that gives none, how many rows it changed. Run for each of the values.
+    def text(self, link: Connection) -> str:
+        """The statement as the driver of the connection takes it."""
+        return self._texts.get(link.dialect.name) or self._translated(link)
 
-        Values are named tuples.
-        """
-        text, order = self._texts.get(link.dialect.name) or self._translated(link)
+    def first(self, link: Connection) -> Any:
+        """The first row."""
         connection: Any = link.connection.dbapi_connection
-        if len(values) > 1:
-            with closing(connection.cursor()) as many:
-                many.executemany(text, [_given(value, order) for value in values])
-                return many.rowcount
-        cursor = connection.execute(text, _given(values[0], order) if values else ())
-        return cursor.fetchone() if cursor.description else cursor.rowcount
+        return connection.execute(self.text(link)).fetchone()
 
-    def _translated(self, link: Connection) -> tuple[str, tuple[str, ...] | None]:
-        compiled = self._statement.compile(dialect=link.dialect)
-        order = tuple(compiled.positiontup) if compiled.positional else None
-        self._texts[link.dialect.name] = str(compiled), order
+    def run_each(self, link: Connection, values: Iterable[tuple[Any, ...]]) -> None:
+        """Run for each of the values."""
+        connection: Any = link.connection.dbapi_connection
+        with closing(connection.cursor()) as many:
+            many.executemany(self.text(link), values)
+
+    def _translated(self, link: Connection) -> str:
+        of_database: Any = type(link.dialect)
+        compiled = self._statement.compile(dialect=of_database(paramstyle=_BY_POSITION[link.dialect.name]))
+        self._texts[link.dialect.name] = str(compiled)
         return self._texts[link.dialect.name]
-
-
-def _given(value: Any, order: tuple[str, ...] | None) -> Any:
-    """The value as the database's driver wants it: by name, or in the statement's order."""
-    if order is None:
-        return value._asdict()
-    return value if order == value._fields else [getattr(value, name) for name in order]

@@ -60,13 +60,12 @@ def raise_refusals(refused: list[tuple[Verdict, str | None]]) -> None:
         raise BudgetExceeded(verdict.refusal())
 
 
-def require_usable(journal: Journal, account: str, state: State) -> None:
-    """Nothing, if the account may be charged with what is reserved on it."""
-    terms = journal.terms[account]
+def require_usable(terms: Terms, state: State, at: str) -> None:
+    """Nothing, if the account may at that time be charged with what is reserved on it."""
     if state.frozen:
-        raise AccountUnavailable(f"{account} is frozen: its owner must unfreeze it before anything is charged")
-    if terms.expires is not None and is_expired(terms, journal.now):
-        raise AccountUnavailable(f"{account} expired at {terms.expires}: open an account for the new period")
+        raise AccountUnavailable(f"{terms.name} is frozen: its owner must unfreeze it before anything is charged")
+    if terms.expires is not None and is_expired(terms, datetime.fromisoformat(at)):
+        raise AccountUnavailable(f"{terms.name} expired at {terms.expires}: open an account for the new period")
 
 
 def require_within(terms: Terms, state: State) -> None:
@@ -80,7 +79,7 @@ def require_within(terms: Terms, state: State) -> None:
 
 def require_whole(journal: Journal, account: str, state: State) -> None:
     """Nothing, if all that is reserved on the account may be charged: the answer is the same however much was."""
-    require_usable(journal, account, state)
+    require_usable(journal.terms[account], state, journal.at)
     if state.plan is None and not amounts.fits(state.total, journal.terms[account].caps(state.cap)):
         raise BudgetExceeded(
             f"what is reserved on {account} would take it past its cap of ε = {state.cap:g}, because charges after the "
@@ -91,7 +90,7 @@ def require_whole(journal: Journal, account: str, state: State) -> None:
 def trouble(journal: Journal, account: str, state: State) -> str | None:
     """Why the account takes no new reservation, if it does not."""
     try:
-        require_usable(journal, account, state)
+        require_usable(journal.terms[account], state, journal.at)
     except AccountUnavailable as error:
         return str(error)
     if state.closed or state.plan is not None:

@@ -42,6 +42,7 @@ from dpfed.ledger.refusals import (
 )
 from dpfed.ledger.rows import Draft, compact
 from dpfed.ledger.schema import ENTRIES
+from dpfed.ledger.step import Step
 from dpfed.ledger.words import Charges
 
 
@@ -57,6 +58,7 @@ class Reservation:
         self._run = run
         self._lease = lease
         self._items: dict[str, list[Item]] = {}
+        self._steps: dict[str, Step | None] = {}
         self._keep(items)
 
     @property
@@ -120,8 +122,10 @@ class Reservation:
 
     def commit(self, charges: Mapping[str, Any]) -> None:
         """Charge what was reserved; durable when it returns, and only then may noise be drawn."""
-        lone = self._lone(charges)
-        if lone is not None and self._store.append_unmoved(lambda journal: self._commit_lone(journal, *lone)):
+        step, count = self._step(charges)
+        if step is not None and self._store.append_unmoved(
+            lambda view, terms: step.entry(view, terms, self._lease, count)
+        ):
             return
         wanted = words.charges(charges)
         with self._store.writing() as journal:
@@ -154,7 +158,7 @@ class Reservation:
         with self._store.writing() as journal:
             self._require_lease(journal)
             for name, state in journal.states(names).items():
-                require_usable(journal, name, state)
+                require_usable(journal.terms[name], state, journal.at)
             self._commit(journal, wanted)
             marked = self._marked(journal)
         self._lease = marked
@@ -194,31 +198,18 @@ class Reservation:
         )
         return f"<p><b>Reservation of run {html.escape(self._run)}</b></p><table>{rows}</table>"
 
-    def _lone(self, charges: Any) -> tuple[Item, int] | None:
-        """The item and the count of a commit that is one entry, as almost all are; None for all others, right or wrong.
-
-        What equals a reserved item was checked when that was reserved, so it is not checked again.
-        """
+    def _step(self, charges: Any) -> tuple[Step | None, int]:
+        """The step of a commit that is one entry, and its count; no step for all others, right or wrong."""
         if type(charges) is not dict or len(charges) != 1:
-            return None
+            return None, 0
         ((origin, event),) = charges.items()
         count = 1
         if type(event) is dict and len(event) == 1:
             ((event, count),) = event.items()
-        items = self._items.get(origin, ())
-        if len(items) != 1 or type(count) is not int or count < 1 or not isinstance(event, Event):
-            return None
-        return (items[0], count) if items[0].account == origin and items[0].event == event else None
-
-    def _commit_lone(self, journal: Journal, item: Item, count: int) -> None:
-        """Append the one entry of a commit."""
-        self._require_lease(journal)
-        left = journal.left((item.number,))[item.number]
-        self._require_left(item.event, item.origin, count, left)
-        state = journal.states((item.account,))[item.account]
-        require_usable(journal, item.account, state)
-        state = move_item(journal, state, "committed", item, count, left - count, self._run)
-        require_within(journal.terms[item.account], state)
+        step = self._steps.get(origin)
+        if step is None or type(count) is not int or count < 1 or not step.is_of(event):
+            return None, 0
+        return step, count
 
     def _commit(self, journal: Journal, wanted: Charges) -> None:
         """Append the entries of a commit."""
@@ -226,7 +217,7 @@ class Reservation:
         taken = list(self._taken(journal, wanted))
         states = journal.states(dict.fromkeys(item.account for item, _, _ in taken))
         for account, state in states.items():
-            require_usable(journal, account, state)
+            require_usable(journal.terms[account], state, journal.at)
         for item, count, left in taken:
             states[item.account] = move_item(journal, states[item.account], "committed", item, count, left, self._run)
         for account, state in states.items():
@@ -237,6 +228,8 @@ class Reservation:
 
     def _keep(self, items: Iterable[Item]) -> None:
         for item in items:
+            is_alone = item.origin not in self._items and item.account == item.origin
+            self._steps[item.origin] = Step(item, self._run) if is_alone else None
             self._items.setdefault(item.origin, []).append(item)
 
     def _of(self, origin: str) -> list[Item]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, Text, text
 
 # The last migration; opening a ledger brings it there.
-REVISION = "0001"
+REVISION = "0002"
 
 METADATA = MetaData()
 
