@@ -151,11 +151,11 @@ def scaled(values: Values, bounds: tuple[ArrayLike, ArrayLike]) -> Values:
 def weighted(loss: Loss, dtype: torch.dtype) -> Loss:
     """The loss of each record times its weight; a record's target and weight are one row."""
 
-    def found(outputs: Any, records: Any) -> Tensor:
+    def each(outputs: Tensor, records: Tensor) -> Tensor:
         targets, weights = records.unbind(1)
         return loss(outputs, targets.to(dtype)) * weights.to(outputs.dtype)
 
-    return found
+    return each
 
 
 def _weights(sample_weight: ArrayLike, records: int) -> Tensor:
