@@ -21,8 +21,10 @@ from dpfed.models.logistic import Logistic
 from dpfed.models.mlp import MLP
 from dpfed.plan import LocalPlan
 from dpfed.randomness import SeededSource, SystemSource
+from dpfed.training.passes import PassSampler
 from dpfed.training.recipe import Recipe
 from dpfed.training.schedules import Step
+from dpfed.tree_noise import TreeNoise
 
 FALSE_ALARM = 1e-6
 SILENT = 1e-9  # a noise multiplier so small that what is left is what the noise was to hide
@@ -381,3 +383,24 @@ def test_no_hook_of_one_training_stays_on_the_model():
     trained(client)
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     assert not any(getattr(module, name) for module in client.model.module.modules() for name in hooks)
+
+
+def test_a_client_with_a_tree_adds_the_noise_of_its_nodes_to_the_whole_round():
+    """Without records: eight steps are one node of level 3, of variance 8/15; noise of its own in each would make 8.
+
+    200 rounds of 15 numbers; the mean square has a standard deviation of √(2/3000) of itself, and 4.9 of them are a
+    false alarm of about 1e-6.
+    """
+    local = replace(LOCAL, size=64, steps=8, tree=TreeNoise())
+    client = ward(records(0))
+    moved = np.array([trained(client, local, seed) for seed in range(200)]) * local.batch_size / (0.5 * 2.0)
+    assert moved.size == 3000
+    assert np.mean(moved**2) == pytest.approx(8 / 15, rel=4.9 * np.sqrt(2 / 3000))
+
+
+def test_a_client_with_a_tree_uses_every_record_once_in_a_pass(monkeypatch):
+    seen = []
+    indices = PassSampler._indices
+    monkeypatch.setattr(PassSampler, "_indices", lambda *given: seen.append(indices(*given)) or seen[-1])
+    trained(ward(records(40)), replace(LOCAL, steps=10, tree=TreeNoise(max_participations=2)))
+    assert sorted(torch.cat(seen).tolist()) == sorted([*range(40), *range(40)])
