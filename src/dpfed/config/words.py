@@ -63,6 +63,7 @@ _THEIRS = {
     "privacy.person": "person_level patient_level subject_level",
     "privacy.client": "user user_level client_level central_dp",
     "adaptive": "adaptive_clipping adaptive_clip quantile_clipping",
+    "tree": "dp_ftrl ftrl tree_aggregation tree_noise correlated_noise",
     "quantile": "target_unclipped_quantile target_quantile",
     "count_noise": "clipped_count_stddev count_stddev count_noise_stddev",
     "name": "run_name experiment_name run run_id",
