@@ -164,3 +164,23 @@ def test_the_probe_finds_a_forward_pass_that_changes_parameters(is_frozen):
 def test_tables_that_mix_or_change_are_refused(kind, setting):
     with pytest.raises(InvalidArgument, match="max_norm or scale_grad_by_freq"):
         compat.check(nn.Sequential(kind(7, 3, **setting)))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_an_output_that_is_not_finite_does_not_hide_examples_that_mix(bad):
+    class Mixing(nn.Module):
+        def forward(self, x):
+            return torch.where(x > 2, bad, x - x.mean(0))
+
+    inputs = torch.tensor([[0.0], [1.0], [3.0], [0.5]])
+    with pytest.raises(InvalidArgument, match="moved the output of another"):
+        compat.probe(Mixing(), inputs)
+
+
+def test_examples_that_become_infinite_by_another_one_mix():
+    class Spoiling(nn.Module):
+        def forward(self, x):
+            return x / (x.amin() + 1e-30)
+
+    with pytest.raises(InvalidArgument, match="moved the output of another"):
+        compat.probe(Spoiling(), torch.tensor([[0.5], [1.0], [2.0]]))

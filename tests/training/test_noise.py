@@ -22,7 +22,7 @@ from torch import Tensor
 
 from dpfed.errors import InvalidArgument
 from dpfed.randomness import RandomSource, SeededSource, SystemSource
-from dpfed.training.noise import NoiseSource, grid_sensitivity
+from dpfed.training.noise import NoiseSource, _add_floats_, _add_laplace_, _Polar, grid_sensitivity
 
 N = 100_000
 ALPHA = 1e-6
@@ -111,7 +111,7 @@ def test_the_shortest_radius_is_finite(dtype: torch.dtype):
 def test_the_shortest_radius_in_float32_has_all_its_bits_and_is_not_zero():
     """31 bits rounded to float32 alone would make the pair of the last word exactly zero."""
     longest = float(noise_of(NoiseSource(_Fixed(255, 255)), 2).abs().max())
-    assert longest == pytest.approx(math.sqrt(2.0 * 2.0**-84), rel=1e-5)
+    assert longest == pytest.approx(math.sqrt(2.0 * 2.0**-84), rel=1e-5, abs=0)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -360,6 +360,12 @@ def test_the_grid_sensitivity_is_the_formula_rounded_up():
     assert grid_sensitivity(1.0, 10**6, 2.0**-20) == pytest.approx(1 + 1000 * 2.0**-20, rel=1e-15)
     assert Fraction(grid_sensitivity(1.0, 2, 0.5)) ** 2 > Fraction(3, 2) + 2 * Fraction(1, 2) * Fraction(14142, 10000)
     assert grid_sensitivity(0.3, 7, 0.0) == 0.3
+    assert grid_sensitivity(1.0, 1, 2.0**-60) > 1.0, "the nearest number would be too low"
+
+
+@given(st.integers(1, 10**12))
+def test_the_grid_sensitivity_is_never_below_the_root_of_the_dimension(dimension: int):
+    assert (Fraction(grid_sensitivity(2.0**-30, dimension, 1.0)) - Fraction(2) ** -30) ** 2 >= dimension
 
 
 @given(st.floats(0.01, 100), st.floats(1e-6, 1e6), st.integers(1, 10**12))
@@ -439,3 +445,14 @@ def test_noise_for_another_norm_is_refused():
     for call in (lambda: NoiseSource().add({"x": zeros(2)}, 1.0, "linf"), lambda: grid_sensitivity(1.0, 2, 0.0, "l0")):
         with pytest.raises(InvalidArgument, match="norm must be 'l1' or 'l2'"):
             call()
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [(torch.float32, 2.0**-21), (torch.float64, 2.0**-49)])
+def test_a_draw_is_a_little_longer_than_asked_for_which_pays_for_its_rounding(dtype: torch.dtype, rounding: float):
+    ones = torch.ones(1, dtype=dtype)
+    noisy = torch.zeros(2, dtype=dtype)
+    _add_floats_(noisy, _Polar(ones, ones, ones, ones), std=1.0)
+    laplace = torch.zeros(1, dtype=torch.float64)
+    _add_laplace_(laplace, torch.ones(1, dtype=torch.float64), 1.0, 0.0)
+    assert bool((noisy > 1 + rounding).all())
+    assert float(laplace) > 1

@@ -20,7 +20,7 @@ from dpfed.events import Gaussian, PoissonSampled
 from dpfed.plan import AdaptiveClip, LocalPlan
 from dpfed.randomness import SeededSource
 from dpfed.training.clip import LEAST_CLIP_NORM, MOST_CLIP_NORM
-from dpfed.training.noise import NoiseSource
+from dpfed.training.noise import NoiseSource, grid_sensitivity
 from dpfed.training.private import Private, make_private
 from dpfed.training.release import Release
 from one_by_one import gradients as one_by_one
@@ -55,6 +55,31 @@ def norms(model: nn.Module, data: TensorDataset) -> Tensor:
 
 def count(lengths: Tensor, clip_norm: float) -> float:
     return float((lengths <= clip_norm).double().sub(0.5).sum())
+
+
+class Listening(NoiseSource):
+    """Noise that tells what it was added to."""
+
+    def add(self, tensors, std, norm="l2"):
+        self.heard, self.scale = dict(tensors), std
+        return super().add(tensors, std, norm)
+
+
+@pytest.mark.parametrize("total", [{"weight": torch.tensor([1 + 2.0**-40], dtype=torch.float64)}, {}])
+def test_on_the_grid_no_sum_is_rounded_to_float32_before_it_has_noise(total):
+    """Rounded on the way to the grid, two neighbouring sums could be further apart than the noise is planned for."""
+    noise = Listening(mode="grid")
+    plan = replace(PLAN, adaptive=None)
+    assert Release(plan, noise, {"weight": torch.zeros(1)}).mean(total)["weight"].dtype == torch.float32
+    assert noise.heard["weight"].dtype == torch.float64
+    assert noise.heard["weight"].tolist() == [1 + 2.0**-40 if total else 0.0]
+
+
+def test_the_noise_pays_for_rounding_every_number_of_the_model_to_the_grid():
+    noise = Listening(mode="grid")
+    plan = replace(PLAN, adaptive=None)
+    Release(plan, noise, {"weight": torch.zeros(100, 90), "bias": torch.zeros(1000)}).mean({})
+    assert noise.scale >= plan.sum_noise * grid_sensitivity(1.0, 10_000, noise.grid(noise.scale))
 
 
 @pytest.mark.parametrize("layers", ["together", "each"])

@@ -75,6 +75,25 @@ def test_a_model_that_draws_random_numbers_is_refused():
         engine.sum(squares(model(x), y))
 
 
+def test_random_numbers_that_only_the_gradient_shows_are_refused():
+    """Drawn anew, they would change the gradients of all others when one record that is not finite joins them."""
+
+    class Hidden(Functional):
+        def forward(self, x, scale=None):
+            noisy = self.inner.weight.sum() * torch.rand(())
+            return super().forward(x, scale) + noisy - noisy.detach()
+
+    model, (x, y, _) = Hidden(), spoiled()
+    with ClippedGradients(model, clip_norm=0.1) as engine, pytest.raises(InvalidArgument, match="same twice"):
+        engine.sum(squares(model(x), y))
+
+
+def test_an_input_without_a_row_for_each_example_is_refused():
+    model, (x, y, _) = Functional(), spoiled()
+    with ClippedGradients(model, clip_norm=0.1) as engine, pytest.raises(InvalidArgument, match="one row per example"):
+        engine.sum(squares(model(x, scale=torch.rand(1, 4)), y))
+
+
 def test_a_model_that_keeps_a_state_is_refused():
     class Counting(Functional):
         calls = 0

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpfed.errors import InvalidArgument
-from dpfed.training.screening import probe, require_sound, require_trainable
+from dpfed.training.screening import Watch, probe, require_sound, require_trainable
 
 LOSS = nn.CrossEntropyLoss(reduction="none")
 
@@ -101,6 +101,87 @@ def test_a_probe_finds_mixing_though_a_record_is_not_finite():
     inputs[0] = math.nan
     with pytest.raises(InvalidArgument, match="moved the output of another"):
         probe(nn.Linear(3, 2), lambda o, t: LOSS(o, t) * (t == t[-1]).float().mean(), inputs, targets)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_probe_finds_mixing_though_a_target_is_not_finite(bad):
+    inputs, targets = some()[0], torch.tensor([bad, 1.0, 2.0, 3.0, 4.0, 5.0])
+    with pytest.raises(InvalidArgument, match="moved the output of another"):
+        probe(nn.Linear(3, 1), lambda o, t: (o[:, 0] - t).square() * t.mean(), inputs, targets)
+
+
+def test_two_examples_are_enough_for_a_probe():
+    inputs, targets = some(2)
+    with pytest.raises(InvalidArgument, match="moved the output of another"):
+        probe(nn.Linear(3, 2), lambda o, t: LOSS(o, t) + t.float().mean(), inputs, targets)
+
+
+def test_a_probe_finds_outputs_that_mix_though_the_loss_does_not_use_them():
+    class Centred(nn.Linear):
+        def forward(self, x):
+            return torch.cat([super().forward(x), x - x.mean(0)], 1)
+
+    with pytest.raises(InvalidArgument, match="moved the output of another"):
+        probe(Centred(3, 2), lambda o, t: LOSS(o[:, :2], t), *some())
+
+
+def test_a_watch_tries_the_last_call_once_and_lets_go_of_the_model():
+    model = nn.Linear(3, 2)
+    watch = Watch(model)
+    model(some()[0])
+    assert watch.probe(6)
+    assert not model._forward_pre_hooks
+
+
+def test_a_watch_finds_a_model_that_mixes():
+    model = nn.Sequential(nn.Linear(3, 2), nn.Flatten(0), nn.Softmax(0), nn.Unflatten(0, (-1, 2)))
+    watch = Watch(model)
+    model(some()[0])
+    with pytest.raises(InvalidArgument, match="moved the output of another"):
+        watch.probe(6)
+
+
+def test_a_watch_tries_no_call_but_the_one_of_the_step():
+    """Evaluation under no_grad, a call on other data, and inputs that have no row for each example."""
+    model = nn.Bilinear(3, 3, 2)
+    watch, (x, _) = Watch(model), some()
+    with torch.no_grad():
+        model(x, x)
+    assert not watch.probe(6)
+    model(x[:4], x[:4])
+    assert not watch.probe(6)
+    assert not watch.probe(4), "it was forgotten"
+    model(x, x[:1].expand(6, 3))
+    assert watch.probe(6)
+    other = nn.Linear(3, 2)
+    watch = Watch(other)
+    other(x[:, None].transpose(0, 1))
+    assert not watch.probe(6)
+
+
+def test_values_that_are_not_finite_are_refused_unless_a_collate_comes_between():
+    data = TensorDataset(some()[0] * math.inf, some()[1])
+    for given in (data, DataLoader(data, batch_size=2)):
+        with pytest.raises(InvalidArgument, match="values that are not finite"):
+            require_sound(given, nn.Linear(3, 2), LOSS, None)
+    require_sound(DataLoader(data, collate_fn=lambda rows: rows), nn.Linear(3, 2), None, None)
+
+
+def test_an_optimizer_of_too_few_or_of_other_parameters_is_refused():
+    model, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    with pytest.raises(InvalidArgument, match="lacks trainable parameters"):
+        require_trainable(model, torch.optim.SGD([model.weight], lr=0.1))
+    with pytest.raises(InvalidArgument, match="which no noise covers"):
+        require_trainable(model, torch.optim.SGD([*model.parameters(), other.bias], lr=0.1))
+    model.bias.requires_grad_(False)
+    require_trainable(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def test_a_model_that_starts_from_numbers_that_are_not_finite_is_refused():
+    model = nn.Linear(3, 2)
+    torch.nn.init.constant_(model.bias, math.nan)
+    with pytest.raises(InvalidArgument, match="parameters that are not finite"):
+        require_trainable(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
 
 def test_a_probe_uses_values_that_occur():

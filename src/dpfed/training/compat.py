@@ -88,8 +88,10 @@ def _require_still(before: Tensor, after: Tensor, kept: list[int], size: int) ->
     if before.shape[:1] != (size,):
         message = f"the model's output of shape {tuple(before.shape)} has no axis of {size} examples in front"
         raise InvalidArgument("model", message)
-    moved = (before[kept].double() - after[kept].double()).abs()
-    if bool((moved > DRIFT * (1e-6 + before[kept].double().abs().amax())).any()):
+    one, two = before[kept].double(), after[kept].double()
+    scale = one.nan_to_num(0.0, 0.0, 0.0).abs().amax()  # an output that is not finite must not hide the others
+    moved = ((one - two).abs() > DRIFT * (1e-6 + scale)) | (one.isfinite() != two.isfinite())
+    if bool(moved.any()):
         message = "changing one example moved the output of another: find the layer that mixes the batch and remove it"
         raise InvalidArgument("model", message)
 
