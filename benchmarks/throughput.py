@@ -4,10 +4,12 @@
 
 1,000 clients with 20 examples each, one local epoch on batches of 10, five rounds of federated averaging without
 privacy, in CPU seconds on one core with one thread. Ours is `Federation` with `EnsembleRunner` in a new directory,
-checkpoints and records included. pfl-research and Flower run in venvs of their own, without evaluation of any kind;
-Flower's simulation works in several processes, whose CPU time is added up, on the same core. Building clients,
-starting a framework and the first plan are not counted, for anybody. What was learned must agree with the plain loop to
-one part in 100 (the order of examples differs), or the row is not measured.
+checkpoints and records included. pfl-research and Flower run in venvs of their own, without evaluation of any kind.
+Flower's simulation works in several processes, whose CPU time is added up, on the same core. It looks for each client's
+messages among those of all, so that its time grows faster than the number of clients: it is measured with 100 and taken
+ten times, which is in its favour. Building clients, starting a framework and the first plan are not counted, for
+anybody. What was learned must agree with the plain loop to one part in 100, in 30 for 100 clients (the order of examples
+differs), or the row is not measured.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ from bench import Contestant, Result, Row, Task
 from throughput_cases import (
     BATCH,
     CASES,
-    CLIENTS,
     EXAMPLES,
     FLOWER,
     LEARNING_RATE,
@@ -59,7 +60,7 @@ def plainly(case: Case) -> Callable[[], float]:
                     optimizer.step()
                 for name, value in model.state_dict().items():
                     total[name] += value
-            weights = {name: value / CLIENTS for name, value in total.items()}
+            weights = {name: value / case.clients for name, value in total.items()}
         return learned(first, weights)
 
     return run
@@ -107,18 +108,30 @@ CONTESTANTS = [
 
 
 def rows(quick: bool) -> list[Row]:
-    cases = list(CASES.values())[: 1 if quick else None]
+    cases = [CASES["logistic"]] if quick else list(CASES.values())
     found = bench.measure(Path(__file__), CONTESTANTS, [case.name for case in cases], quick=quick, repeats=3)
+    return [row for case in CASES.values() if case in cases for row in case_rows(found, case)]
+
+
+def case_rows(found: Mapping[tuple[str, str], Result], case: Case) -> list[Row]:
+    """Ours with a thousand clients against each peer; fewer of a peer's clients are scaled, and the row says so."""
+    full = next(other for other in CASES.values() if other.title == case.title)
+    times = full.clients // case.clients
+    scaled = "" if times == 1 else f" ({times} times that of {case.clients} clients)"
     return [
         bench.faster(
-            f"{case.title}, {CLIENTS} clients, {ROUNDS} rounds: CPU seconds, {peer}",
-            agreed(found, OURS, case),
-            agreed(found, peer, case),
+            f"{case.title}, {full.clients} clients, {ROUNDS} rounds: CPU seconds, {peer}{scaled}",
+            agreed(found, OURS, full),
+            times_over(agreed(found, peer, case), times),
             goal,
         )
-        for case in cases
         for peer, goal in case.goals.items()
     ]
+
+
+def times_over(result: Result | None, times: int) -> Result | None:
+    """The result of so many times the clients."""
+    return result and Result(result.value, times * result.seconds)
 
 
 def agreed(found: Mapping[tuple[str, str], Result], who: str, case: Case) -> Result | None:
@@ -126,7 +139,7 @@ def agreed(found: Mapping[tuple[str, str], Result], who: str, case: Case) -> Res
     own, plain = found.get((who, case.name)), found.get((PLAIN, case.name))
     if own is None or plain is None:
         return None
-    if abs(own.value - plain.value) > 1e-2 * plain.value:
+    if abs(own.value - plain.value) > 1e-2 * (1000 / case.clients) ** 0.5 * plain.value:
         print(f"{case.name}, {who}: {own.value} is not {plain.value}", file=sys.stderr)
         return None
     return own

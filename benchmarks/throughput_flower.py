@@ -23,13 +23,17 @@ from flwr.simulation import run_simulation
 from torch import nn
 
 from bench import Task
-from throughput_cases import BATCH, CASES, CLIENTS, EXAMPLES, FLOWER, LEARNING_RATE, ROUNDS, Case, learned, tasks
+from throughput_cases import BATCH, CASES, EXAMPLES, FLOWER, LEARNING_RATE, ROUNDS, Case, learned, tasks
 
 BACKEND = {
     "init_args": {"num_cpus": 1, "_node_ip_address": "127.0.0.1", "include_dashboard": False, "log_to_driver": False},
     "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
 }
-ENVIRONMENT = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+ENVIRONMENT = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
 
 
 @cache
@@ -59,7 +63,7 @@ class Simulation:
     def __init__(self, case: Case) -> None:
         self._asked: Queue[int] = Queue()
         self._found: Queue[float | Exception] = Queue()
-        self._first = case.model().state_dict()
+        self._clients, self._first = case.clients, case.model().state_dict()
         server, client, name = ServerApp(), ClientApp(), case.name
         server.main()(self._serve)
         client.train()(lambda message, context: train(name, message, context))
@@ -75,14 +79,14 @@ class Simulation:
 
     def _simulate(self, server: ServerApp, client: ClientApp) -> None:
         try:
-            run_simulation(server, client, num_supernodes=CLIENTS, backend_config=BACKEND)
+            run_simulation(server, client, num_supernodes=self._clients, backend_config=BACKEND)
         except Exception as error:
             self._found.put(error)
 
     def _serve(self, grid: Grid, context: Context) -> None:
         while True:
             rounds = self._asked.get()
-            strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=CLIENTS, min_available_nodes=CLIENTS)
+            strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=self._clients, min_available_nodes=self._clients)
             result = strategy.start(grid, ArrayRecord(self._first), num_rounds=rounds)
             self._found.put(learned(self._first, result.arrays.to_torch_state_dict()))
 

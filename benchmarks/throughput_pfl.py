@@ -19,7 +19,7 @@ from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 
 from bench import Task
-from throughput_cases import BATCH, CLIENTS, EXAMPLES, LEARNING_RATE, PFL, ROUNDS, Case, learned, tasks
+from throughput_cases import BATCH, EXAMPLES, LEARNING_RATE, PFL, ROUNDS, Case, learned, tasks
 
 
 class Scored(nn.Module):
@@ -46,10 +46,10 @@ def federation(case: Case) -> Callable[[], float]:
     rounds = NNAlgorithmParams(
         central_num_iterations=ROUNDS,
         evaluation_frequency=ROUNDS,
-        train_cohort_size=CLIENTS,
+        train_cohort_size=case.clients,
         val_cohort_size=None,
     )
-    data = FederatedDataset(users.__getitem__, MinimizeReuseUserSampler(range(CLIENTS)))
+    data = FederatedDataset(users.__getitem__, MinimizeReuseUserSampler(range(case.clients)))
     backend = SimulatedBackend(training_data=data, val_data=data)
 
     def run() -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -243,12 +244,21 @@ def test_peak_memory_is_what_the_steps_held_at_once() -> None:
     assert training_benchmark.peak(lambda: None) == training_benchmark.MEGABYTE
 
 
-@pytest.mark.parametrize("case", throughput_cases.CASES.values(), ids=lambda case: case.name)
-def test_our_federation_learns_what_the_plain_loop_learns(case, monkeypatch) -> None:
-    for module in (throughput_benchmark, throughput_cases):
-        monkeypatch.setattr(module, "CLIENTS", 20)
+@pytest.mark.parametrize("name", ["logistic", "mlp"])
+def test_our_federation_learns_what_the_plain_loop_learns(name) -> None:
+    case = dataclasses.replace(throughput_cases.CASES[name], clients=20)
     plain, ours = (prepare(case)() for prepare in (throughput_benchmark.plainly, throughput_benchmark.by_dpfed))
     assert ours == pytest.approx(plain, rel=0.1)  # fewer clients, more chance
+
+
+def test_a_peer_with_fewer_clients_is_scaled_and_the_row_says_so() -> None:
+    case = throughput_cases.CASES["few"]
+    found = {("plain torch", name): bench.Result(2.0, 1.0) for name in ("few", "logistic")}
+    found |= {("dpfed", "logistic"): bench.Result(2.0, 0.2), ("dpfed", "few"): bench.Result(2.0, 9.0)}
+    found["Flower's simulation", "few"] = bench.Result(2.01, 6.0)
+    (row,) = throughput_benchmark.case_rows(found, case)
+    assert row.name.endswith("Flower's simulation (10 times that of 100 clients)")
+    assert (row.ours, row.peer, row.holds) == (0.2, 60.0, True)
 
 
 def test_who_learns_something_else_is_not_measured() -> None:
