@@ -157,7 +157,7 @@ def _record_lines(plan: Plan) -> list[str]:
     lines = [
         f"Protected: whether {where}, {did}; from whoever sees the updates, the models and all that is computed "
         "from them, the server and the other clients included.",
-        "Trusted for it: each client with its own records. It samples, clips and adds noise, and pays first.",
+        "Trusted for it: each client with its own records. It draws batches, clips and adds noise, and pays first.",
     ]
     if sites == 1 and len(plan.local) > 1:
         nobody = "nobody is" if is_person else "nobody's record is"

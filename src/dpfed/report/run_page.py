@@ -167,7 +167,7 @@ def _score(value: float | None) -> str:
 
 def _sites(facts: RunFacts) -> Table:
     counted = f"{facts.sites[0].unit.capitalize()}s"
-    head = ("Site", counted, "Sampled a step", "Steps a round", "Clip norm", "Noise", "ε of the plan")
+    head = ("Site", counted, "Batch, about", "Steps a round", "Clip norm", "Noise", "ε of the plan")
     groups = [[site] for site in facts.sites] if len(facts.sites) <= MOST_ROWS else _alike(facts.sites)
     if len(groups) > MOST_ROWS:
         groups.sort(key=lambda group: group[0].epsilon or 0.0, reverse=True)
