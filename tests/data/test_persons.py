@@ -86,6 +86,9 @@ def test_who_is_held_out_depends_on_the_name_and_the_seed_alone():
         (visits("ab"), "doctor", "no column 'doctor' that names the person; there are: patient"),
         (visits("ab"), "time", "column time names the person, and must not be a feature as well"),
         (visits("ab", ward=np.array([1.0, np.nan])), "ward", "by a text or a whole number, got float64"),
+        (visits("ab", ward=["x", ""]), "ward", "rows that name nobody"),
+        (visits("ab", ward=["x", "nan"]), "ward", "rows that name nobody"),
+        (visits("ab", ward=np.array([b"x", b"None"])), "ward", "rows that name nobody"),
     ],
 )
 def test_columns_that_cannot_name_a_person_are_refused(records, column, what):

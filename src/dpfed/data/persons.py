@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from dpfed import checks
 from dpfed.data.records import Records
+from dpfed.data.tables import MISSING
 from dpfed.errors import InvalidArgument
 
 Indices = NDArray[np.int64]
@@ -111,6 +112,10 @@ def _ids(records: Records, column: str) -> NDArray[Any]:
     ids = _column(records, column, "person")
     if ids.ndim != 1 or ids.dtype.kind not in "iuUS":
         message = f"column {column} must name the person of each row by a text or a whole number, got {ids.dtype}"
+        raise InvalidArgument("person_column", message)
+    if {str(name).strip().lower() for name in np.unique(ids.astype(str))} & MISSING:
+        # Taken for one person of that name, they would be a second record of whomever they belong to.
+        message = f"column {column} has rows that name nobody: fill the names in, or leave these rows out"
         raise InvalidArgument("person_column", message)
     return ids
 
