@@ -6,9 +6,9 @@
 privacy, in CPU seconds on one core with one thread. Ours is `Federation` with `EnsembleRunner` in a new directory,
 checkpoints and records included. pfl-research and Flower run in venvs of their own, without evaluation of any kind.
 Flower's simulation works in several processes, whose CPU time is added up, on the same core. It looks for each client's
-messages among those of all, so that its time grows faster than the number of clients: it is measured with 100 and taken
-ten times, which is in its favour. Building clients, starting a framework and the first plan are not counted for
-anybody. What was learned must agree with the plain loop to one part in 100, in 30 for 100 clients (examples come in
+messages among those of all, so that its time grows faster than the number of clients: it is measured with 250 and taken
+four times, which is in its favour. Building clients, starting a framework and the first plan are not counted for
+anybody. What was learned must agree with the plain loop to one part in 100, in 50 for 250 clients (examples come in
 another order), or the row is not measured.
 """
 

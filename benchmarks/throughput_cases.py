@@ -51,7 +51,7 @@ CASES = {
     for case in (
         Case("logistic 30", "logistic", 30, (2,), 1000, {PLAIN: 15, PFL: 30}),
         Case("MLP 784-64-10", "mlp", 784, (64, 10), 1000, {PLAIN: 1.7, PFL: 2.5}),
-        Case("logistic 30", "few", 30, (2,), 100, {FLOWER: 250}),
+        Case("logistic 30", "few", 30, (2,), 250, {FLOWER: 250}),
     )
 }
 

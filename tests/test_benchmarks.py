@@ -255,10 +255,10 @@ def test_a_peer_with_fewer_clients_is_scaled_and_the_row_says_so() -> None:
     case = throughput_cases.CASES["few"]
     found = {("plain torch", name): bench.Result(2.0, 1.0) for name in ("few", "logistic")}
     found |= {("dpfed", "logistic"): bench.Result(2.0, 0.2), ("dpfed", "few"): bench.Result(2.0, 9.0)}
-    found["Flower's simulation", "few"] = bench.Result(2.01, 6.0)
+    found["Flower's simulation", "few"] = bench.Result(2.01, 20.0)
     (row,) = throughput_benchmark.case_rows(found, case)
-    assert row.name.endswith("Flower's simulation (10 times that of 100 clients)")
-    assert (row.ours, row.peer, row.holds) == (0.2, 60.0, True)
+    assert row.name.endswith("Flower's simulation (4 times that of 250 clients)")
+    assert (row.ours, row.peer, row.holds) == (0.2, 80.0, True)
 
 
 def test_who_learns_something_else_is_not_measured() -> None:

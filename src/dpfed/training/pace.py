@@ -26,7 +26,7 @@ MOST_BYTES = 1 << 28  # for parameters and examples of all models together
 LONG = 0.02  # seconds after which a step's share of dispatch is gone: more models at once save nothing
 GAIN = 0.9  # more models at once must take less than this part of the time
 GROWTH = 4
-TRIALS = 2
+TRIALS = 4
 
 
 @dataclass(frozen=True)
