@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta, timezone
 
 import numpy as np
@@ -173,6 +174,27 @@ def test_what_is_no_event_is_refused(event):
 
 def test_a_lone_event_counts_once_and_numpy_counts_are_numbers():
     assert words.charges({"icu": STEP, "ward": {STEP: np.int64(3)}}) == {"icu": {STEP: 1}, "ward": {STEP: 3}}
+
+
+class MadeWhenAsked(Mapping):
+    """Charges that nobody keeps: the next one may be made where the last one was."""
+
+    def __init__(self, noises):
+        self._noises = noises
+
+    def __getitem__(self, account):
+        return {ev.Gaussian(self._noises[account]): 3}
+
+    def __iter__(self):
+        return iter(self._noises)
+
+    def __len__(self):
+        return len(self._noises)
+
+
+def test_every_account_is_charged_its_own_event_even_if_that_is_made_when_asked_for():
+    noises = {f"ward-{number}": 1.0 + number for number in range(9)}
+    assert words.charges(MadeWhenAsked(noises)) == {name: {ev.Gaussian(noise): 3} for name, noise in noises.items()}
 
 
 def nested(depth: int) -> ev.Event:

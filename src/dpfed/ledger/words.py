@@ -100,11 +100,12 @@ def charges(value: Any) -> Charges:
     """The value as {account: {event: count}}; a lone event counts once."""
     if not isinstance(value, Mapping) or not value:
         raise InvalidArgument("charges", f"charges must map accounts to events and their counts, got {value!r:.80}")
+    given = dict(value)  # kept while they are told apart by id: of two made when asked for, both may have the same
     known: dict[int, dict[Event, int]] = {}  # a cohort has one and the same event, looked at once
-    for events in value.values():
+    for events in given.values():
         if id(events) not in known:
             known[id(events)] = counted(events)
-    return {name(account=account): known[id(events)] for account, events in value.items()}
+    return {name(account=account): known[id(events)] for account, events in given.items()}
 
 
 def counted(value: Any) -> dict[Event, int]:
