@@ -171,6 +171,22 @@ def test_a_tree_is_neither_copied_nor_used_after_a_fork() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
+@pytest.mark.parametrize("number", range(1, 8))
+def test_a_step_that_was_stopped_ends_the_tree(number: int) -> None:
+    calls = itertools.count(1)
+
+    def noised(total: float) -> float:
+        if next(calls) == number:
+            raise KeyboardInterrupt
+        return total
+
+    sums = PartialSums(noised, TreeAggregation(1.0, 8, 2, 4))
+    with pytest.raises(KeyboardInterrupt):
+        [sums.add(1.0) for _ in range(4)]
+    with pytest.raises(PrivacyError, match="did not come to its end"):
+        sums.add(1.0)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="must be a TreeAggregation"):
         TreeMechanism(Gaussian(1.0), 1.0)  # type: ignore[arg-type]

@@ -162,6 +162,25 @@ def test_a_draw_that_failed_ends_the_tree() -> None:
     assert private.steps_taken == 0
 
 
+@pytest.mark.parametrize("number", range(1, 8))
+def test_a_step_that_was_stopped_while_its_noise_was_drawn_ends_the_tree(monkeypatch, number: int) -> None:
+    """Ctrl-C in a notebook: the nodes of later steps would be of other steps than those that were charged."""
+    private, draw, calls = made(a_plan(steps=8, tree=TreeNoise(2))), NoiseSource.add, itertools.count(1)
+
+    def stopped(*args: object) -> dict[str, torch.Tensor]:
+        if next(calls) == number:
+            raise KeyboardInterrupt
+        return draw(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(NoiseSource, "add", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        steps_of(private)
+    taken = private.steps_taken
+    with pytest.raises(InvalidArgument, match="1 draws failed, so records would take part sooner than declared"):
+        steps_of(private)
+    assert private.steps_taken == taken
+
+
 def test_noise_on_the_grid_is_refused_before_anything_is_reserved(tmp_path) -> None:
     with dpfed.Ledger(f"sqlite:///{tmp_path}/ledger.db") as ledger:
         ledger.open("icu", epsilon=20.0, delta=1e-5)

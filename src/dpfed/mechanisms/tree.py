@@ -55,25 +55,29 @@ class PartialSums(Generic[Value]):
     the estimator from below): 1/(2 − 2⁻ˡ) of the node's noise is left at level l.
 
     Privacy: all that leaves is computed from the noised nodes, so it is ``TreeAggregation`` if the noise of one node is
-    noise_multiplier × the largest contribution to one number. No more than `steps` numbers are taken.
+    noise_multiplier × the largest contribution to one number. No more than `steps` numbers are taken, and none after
+    one that failed halfway.
     """
 
     def __init__(self, noised: Callable[[Value], Value], event: TreeAggregation) -> None:
         self._noised = noised
         self._event = event
         self._taken = 0
+        self._is_whole = True
         self._open: list[_Node[Value]] = []
         self._process = os.getpid()
 
     def add(self, value: Value) -> Value:
         """By how much this number changes the noisy partial sum."""
         self._begin()
+        self._is_whole = False
         node, before = _Node(0, value, self._noised(value)), None
         while self._open and self._open[-1].level == node.level:
             left = self._open.pop()
             before = left.estimate if before is None else before + left.estimate
             node = self._joined(left, node)
         self._open.append(node)
+        self._is_whole = True
         change: Value = node.estimate if before is None else node.estimate - before
         return change
 
@@ -82,6 +86,8 @@ class PartialSums(Generic[Value]):
         if os.getpid() != self._process:
             message = "a tree was used in a forked process, but its nodes may get their noise in one process only"
             raise PrivacyError(f"{message}: charge and start a new tree")
+        if not self._is_whole:  # its nodes would be of other steps than the event's
+            raise PrivacyError("a step of this tree did not come to its end: charge and start a new tree")
         if self._taken == steps:
             message = f"all {steps} steps of the tree were taken, and what was charged is for no more"
             raise InvalidArgument("steps", f"{message}: charge and start a new tree")

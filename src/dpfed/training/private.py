@@ -101,7 +101,7 @@ class Private:
         self.model = model
         self.optimizer = optimizer
         self.plan = plan
-        self.steps_taken = plan.steps - paid.left
+        self.steps_taken = self._noised = plan.steps - paid.left
         self._loss = loss
         self._paid = paid
         self._noise = noise
@@ -249,8 +249,8 @@ class Private:
         if any(value is not None for value in (*args[1:], *kwargs.values())):
             raise InvalidArgument("closure", "a closure would compute gradients again, without noise: leave it out")
         batch = self._current()
-        if self.plan.tree and batch.number != self.steps_taken:
-            message = f"{batch.number - self.steps_taken} draws failed, so records would take part sooner than declared"
+        if self.plan.tree and batch.number != self._noised:
+            message = f"{batch.number - self._noised} draws failed, so records would take part sooner than declared"
             raise InvalidArgument("batch", f"{message}: repair what failed, and charge and start a new run")
         with self._whole_or_nothing():
             for canary in self._canaries(self.steps_taken) if self._canaries else ():
@@ -264,6 +264,7 @@ class Private:
                 value.grad = None  # of parameters that were added or unfrozen since, which no noise covers
         for name, mean in self._release.mean(self._sum, self._count).items():
             self._parameters[name].grad = mean
+        self._noised += 1  # last: a step that was stopped before has none, and with a tree no other may follow
         self._start(None)
 
     def _set_rates(self, optimizer: Optimizer) -> None:
