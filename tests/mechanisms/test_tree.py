@@ -200,6 +200,15 @@ def test_what_does_not_fit_is_refused() -> None:
         mechanism.add_noise(np.zeros(4))
 
 
+@pytest.mark.parametrize(("noise", "sensitivity"), [(1e300, 1.0), (1e300, 1e-300), (1e18, 1.0)])
+def test_noise_that_does_not_fit_into_whole_numbers_is_refused(noise: float, sensitivity: float) -> None:
+    """Cast to 64 bits it would be one and the same number in every node."""
+    with pytest.raises(InvalidArgument, match="does not fit into 64 bits"):
+        TreeMechanism(TreeAggregation(noise, 4), sensitivity).add_noise(0.0)
+    noisy = [TreeMechanism(TreeAggregation(1e17, 4), 1.0).add_noise(0.0) for _ in range(9)]
+    assert len(set(noisy)) == 9
+
+
 def test_a_seeded_tree_says_that_it_is_not_private() -> None:
     assert repr(TreeMechanism(TreeAggregation(1.0, 4), 1.0, source=SeededSource(1))) == (
         "TreeMechanism(TreeAggregation(noise_multiplier=1.0, steps=4), sensitivity=1.0) [NOT PRIVATE]"

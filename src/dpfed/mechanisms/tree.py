@@ -35,6 +35,7 @@ from dpfed.rounding import round_up
 
 _COARSER = 2.0**10  # than the grid of single releases: sums of many steps must fit into 64 bits
 _ROOM = 2**62
+_LONGEST_DRAW = 10.0  # standard deviations; a normal draw ends before
 _ROUNDING = 1 + 2.0**-48  # more than computing the widened scale in floats can lose
 
 Value = TypeVar("Value", bound=Any)
@@ -164,8 +165,11 @@ class TreeMechanism:
 
     def _noised(self, total: NDArray[np.int64]) -> NDArray[np.int64]:
         widening = 1.0 + self._grid * math.sqrt(total.size) / float(self.sensitivity)
-        noise = self._source.normal(total.size) * (self.scale * widening * _ROUNDING / self._grid)
-        return total + np.rint(noise).astype(np.int64)
+        steps = self.scale * widening * _ROUNDING / self._grid
+        if not steps * _LONGEST_DRAW < _ROOM // 2:
+            message = f"noise of {self.event.noise_multiplier:g} times the sensitivity on {total.size} numbers"
+            raise InvalidArgument("event", f"{message} does not fit into 64 bits: use a smaller noise_multiplier")
+        return total + np.rint(self._source.normal(total.size) * steps).astype(np.int64)
 
     def __repr__(self) -> str:
         stamp = "" if self.is_private else " [NOT PRIVATE]"
