@@ -118,12 +118,11 @@ class Following(nn.Module):
 
 
 class Counting(nn.Module):
-    """Keeps the number of its calls, and a NaN: nothing of the examples."""
+    """Keeps the number of its calls: nothing of the examples."""
 
     def __init__(self):
         super().__init__()
         self.register_buffer("calls", torch.zeros((), dtype=torch.long))
-        self.register_buffer("unknown", torch.tensor(float("nan")))
 
     def forward(self, x):
         self.calls += 1
@@ -137,9 +136,38 @@ def test_the_probe_finds_what_later_steps_would_know_of_examples(is_replaced):
         compat.probe(model, torch.randn(5, 4))
 
 
-def test_buffers_that_follow_weights_or_count_calls_are_allowed():
-    spectral = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4))
-    compat.probe(nn.Sequential(spectral, Counting()), torch.randn(5, 4))
+class Constants(nn.Module):
+    """Keeps what no forward pass changes, a NaN among it, and a table that the first one makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("unknown", torch.tensor(float("nan")))
+        self.register_buffer("places", None)
+
+    def forward(self, x):
+        if self.places is None:
+            self.places = torch.arange(4.0)
+        return x + self.places
+
+
+def test_buffers_that_no_forward_pass_changes_are_allowed():
+    compat.probe(nn.Sequential(nn.Linear(4, 4), Constants()), torch.randn(5, 4))
+
+
+def test_a_buffer_that_counts_calls_is_refused_as_their_number_depends_on_the_records():
+    counting = Counting()
+    with pytest.raises(InvalidArgument, match=r"each forward pass changes the buffer 1\.calls"):
+        compat.probe(nn.Sequential(nn.Linear(4, 4), counting), torch.randn(5, 4))
+    assert counting.calls == 0
+
+
+@pytest.mark.parametrize("normed", [nn.utils.parametrizations.spectral_norm, nn.utils.spectral_norm])
+def test_spectral_norms_that_follow_the_weights_at_each_call_are_refused(normed):
+    model = nn.Sequential(normed(nn.Linear(4, 4)))
+    with pytest.raises(InvalidArgument, match="takes a step of its spectral norm at each call"):
+        compat.check(model)
+    compat.check(model.eval())
+    compat.probe(model, torch.randn(5, 4))
 
 
 class Shortened(nn.Module):

@@ -23,12 +23,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.attention import attended
 from dpfed.training.recurrent import unrolled
 from dpfed.training.rules import embedding
 
+Buffers = Mapping[str, Tensor]
 # Exactly these: a layer derived from one has a forward pass of its own.
 RECURRENT = (nn.LSTM, nn.GRU, nn.RNN)
 
@@ -70,18 +73,19 @@ def fix(model: nn.Module) -> nn.Module:
 def probe(model: nn.Module, inputs: Tensor) -> None:
     """Nothing, unless changing one example moves the output of another, or what the model keeps for later.
 
-    It runs the model in its present mode with the same random numbers each time and restores its buffers.
+    It runs the model in its present mode with the same random numbers each time and restores its buffers. Not even a
+    count of its calls may be kept: how often a model runs in a step depends on how many records were drawn.
     """
     if len(inputs) < 2:
         raise InvalidArgument("inputs", f"inputs must hold at least two examples, got {len(inputs)}")
     for place in (0, len(inputs) // 2, len(inputs) - 1):
         changed = inputs.clone()
         changed[place] = inputs[place - 1] if not inputs.is_floating_point() else inputs[place] * -2 + 1
-        (before, left), (after, left_by_change) = (_run(model, values) for values in (inputs, changed))
+        (before, _, left), (after, found, left_by_change) = (_run(model, values) for values in (inputs, changed))
         kept = [row for row in range(len(inputs)) if row != place]
         for one, two in zip(before, after, strict=True):
             _require_still(one, two, kept, len(inputs))
-        _require_nothing_kept(left, left_by_change)
+        _require_nothing_kept(found, left, left_by_change)
 
 
 def _require_still(before: Tensor, after: Tensor, kept: list[int], size: int) -> None:
@@ -96,21 +100,32 @@ def _require_still(before: Tensor, after: Tensor, kept: list[int], size: int) ->
         raise InvalidArgument("model", message)
 
 
-def _require_nothing_kept(left: Mapping[str, Tensor], left_by_change: Mapping[str, Tensor]) -> None:
-    """Nothing, unless buffers depend on the examples; those that only count or follow the weights do not."""
-    for name in left.keys() | left_by_change.keys():
-        one, two = left.get(name), left_by_change.get(name)
+def _require_nothing_kept(found: Buffers, left: Buffers, left_by_change: Buffers) -> None:
+    """Nothing, unless buffers depend on the examples, or on how often the model ran."""
+    remedy = "remove it, or train with it switched off"
+    if name := _moved(left, left_by_change):
+        message = f"the forward pass keeps something of the examples in the buffer {name}, and later steps use it"
+        raise InvalidArgument("model", f"{message} without noise: {remedy}")
+    if name := _moved(found, left):
+        message = f"each forward pass changes the buffer {name}, and how many there are depends on the records drawn"
+        raise InvalidArgument("model", f"{message}: {remedy}")
+
+
+def _moved(before: Buffers, after: Buffers) -> str | None:
+    """The name of a buffer that is not the same, if there is one."""
+    for name in before.keys() | after.keys():
+        one, two = before.get(name), after.get(name)
         if one is None or two is None or one.shape != two.shape or _differ(one, two):
-            message = f"the forward pass keeps something of the examples in the buffer {name}, and later steps use it"
-            raise InvalidArgument("model", f"{message} without noise: remove it, or train with it switched off")
+            return name
+    return None
 
 
 def _differ(one: Tensor, two: Tensor) -> bool:
     return bool(((one != two) & ~((one != one) & (two != two))).any())  # two NaN are the same
 
 
-def _run(model: nn.Module, inputs: Tensor) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """The model's output tensors and what it left in its buffers; these and the random state stay as they were."""
+def _run(model: nn.Module, inputs: Tensor) -> tuple[list[Tensor], Buffers, Buffers]:
+    """The model's outputs, and its buffers before and after; these and the random state stay as they were."""
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     versions = {name: parameter._version for name, parameter in model.named_parameters()}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -124,7 +139,7 @@ def _run(model: nn.Module, inputs: Tensor) -> tuple[list[Tensor], dict[str, Tens
         if parameter._version != versions.get(name):
             message = f"the forward pass changes the parameter {name}, which no noise covers: leave out what does so"
             raise InvalidArgument("model", f"{message} (max_norm of an embedding, for one)")
-    return found, left
+    return found, buffers, left
 
 
 def tensors(output: object) -> Iterator[Tensor]:
@@ -150,9 +165,15 @@ def _refusal(module: nn.Module) -> str | None:
         return f"{article} {kind}, which mixes the examples of a batch: use GroupNorm, or fix(model)"
     if isinstance(module, nn.EmbeddingBag) and (module.max_norm is not None or module.scale_grad_by_freq):
         return f"{article} {kind} with max_norm or scale_grad_by_freq, which mixes examples: make it without them"
+    if module.training and any(map(_is_spectral, (module, *module._forward_pre_hooks.values()))):
+        return f"{article} {kind} that takes a step of its spectral norm at each call: switch it off by eval()"
     if getattr(module, "track_running_stats", False):
         return f"{article} {kind} that keeps running statistics of private data: use a layer without them"
     return None
+
+
+def _is_spectral(part: object) -> bool:
+    return isinstance(part, _SpectralNorm | SpectralNorm)
 
 
 def _replacement(path: str, module: nn.Module) -> nn.Module | None:
