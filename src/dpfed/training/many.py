@@ -29,7 +29,7 @@ from dpfed import checks
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.local_plan import LocalPlan
 from dpfed.randomness import RandomSource, or_system
-from dpfed.training import draws, screening
+from dpfed.training import compat, draws, screening
 from dpfed.training.clip import Clip
 from dpfed.training.descent import Descent
 from dpfed.training.ensemble import Ensemble, Loss
@@ -81,8 +81,8 @@ def train_many(
     how many models are trained at once, `one_pass` whether their first step, which all take from the same parameters,
     is one pass through one model. The model itself stays as it is.
 
-    Privacy: model k is ``plans[k].event`` for one record of its data where the plan has noise, and must be charged
-    before. Without noise nothing is protected.
+    Privacy: model k is ``plans[k].event`` for one record of its data where the plan has noise, which must be the
+    plan's `unit`, and must be charged before. Without noise nothing is protected.
     """
     if not plans or len(datasets) != len(plans) or not all(isinstance(plan, LocalPlan) for plan in plans):
         message = f"plans must be one LocalPlan for each data set, got {len(plans)} for {len(datasets)}"
@@ -91,6 +91,7 @@ def train_many(
     dtype = _dtype(first)
     records = [_records(data, number, dtype) for number, data in enumerate(datasets)]
     _require_alike(records)
+    compat.check(model)  # the layer by its name, before it is found by what it does
     screening.require_sound(TensorDataset(*records[0]), model, loss, None)
     origin = or_system(source)
     members = [
