@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from dpfed.cohort import PoissonCohort
+from dpfed.cohort import All, FixedCohort, PoissonCohort
 from dpfed.guarantee import Guarantee
 from dpfed.plan import ClientPlan, LocalPlan, Plan
 from dpfed.plan_fits import fitted
+from dpfed.tree_noise import RoundTree
 
 PROMISE = Guarantee(4.0, 1e-5)
 SITES = {
@@ -51,6 +52,15 @@ def test_clients_fit_as_well():
     assert 0 < fit.rounds < 20
     assert longer.client_epsilon(1e-5) > 4.0
     assert fit.noise_multiplier > plan.client.noise
+
+
+@pytest.mark.parametrize(("tree", "most"), [(RoundTree(3, restarts=2), 3), (RoundTree(), 10)])
+def test_a_tree_over_the_rounds_is_for_all_of_them_or_none(tree, most):
+    client = ClientPlan(clip_norm=1.0, noise_multiplier=9.0, tree=tree)
+    cohort = FixedCohort(1) if most < 10 else All()
+    plan = Plan("study", 10, SITES, style="hybrid", cohort=cohort, client=client, max_participations=most)
+    plan = plan.calibrated(PROMISE)
+    assert [fitted(plan, replace(PROMISE, epsilon=budget)).rounds for budget in (2.0, 4.0, 40.0)] == [0, 10, 10]
 
 
 def test_a_limit_on_participations_is_kept():

@@ -50,9 +50,9 @@ def _noise(plan: Plan, budget: Guarantee) -> float | None:
 def _rounds(plan: Plan, budget: Guarantee) -> int:
     """The most rounds at the plan's own noise, by doubling and halving: more rounds never cost less.
 
-    A tree is made for the rounds of its plan: those, or none.
+    A tree over the rounds is made for those of its plan: they fit, or none do.
     """
-    if budget.unit == "client" and plan.client is not None and plan.client.tree is not None:
+    if plan.client is not None and plan.client.tree is not None:
         return plan.rounds if _epsilon(plan, plan.rounds, budget) <= budget.epsilon else 0
     low, high = 0, 1
     while high <= MOST_ROUNDS and _epsilon(plan, high, budget) <= budget.epsilon:
