@@ -23,6 +23,7 @@ from dpfed.training.rules import conv, embedding, leaf, linear, norms, parameter
 from dpfed.training.rules.pieces import Call, Materialised, Method, Piece
 
 TRIALS = 3
+EXAMPLES = 64  # that methods are timed on, at most: what they need for more would be the most memory a run ever needs
 GHOST = "ghost"  # norms from Gram matrices, the sum apart from them
 _CHOICES: dict[tuple[object, ...], str] = {}
 
@@ -105,8 +106,16 @@ def _fastest(call: Call, ways: dict[str, Method], key: tuple[Hashable, ...]) -> 
     )
     name = _CHOICES.get(layer)
     if name not in ways:
-        name = _CHOICES[layer] = min(ways, key=lambda way: _seconds(ways[way], call))
+        part = _part(call)
+        name = _CHOICES[layer] = min(ways, key=lambda way: _seconds(ways[way], part))
     return name
+
+
+def _part(call: Call) -> Call:
+    """The call with its first examples only."""
+    x, g = call.pair
+    statistics = call.statistics and (call.statistics[0][:EXAMPLES], call.statistics[1][:EXAMPLES])
+    return replace(call, x=x[:EXAMPLES], gradient=g[:EXAMPLES], statistics=statistics)
 
 
 def _seconds(method: Method, call: Call) -> float:
