@@ -75,7 +75,7 @@ _THEIRS = {
 }
 
 _NEEDLESS = {
-    "poisson_sampling": "records are always sampled by Poisson draws, as they are accounted",
+    "poisson_sampling": "records are sampled by Poisson draws unless privacy.record has a tree, and are accounted so",
     "secure_mode": "noise always comes from a cryptographic source",
     "secure_rng": "noise always comes from a cryptographic source",
     "accountant": "the accountant is exact",
