@@ -24,7 +24,7 @@ from dpfed.training.ensemble import Ensemble
 MOST_MODELS = 4096
 MOST_BYTES = 1 << 28  # for parameters and examples of all models together
 LONG = 0.02  # seconds after which a step's share of dispatch is gone: more models at once save nothing
-GAIN = 0.9  # more models at once must take less than this part of the time
+WORSE = 1.1  # times the best so far: beyond that more models at once are not tried
 GROWTH = 4
 TRIALS = 4
 
@@ -50,14 +50,12 @@ class Pace:
         """The number at once for so many models: the fastest of 1, 4, 16, … that memory allows; 1 is always tried."""
         most = min(MOST_MODELS, MOST_BYTES // self._bytes(work.batch_size))
         chosen = tried = 1
-        while tried < min(models, most):
+        seconds = fastest = self._step(1, work)
+        while tried < min(models, most) and seconds <= LONG and seconds / tried <= WORSE * fastest:
             tried = min(GROWTH * tried, most)
             seconds = self._step(tried, work)
-            if seconds / tried > GAIN * self._step(chosen, work) / chosen:
-                break
-            chosen = tried
-            if seconds > LONG:
-                break
+            if seconds / tried < fastest:
+                chosen, fastest = tried, seconds / tried
         return chosen
 
     def _bytes(self, batch_size: int) -> int:
