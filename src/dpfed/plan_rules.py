@@ -22,6 +22,7 @@ from dpfed.errors import AdjacencyMismatch, InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.local_plan import LocalPlan
 from dpfed.rounding import decimal_up
+from dpfed.tree_noise import RoundTree
 
 if TYPE_CHECKING:
     from dpfed.plan import Plan
@@ -207,25 +208,23 @@ def _require_server(plan: Plan) -> None:
     if "client" in plan.units and not isinstance(plan.client, ClientPlan):
         message = f"style {plan.style!r} needs client=ClientPlan(clip_norm=...): without a clip nothing bounds an"
         raise InvalidArgument("client", f"{message} update, and no noise is enough")
-    if plan.client is not None and plan.client.tree is not None and "client" in plan.units:
-        _require_tree(plan)
     if "client" not in plan.units and plan.client is not None:
         message = f"style {plan.style!r} adds no noise at the server: leave client out, or choose 'user' or 'hybrid'"
         raise InvalidArgument("client", message)
+    if plan.client is not None and plan.client.tree is not None:
+        _require_fitting_tree(plan, plan.client.tree)
 
 
-def _require_tree(plan: Plan) -> None:
+def _require_fitting_tree(plan: Plan, tree: RoundTree) -> None:
     """Refuses a tree over the rounds whose pattern the plan does not keep, or that would hide who takes part."""
-    tree = plan.client.tree if plan.client is not None else None
-    if tree is None:
-        return
     if plan.cohort.hides(len(plan.local)):
         message = "a tree gains nothing from a secret cohort, and who has taken part decides who may again"
         raise InvalidArgument("cohort", f"{message}: leave secret out, or choose noise without a tree")
     if tree.restarts >= plan.rounds:
         raise InvalidArgument("tree", f"a tree over {plan.rounds} rounds starts anew less often, got {tree.restarts}")
-    most = plan.max_participations or 1
-    if isinstance(plan.cohort, All) and (most < plan.rounds or (tree.min_separation > 1 and plan.rounds > 1)):
+    if isinstance(plan.cohort, All) and (
+        plan.participations < plan.rounds or (tree.min_separation > 1 and plan.rounds > 1)
+    ):
         message = (
             f"all clients in each of {plan.rounds} rounds take part {plan.rounds} times, one round after the other"
         )

@@ -321,7 +321,7 @@ def _records(data: Any, sampler: Sampler) -> Dataset[Any]:
     if isinstance(data, IterableDataset) or not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
         message = (
             f"data must have records that can be drawn by number, got {type(data).__name__}: "
-            "a stream cannot be sampled as Poisson; give a Dataset with __getitem__ and __len__"
+            "who is in a batch of a stream is nobody's draw; give a Dataset with __getitem__ and __len__"
         )
         raise InvalidArgument("data", message)
     if len(data) != sampler.size_of_data:
@@ -352,5 +352,5 @@ def _is_plain(sampler: Any) -> bool:
 
 
 def _refuse(what: str, remedy: str) -> NoReturn:
-    message = f"the DataLoader {what}; batches must be the Poisson draws that are charged: {remedy}"
+    message = f"the DataLoader {what}; batches must be the draws that are charged: {remedy}"
     raise InvalidArgument("data", message)
