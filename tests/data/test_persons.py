@@ -154,6 +154,23 @@ def test_a_person_less_moves_nobody_else_between_training_and_test(here):
     assert set(prepare(config, here).test.groups["patient"].tolist()) == before - {"p7"}
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_person_in_place_of_another_replaces_one_in_training_wherever_its_rows_are(here, seed):
+    config = Data(**COLUMN, **SITES, sizes="public", test_fraction=0.3, seed=seed)
+    before = prepare(config, here)
+    first, *lines = CSV.splitlines(keepends=True)
+    others = [line for line in lines if ",p7," not in line]
+    for place in (0, len(others) // 2, len(others)):
+        (here / "a.csv").write_text("".join([first, *others[:place], "1,north,new,0\n", *others[place:]]))
+        after = prepare(config, here)
+        assert after.sizes == before.sizes
+        changed = [
+            set(one.groups["patient"].tolist()) - set(other.groups["patient"].tolist())
+            for one, other in zip(before.clients.values(), after.clients.values(), strict=True)
+        ]
+        assert sum(map(len, changed)) <= 1
+
+
 def test_data_by_client_keep_the_groups_that_all_clients_have():
     parts = {"north": visits("ab"), "south": visits("bc")}
     assert load(parts).groups["patient"].tolist() == ["a", "b", "b", "c"]

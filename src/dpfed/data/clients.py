@@ -5,7 +5,7 @@ by the seed, to a public test set, and the rest is dealt. Where a column names r
 record's own content decides, by a keyed hash: a record more or less moves no other one in or out, which a shuffle of
 all would do. Where true counts are public, the place in its site decides: a record replaced leaves all counts alone.
 With a column that names the person, a record is all rows of one person, held out and dealt together; the hash is then
-one of the person's name.
+one of the person's name, and where counts are public the smallest hashes decide: a person's rows have no one place.
 
 >>> from dpfed.config.data import Data
 >>> config = Data(source="sklearn:iris", partition={"kind": "quantity", "sizes": [80, 40]}, names=["a", "b"])
@@ -112,6 +112,21 @@ def held_out_by_name(names: Iterable[Any], fraction: float, seed: int) -> NDArra
     return _drawn_by_hash((str(name).encode() for name in names), fraction, seed)
 
 
+def held_out_of_each(
+    names: Iterable[Any], piles: Iterable[partition.Indices], fraction: float, seed: int
+) -> NDArray[np.bool_]:
+    """Which persons are held out: exactly so large a share of each pile, rounded, by the smallest hashes of names.
+
+    Privacy: in whatever order the data are. With one person in place of another, at most one more changes sides, and
+    fills the gap: the training sets have the same sizes, and at most one person is replaced. So they are neighbours.
+    """
+    coins = _coins((str(name).encode() for name in names), seed)
+    held_out = np.zeros(len(coins), dtype=bool)
+    for pile in piles:
+        held_out[pile[np.argsort(coins[pile], kind="stable")[: round(fraction * len(pile))]]] = True
+    return held_out
+
+
 def loaded(config: blocks.Data, directory: str | Path) -> Records:
     """The records of the configured source, as they are."""
     return load(
@@ -140,10 +155,13 @@ def held_out_by_place(piles: Iterable[partition.Indices], fraction: float, seed:
 
 
 def _drawn_by_hash(contents: Iterable[bytes], fraction: float, seed: int) -> NDArray[np.bool_]:
+    return np.asarray(_coins(contents, seed).astype(np.float64) < fraction * 2.0**64)
+
+
+def _coins(contents: Iterable[bytes], seed: int) -> NDArray[np.uint64]:
     key = int(seed).to_bytes(16, "big")
     digests = [hashlib.blake2b(content, digest_size=8, key=key).digest() for content in contents]
-    coins = np.frombuffer(b"".join(digests), dtype=">u8").astype(np.float64)
-    return np.asarray(coins < fraction * 2.0**64)
+    return np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64)
 
 
 def _site_column(config: blocks.Data) -> str | None:
@@ -157,12 +175,15 @@ def _by_person(rows: Records, column: str, config: blocks.Data) -> tuple[Records
 def _held_out(records: Records | Persons, config: blocks.Data) -> NDArray[np.bool_]:
     if not isinstance(config.partition, blocks.Column):
         return held_out_by_place([np.arange(len(records))], config.test_fraction, config.seed)
-    if not config.sizes_are_public and isinstance(records, Persons):
-        return held_out_by_name(records.groups[config.person_column or ""], config.test_fraction, config.seed)
-    if not config.sizes_are_public and isinstance(records, Records):
-        return held_out_by_content(records, config.test_fraction, config.seed)
-    sites = partition.by_column(_site_names(records, config.partition.column))
-    return held_out_by_place(sites.values(), config.test_fraction, config.seed)
+    sites = partition.by_column(_site_names(records, config.partition.column)).values()
+    if isinstance(records, Persons):
+        names = records.groups[config.person_column or ""]
+        if config.sizes_are_public:
+            return held_out_of_each(names, sites, config.test_fraction, config.seed)
+        return held_out_by_name(names, config.test_fraction, config.seed)
+    if config.sizes_are_public:
+        return held_out_by_place(sites, config.test_fraction, config.seed)
+    return held_out_by_content(records, config.test_fraction, config.seed)
 
 
 def _parts(records: Records | Persons, config: blocks.Data) -> dict[str, Records | Persons]:
