@@ -7,6 +7,9 @@ import itertools
 import math
 import os
 import pickle
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -169,6 +172,20 @@ def test_a_tree_is_neither_copied_nor_used_after_a_fork() -> None:
             os._exit(7)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_numbers_of_several_threads_are_taken_one_after_the_other() -> None:
+    totals: list[int] = []
+
+    def noised(total: int) -> int:
+        time.sleep(0)  # another thread's turn
+        totals.append(total)
+        return total
+
+    sums = PartialSums(noised, TreeAggregation(1.0, 256))
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(sums.add, [1] * 256)) == [1] * 256
+    assert Counter(totals) == {2**level: 2 ** (8 - level) for level in range(9)}
 
 
 @pytest.mark.parametrize("number", range(1, 8))

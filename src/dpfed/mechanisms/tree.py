@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -67,9 +68,14 @@ class PartialSums(Generic[Value]):
         self._is_whole = True
         self._open: list[_Node[Value]] = []
         self._process = os.getpid()
+        self._lock = threading.Lock()
 
     def add(self, value: Value) -> Value:
         """By how much this number changes the noisy partial sum."""
+        with self._lock:
+            return self._added(value)
+
+    def _added(self, value: Value) -> Value:
         self._begin()
         self._is_whole = False
         node, before = _Node(0, value, self._noised(value)), None
