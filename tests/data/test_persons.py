@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dpfed.config.data import Data
 from dpfed.config.run import RunConfig
-from dpfed.data.clients import held_out_by_name, prepare
+from dpfed.data.clients import hashes, held_out_by_hash, prepare
 from dpfed.data.persons import Persons, grouped, most_sites
 from dpfed.data.records import Records
 from dpfed.data.sources import load
@@ -72,6 +72,10 @@ def test_a_part_has_all_rows_of_its_persons():
 
 
 def test_who_is_held_out_depends_on_the_name_and_the_seed_alone():
+    def held_out_by_name(names, share, seed):
+        persons = grouped(visits(names), "patient", 1).persons
+        return held_out_by_hash(hashes(persons, "patient", seed), share)
+
     names = [f"id-{number}" for number in range(4000)]
     held_out = held_out_by_name(names, 0.25, seed=1)
     assert (held_out_by_name(names[::-1], 0.25, seed=1)[::-1] == held_out).all()

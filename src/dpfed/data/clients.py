@@ -1,11 +1,10 @@
 """What each client holds, what is held out, and which sizes are public: the ``data:`` block, carried out.
 
 Who is held out must not depend on somebody else's record. One set that plays a federation loses so many records, drawn
-by the seed, to a public test set, and the rest is dealt. Where a column names real sites with declared sizes, each
-record's own content decides, by a keyed hash: a record more or less moves no other one in or out, which a shuffle of
-all would do. Where true counts are public, the place in its site decides: a record replaced leaves all counts alone.
-With a column that names the person, a record is all rows of one person, held out and dealt together; the hash is then
-one of the person's name, and where counts are public the smallest hashes decide: a person's rows have no one place.
+by the seed, to a public test set, and the rest is dealt. Where a column names real sites, each record's own content
+decides, by a keyed hash: a record more or less moves no other one in or out, which a shuffle of all would do. Where
+true counts are public, the smallest hashes do: a record replaced leaves all counts alone. With a column that names the
+person, a record is all rows of one person, held out and dealt together; the hash is then one of the person's name.
 
 >>> from dpfed.config.data import Data
 >>> config = Data(source="sklearn:iris", partition={"kind": "quantity", "sizes": [80, 40]}, names=["a", "b"])
@@ -94,36 +93,41 @@ def scaled(records: Records, config: blocks.Data) -> Records:
     return records.with_features(features)
 
 
-def held_out_by_content(records: Records, fraction: float, seed: int) -> NDArray[np.bool_]:
-    """Which records are held out: about so large a share of them, each by a hash of its own content.
+def hashes(records: Records | Persons, person_column: str | None, seed: int) -> NDArray[np.uint64]:
+    """A number of 64 bits for each record, from the seed and its own content, or the name of its person.
+
+    Privacy: it depends on nothing else, so no other record and no order of the data changes it.
+    """
+    if isinstance(records, Persons):
+        contents = [str(name).encode() for name in records.groups[person_column or ""]]
+    else:
+        rows = np.hstack([records.features.reshape(len(records), -1), records.labels.reshape(len(records), -1)])
+        contents = [row.tobytes() for row in rows.astype(np.float64)]
+    key = int(seed).to_bytes(16, "big")
+    digests = [hashlib.blake2b(content, digest_size=8, key=key).digest() for content in contents]
+    return np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64)
+
+
+def held_out_by_hash(found: NDArray[np.uint64], fraction: float) -> NDArray[np.bool_]:
+    """Which records are held out: about so large a share of them, each by its own hash.
 
     Privacy: whether a record is trained on depends on that record and the seed alone, so neighbouring data sets have
     neighbouring training sets.
     """
-    rows = np.hstack([records.features.reshape(len(records), -1), records.labels.reshape(len(records), -1)])
-    return _drawn_by_hash((row.tobytes() for row in rows.astype(np.float64)), fraction, seed)
-
-
-def held_out_by_name(names: Iterable[Any], fraction: float, seed: int) -> NDArray[np.bool_]:
-    """Which persons are held out: about so large a share of them, each by a hash of its own name.
-
-    Privacy: whether a person is trained on depends on its name and the seed alone, at whatever sites it is.
-    """
-    return _drawn_by_hash((str(name).encode() for name in names), fraction, seed)
+    return np.asarray(found.astype(np.float64) < fraction * 2.0**64)
 
 
 def held_out_of_each(
-    names: Iterable[Any], piles: Iterable[partition.Indices], fraction: float, seed: int
+    found: NDArray[np.uint64], piles: Iterable[partition.Indices], fraction: float
 ) -> NDArray[np.bool_]:
-    """Which persons are held out: exactly so large a share of each pile, rounded, by the smallest hashes of names.
+    """Which records are held out: exactly so large a share of each pile, rounded, those of the smallest hashes.
 
-    Privacy: in whatever order the data are. With one person in place of another, at most one more changes sides, and
-    fills the gap: the training sets have the same sizes, and at most one person is replaced. So they are neighbours.
+    Privacy: in whatever order the data are. With one record in place of another, at most one more changes sides, and
+    fills the gap: training sets have the same sizes, which are public, and at most one record is replaced.
     """
-    coins = _coins((str(name).encode() for name in names), seed)
-    held_out = np.zeros(len(coins), dtype=bool)
+    held_out = np.zeros(len(found), dtype=bool)
     for pile in piles:
-        held_out[pile[np.argsort(coins[pile], kind="stable")[: round(fraction * len(pile))]]] = True
+        held_out[pile[np.argsort(found[pile], kind="stable")[: round(fraction * len(pile))]]] = True
     return held_out
 
 
@@ -141,29 +145,6 @@ def loaded(config: blocks.Data, directory: str | Path) -> Records:
     )
 
 
-def held_out_by_place(piles: Iterable[partition.Indices], fraction: float, seed: int) -> NDArray[np.bool_]:
-    """Which records are held out: exactly so large a share of each pile, rounded, at places drawn by the seed.
-
-    Privacy: the places depend on the sizes of the piles and the seed alone. Where these are public, data sets in which
-    one record is replaced have training sets of the same sizes in which at most one record is replaced.
-    """
-    draws, places = np.random.default_rng([seed, len(b"held out")]), list(piles)  # not the draws that deal the rest
-    held_out = np.zeros(sum(map(len, places)), dtype=bool)
-    for pile in places:
-        held_out[draws.permutation(pile)[: round(fraction * len(pile))]] = True
-    return held_out
-
-
-def _drawn_by_hash(contents: Iterable[bytes], fraction: float, seed: int) -> NDArray[np.bool_]:
-    return np.asarray(_coins(contents, seed).astype(np.float64) < fraction * 2.0**64)
-
-
-def _coins(contents: Iterable[bytes], seed: int) -> NDArray[np.uint64]:
-    key = int(seed).to_bytes(16, "big")
-    digests = [hashlib.blake2b(content, digest_size=8, key=key).digest() for content in contents]
-    return np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64)
-
-
 def _site_column(config: blocks.Data) -> str | None:
     return config.partition.column if isinstance(config.partition, blocks.Column) else None
 
@@ -174,16 +155,18 @@ def _by_person(rows: Records, column: str, config: blocks.Data) -> tuple[Records
 
 def _held_out(records: Records | Persons, config: blocks.Data) -> NDArray[np.bool_]:
     if not isinstance(config.partition, blocks.Column):
-        return held_out_by_place([np.arange(len(records))], config.test_fraction, config.seed)
-    sites = partition.by_column(_site_names(records, config.partition.column)).values()
-    if isinstance(records, Persons):
-        names = records.groups[config.person_column or ""]
-        if config.sizes_are_public:
-            return held_out_of_each(names, sites, config.test_fraction, config.seed)
-        return held_out_by_name(names, config.test_fraction, config.seed)
-    if config.sizes_are_public:
-        return held_out_by_place(sites, config.test_fraction, config.seed)
-    return held_out_by_content(records, config.test_fraction, config.seed)
+        return _drawn(len(records), config.test_fraction, config.seed)
+    found = hashes(records, config.person_column, config.seed)
+    if not config.sizes_are_public:
+        return held_out_by_hash(found, config.test_fraction)
+    sites = partition.by_column(_site_names(records, config.partition.column))
+    return held_out_of_each(found, sites.values(), config.test_fraction)
+
+
+def _drawn(records: int, fraction: float, seed: int) -> NDArray[np.bool_]:
+    draws, held_out = np.random.default_rng([seed, len(b"held out")]), np.zeros(records, dtype=bool)
+    held_out[draws.permutation(records)[: round(fraction * records)]] = True  # not the draws that deal the rest
+    return held_out
 
 
 def _parts(records: Records | Persons, config: blocks.Data) -> dict[str, Records | Persons]:
