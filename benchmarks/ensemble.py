@@ -228,7 +228,7 @@ CONTESTANTS = [
 def rows(quick: bool) -> list[Row]:
     cases = CASES[:1] if quick else CASES
     names = [f"{verb}/{case.name}" for case in cases for verb in VERBS]
-    found = bench.measure(Path(__file__), CONTESTANTS, names, quick=quick, repeats=3)
+    found = bench.measure(Path(__file__), CONTESTANTS, names, quick=quick, repeats=20, least=3, patience=10.0)
     return [row for case in cases for row in case_rows(found, case)]
 
 

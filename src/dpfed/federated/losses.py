@@ -16,23 +16,14 @@ from torch.nn import functional
 
 from dpfed.errors import InvalidArgument
 from dpfed.references import is_reference, resolve
+from dpfed.training import entropy
 
 Loss = Callable[[Any, Any], Tensor]
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """−log of the softmax at the target's class; the mean over a record's pixels if it has any."""
-    losses = functional.cross_entropy(outputs, targets, reduction="none")
-    return losses if losses.dim() == 1 else losses.flatten(1).mean(1)
-
-
-def stacked(loss: Loss) -> Loss:
-    """The same loss for many models at once: inside of vmap torch's cross entropy is slower, and loads sympy first."""
-    return _gathered if loss is cross_entropy else loss
-
-
-def _gathered(outputs: Tensor, targets: Tensor) -> Tensor:
-    losses = -functional.log_softmax(outputs, 1).gather(1, targets.unsqueeze(1)).squeeze(1)
+    losses = entropy.cross_entropy(outputs, targets)
     return losses if losses.dim() == 1 else losses.flatten(1).mean(1)
 
 

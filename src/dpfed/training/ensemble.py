@@ -34,6 +34,7 @@ from dpfed.training import compat, screening, segments
 from dpfed.training.attribution import attributed
 from dpfed.training.capture import Capture, Leaves
 from dpfed.training.clip import TOLERANCE
+from dpfed.training.entropy import for_many
 from dpfed.training.rules.pieces import Call
 from dpfed.training.segments import Layer, Stacked
 
@@ -62,7 +63,7 @@ class Ensemble:
         compat.check(model)
         screening.probe(model, loss, *like)
         self._model = model
-        self._loss = loss
+        self._loss = for_many(loss)
         self._layers = _layers(model, loss, like)
         self.like = like
         self._offsets: dict[tuple[int, int], tuple[Tensor, ...]] = {}

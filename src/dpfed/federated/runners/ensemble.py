@@ -28,7 +28,6 @@ import torch
 from torch import Tensor
 
 from dpfed.errors import InvalidArgument
-from dpfed.federated import losses
 from dpfed.federated.examples import Form, Tensors, made_up
 from dpfed.federated.runners.local import LocalRunner
 from dpfed.federated.torch_client import TorchClient
@@ -88,9 +87,7 @@ class EnsembleRunner(LocalRunner):
         if (model, form) not in self._paces:
             try:
                 with model.lent(model.first_weights):
-                    self._paces[model, form] = Pace(
-                        Ensemble(model.module, losses.stacked(model.loss), made_up(form, 4))
-                    )
+                    self._paces[model, form] = Pace(Ensemble(model.module, model.loss, made_up(form, 4)))
             except InvalidArgument:
                 self._paces[model, form] = None
         return self._paces[model, form]
