@@ -250,7 +250,7 @@ class Private:
             raise InvalidArgument("closure", "a closure would compute gradients again, without noise: leave it out")
         batch = self._current()
         if self.plan.tree and batch.number != self._noised:
-            message = f"{batch.number - self._noised} draws failed, so records would take part sooner than declared"
+            message = f"draw {self._noised} failed or was stopped, so records would take part sooner than declared"
             raise InvalidArgument("batch", f"{message}: repair what failed, and charge and start a new run")
         with self._whole_or_nothing():
             for canary in self._canaries(self.steps_taken) if self._canaries else ():
