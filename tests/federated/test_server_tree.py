@@ -195,7 +195,7 @@ def test_the_noise_of_the_model_is_that_of_few_nodes(tmp_path):
 
     48 numbers; false alarm about 1e-6 (4.9 σ of χ²). Noise of its own in every round would have variance 8.
     """
-    client = ClientPlan(clip_norm=1.0, noise_multiplier=6.0, tree=RoundTree())
+    client = ClientPlan(clip_norm=0.5, noise_multiplier=12.0, tree=RoundTree())
     last = []
     for number in range(16):
         (tmp_path / str(number)).mkdir()
