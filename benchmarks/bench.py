@@ -19,8 +19,10 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,11 +113,15 @@ def _row(name: str, ours: float | None, peer: float | None, goal: float | None) 
 
 @dataclass
 class Worker:
-    """One contestant in its own process, on one core with one thread; what it cannot do is None."""
+    """One contestant in its own process, on one core with one thread; what it cannot do is None.
+
+    Its temporary files are in `scratch`, which is left to whoever made it.
+    """
 
     contestant: Contestant
     script: Path
     core: int
+    scratch: str
     process: subprocess.Popen[str] | None = field(default=None, init=False)
 
     def __enter__(self) -> Worker:
@@ -126,6 +132,7 @@ class Worker:
                 **ONE_THREAD,
                 **self.contestant.environment,
                 "DPFED_BENCH_CORE": str(self.core),
+                "TMPDIR": self.scratch,
             }
             self.process = subprocess.Popen(
                 command,
@@ -174,17 +181,13 @@ def measure(
         repeats, least, patience = 2, 1, 1.0
     core = max(os.sched_getaffinity(0))
     results: dict[tuple[str, str], Result] = {}
-    workers = [Worker(contestant, script, core) for contestant in contestants]
-    for worker in workers:
-        worker.__enter__()
-    try:
+    with ExitStack() as stack:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="dpfed-", ignore_cleanup_errors=True))
+        workers = [stack.enter_context(Worker(contestant, script, core, scratch)) for contestant in contestants]
         for task in tasks:
             running = [w for w in workers if not (quick and task in w.contestant.slow)]
             for worker, result in _take_turns(running, task, repeats, least, patience):
                 results[worker.contestant.name, task] = result
-    finally:
-        for worker in workers:
-            worker.__exit__()
     return results
 
 

@@ -81,7 +81,7 @@ class Run:
         from dpfed.federated.engine import Federation
         from dpfed.ledger.ledger import Ledger
 
-        self.folder = folder = Path(tempfile.mkdtemp(prefix="dpfed-bench-"))
+        self.folder = folder = Path(tempfile.mkdtemp())
         plan, ledger = planned(case), Ledger(folder / "ledger.db")
         promises = {f"a{number}": plan.guarantee for number in range(CASES[case])} if plan.guarantee else {}
         if plan.client_guarantee:
@@ -163,7 +163,7 @@ def starting(sign: str) -> Task:
     """A task of `dpfed run` up to the moment when that file of the run appears."""
 
     def start(_: float) -> float:
-        with tempfile.TemporaryDirectory(prefix="dpfed-bench-") as folder:
+        with tempfile.TemporaryDirectory() as folder:
             run = Path(folder) / "run"
             command = [sys.executable, "-m", "dpfed", "run", str(EXAMPLE), "--directory", str(run), "--json"]
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

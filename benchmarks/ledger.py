@@ -31,7 +31,7 @@ ACCOUNTS = 1_000
 
 
 def load_ledger() -> dict[str, Task]:
-    folder = tempfile.mkdtemp(prefix="dpfed-bench-")
+    folder = tempfile.mkdtemp()
     tasks = {
         "commit/SQLite": committing(f"sqlite:///{folder}/short.db"),
         "new/SQLite": New(lambda number: committing(f"sqlite:///{folder}/{number}.db", FIRST)),
@@ -119,7 +119,7 @@ class Long:
 
 
 def load_bare() -> dict[str, Task]:
-    folder = tempfile.mkdtemp(prefix="dpfed-bench-")
+    folder = tempfile.mkdtemp()
     row = a_row(f"sqlite:///{folder}/sample.db")
     tasks = {
         "commit/SQLite": bare_sqlite(f"{folder}/bare.db", row),

@@ -289,7 +289,7 @@ def test_every_figure_of_a_federation_is_measured(case, monkeypatch, tmp_path) -
 @pytest.mark.parametrize(("patience", "times"), [(0.0, 2), (60.0, 4)])
 def test_a_slow_contestant_is_asked_as_often_as_it_must_and_no_more(monkeypatch, patience, times) -> None:
     asked = []
-    worker = bench.Worker(bench.Contestant("slow", dict), Path(__file__), core=0)
+    worker = bench.Worker(bench.Contestant("slow", dict), Path(__file__), core=0, scratch="")
     monkeypatch.setattr(worker, "ask", lambda task, nudge: asked.append(nudge) or bench.Result(1.0, 9.0 - len(asked)))
     ((_, result),) = bench._take_turns([worker], "step", repeats=4, least=2, patience=patience)
     assert len(asked) == times
