@@ -33,11 +33,12 @@ from dpfed.local_plan import PERSON, RECORD
 from dpfed.plan import LocalPlan
 from dpfed.randomness import RandomSource
 from dpfed.structure import Floats
+from dpfed.training.loading import Batch
 from dpfed.training.noise import NoiseSource
 from dpfed.training.paid import paid_steps
 from dpfed.training.passes import sampler_of
 from dpfed.training.private import Private
-from dpfed.training.sampling import Batch, Sampler
+from dpfed.training.sampling import Sampler
 
 __all__ = ["TorchClient", "TorchModel", "layout_of"]
 

@@ -53,11 +53,11 @@ from dpfed.training.canaries import Canaries
 from dpfed.training.clip import MOST_EXACT
 from dpfed.training.correlated import require_floats
 from dpfed.training.gradients import ClippedGradients
+from dpfed.training.loading import Batch, Loader
 from dpfed.training.noise import FLOAT, GRID, NoiseSource
 from dpfed.training.paid import PaidSteps, paid_steps
 from dpfed.training.passes import sampler_of
 from dpfed.training.release import Release
-from dpfed.training.sampling import Batch, PoissonLoader
 from dpfed.training.schedules import Schedule
 from dpfed.training.screening import Loss
 
@@ -345,9 +345,9 @@ def _loader(
     source: RandomSource,
     physical: int,
     device: torch.device | None,
-) -> PoissonLoader:
+) -> Loader:
     records = data.dataset if isinstance(data, DataLoader) else data
-    return PoissonLoader(
+    return Loader(
         data, sampler_of(plan, _length(records), steps, source), max_physical_batch=physical, device=device
     )
 
