@@ -347,9 +347,7 @@ def _loader(
     device: torch.device | None,
 ) -> Loader:
     records = data.dataset if isinstance(data, DataLoader) else data
-    return Loader(
-        data, sampler_of(plan, _length(records), steps, source), max_physical_batch=physical, device=device
-    )
+    return Loader(data, sampler_of(plan, _length(records), steps, source), max_physical_batch=physical, device=device)
 
 
 def _length(records: Any) -> int:
