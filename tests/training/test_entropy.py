@@ -46,7 +46,7 @@ def test_shares_of_classes_are_targets_too():
         nn.MSELoss(reduction="none"),
         functional.mse_loss,
     ],
-    ids=str,
+    ids=["weighted", "smoothed", "ignoring", "mean", "mse", "function"],
 )
 def test_any_other_loss_is_itself(loss):
     assert for_many(loss) is loss
