@@ -4,11 +4,11 @@
 
 K models of one architecture with 20 examples each take 4 steps on batches of 10 (2 epochs), in CPU seconds on one
 thread. Private ones clip every example. The peer is Opacus, its wrapper built once and its optimizer once for each
-model; ours are `Ensemble.clipped_sums` and one SGD step for all, in parts that `Pace` chose before, the first step in
-one pass where that pays, as in `train_many`. In the rows with a goal both leave the noise out, because a number of it
-costs the same whoever clips; in those with noise both add it, Opacus from torch's generator, we from a cipher. Without
-privacy the peer is a plain torch loop. Both take the same batches, and the mean of all models must agree to one part in
-10³.
+model; ours are `Ensemble.clipped_sums` and one step of `Descent` for all, in parts that `Pace` chose before, the
+first step in one pass where that pays, as in `train_many`. In the rows with a goal both leave the noise out, because
+a number of it costs the same whoever clips; in those with noise both add it, Opacus from torch's generator, we from a
+cipher. Without privacy the peer is a plain torch loop. Both take the same batches, and the mean of all models must
+agree to one part in 10³.
 """
 
 from __future__ import annotations
@@ -126,7 +126,9 @@ def by_opacus(world: World, wrapped: Any, noise: float) -> float:
 def at_once(world: World, pace: Any, *, is_private: bool, noise: Any = None) -> float:
     import torch
 
+    from dpfed.training.descent import Descent
     from dpfed.training.pace import Work
+    from dpfed.training.recipe import Recipe
 
     models, is_shared = len(world.inputs), pace.ensemble.is_better_shared(is_private=is_private)
     several = pace.best(models, Work(STEPS, BATCH, is_private, is_shared))
@@ -135,7 +137,7 @@ def at_once(world: World, pace: Any, *, is_private: bool, noise: Any = None) -> 
         some = slice(part, None, parts)
         inputs, targets = world.inputs[some], world.targets[some]
         parameters = pace.ensemble.stacked(len(inputs))
-        optimizer = torch.optim.SGD(list(parameters.values()), lr=LEARNING_RATE)
+        descent = Descent(Recipe(), parameters, LEARNING_RATE)
         mask = torch.ones(len(inputs), BATCH, dtype=torch.float64)
         clips = torch.full((len(inputs),), CLIP, dtype=torch.float64)
         for step, batch in enumerate(world.batches):
@@ -149,9 +151,9 @@ def at_once(world: World, pace: Any, *, is_private: bool, noise: Any = None) -> 
             )
             if noise is not None:
                 found = noise.add(found, NOISE * CLIP)
-            for name, value in parameters.items():
-                value.grad = found[name].div_(BATCH) if is_private else found[name]
-            optimizer.step()
+            if is_private:
+                found = {name: value.div_(BATCH) for name, value in found.items()}
+            descent.step(found, LEARNING_RATE)
         total += sum(float(value.abs().sum()) for value in parameters.values())
     return total / models
 

@@ -9,6 +9,7 @@ import click
 
 from dpfed.cli import run as options
 from dpfed.cli import tracking
+from dpfed.cli.loading import unswept
 from dpfed.cli.sections import Command
 
 if TYPE_CHECKING:
@@ -47,13 +48,15 @@ def run(config: Path, directory: Path | None, threads: int | None, as_json: bool
     """
     from dpfed.cli.run_facts import new_directory
     from dpfed.config import RunConfig
-    from dpfed.federated import launch
 
     described = RunConfig.read(config)
     tracking.require(described)
     directory = directory or new_directory(described.name)
     try:
-        prepared = launch.begun(config, directory)
+        with unswept():
+            from dpfed.federated import launch
+
+            prepared = launch.begun(config, directory)
     except OSError as error:
         raise click.UsageError(f"{directory} cannot be written: {error.strerror}") from None
     finally:
@@ -74,10 +77,12 @@ def resume(run: str, threads: int | None, as_json: bool) -> None:
       dpfed resume runs/hospitals-1
     """
     from dpfed.cli.run_facts import found
-    from dpfed.federated import launch
 
     directory = found(run)
-    prepared = launch.resumed(directory)
+    with unswept():
+        from dpfed.federated import launch
+
+        prepared = launch.resumed(directory)
     tracking.require(prepared.config)
     _train(prepared, directory, threads, as_json=as_json)
 
