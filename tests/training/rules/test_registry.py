@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -14,7 +15,8 @@ def a_call(batch):
     return Call("0", nn.Linear(3, 2), (x,), {}, x, 0, ("bias",), None, g.shape, gradient=g)
 
 
-def test_methods_are_tried_on_a_few_examples_and_the_chosen_one_gets_all_of_them():
+@pytest.mark.parametrize(("batch", "tried"), [(4 * EXAMPLES, EXAMPLES), (20, 10), (1, 1)])
+def test_methods_are_tried_on_a_few_examples_and_the_chosen_one_gets_all_of_them(batch, tried):
     sizes = []
 
     def noting(call):
@@ -23,9 +25,8 @@ def test_methods_are_tried_on_a_few_examples_and_the_chosen_one_gets_all_of_them
 
     rule = Rule("noting", lambda call: {"one": noting, "other": noting}, noting)
     chosen = {}
-    piece = made(a_call(4 * EXAMPLES), rule, None, chosen)
-    assert sizes == [EXAMPLES] * 2 * TRIALS + [4 * EXAMPLES]
-    assert len(piece.norms()) == 4 * EXAMPLES
-    made(a_call(4 * EXAMPLES + 1), rule, None, chosen)
-    assert sizes[-1] == 4 * EXAMPLES + 1
+    piece = made(a_call(batch), rule, None, chosen)
+    assert sizes == [tried] * 2 * TRIALS + [batch]
+    assert len(piece.norms()) == batch
+    made(a_call(batch), rule, None, chosen)
     assert len(sizes) == 2 * TRIALS + 2

@@ -23,7 +23,7 @@ from dpfed.training.rules import conv, embedding, leaf, linear, norms, parameter
 from dpfed.training.rules.pieces import Call, Materialised, Method, Piece
 
 TRIALS = 3
-EXAMPLES = 64  # that methods are timed on, at most: what they need for more would be the most memory a run ever needs
+EXAMPLES = 64  # that methods are timed on, at most, and half of a batch: else it would take the most memory of a run
 GHOST = "ghost"  # norms from Gram matrices, the sum apart from them
 _CHOICES: dict[tuple[object, ...], str] = {}
 
@@ -114,8 +114,9 @@ def _fastest(call: Call, ways: dict[str, Method], key: tuple[Hashable, ...]) -> 
 def _part(call: Call) -> Call:
     """The call with its first examples only."""
     x, g = call.pair
-    statistics = call.statistics and (call.statistics[0][:EXAMPLES], call.statistics[1][:EXAMPLES])
-    return replace(call, x=x[:EXAMPLES], gradient=g[:EXAMPLES], statistics=statistics)
+    some = slice(min(EXAMPLES, -(-len(g) // 2)))
+    statistics = call.statistics and (call.statistics[0][some], call.statistics[1][some])
+    return replace(call, x=x[some], gradient=g[some], statistics=statistics)
 
 
 def _seconds(method: Method, call: Call) -> float:
