@@ -24,7 +24,6 @@ HIDDEN = """
 cohort: {kind: poisson, rate: 0.5, secret: true}
 privacy: {style: user, client: {noise_multiplier: 3, delta: 1e-5, clip_norm: 1}}
 """
-MLFLOW = 'track: {kind: mlflow, experiment: flowers, tracking_uri: "sqlite:///mlflow.db"}\n'
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +36,13 @@ def write(*parts):
     Path("run.yaml").write_text(RUN + "".join(parts))
 
 
-def the_run():
-    client = MlflowClient(tracking_uri="sqlite:///mlflow.db")
+def told_mlflow(database):
+    """mlflow keeps a database open by its address, so each test has its own."""
+    return f'track: {{kind: mlflow, experiment: flowers, tracking_uri: "sqlite:///{database}"}}\n'
+
+
+def the_run(database):
+    client = MlflowClient(tracking_uri=f"sqlite:///{database}")
     found = client.get_experiment_by_name("flowers")
     (run,) = client.search_runs([found.experiment_id])
     steps = [entry.step for entry in client.get_metric_history(run.info.run_id, next(iter(run.data.metrics)))]
@@ -52,9 +56,9 @@ def scalars(folder):
 
 
 def test_mlflow_hears_of_every_round_and_gets_the_report(dpfed):
-    write(SAMPLE, MLFLOW)
+    write(SAMPLE, told_mlflow("heard.db"))
     assert dpfed("run run.yaml").exit_code == 0
-    run, steps = the_run()
+    run, steps = the_run("heard.db")
     assert steps == [1, 2, 3]
     assert set(run.data.metrics) == {"epsilon/record", "not_covered/accuracy"}
     assert (run.info.status, run.data.tags["dpfed.status"]) == ("FINISHED", "finished")
@@ -78,7 +82,7 @@ def test_with_a_secret_cohort_a_tracker_hears_of_all_rounds_at_the_end(dpfed, mo
 
 @pytest.mark.parametrize("command", ["run run.yaml", "resume runs/flowers-1"])
 def test_a_package_that_is_missing_is_said_before_anything_is_spent(dpfed, monkeypatch, command):
-    write(SAMPLE, MLFLOW)
+    write(SAMPLE, told_mlflow("missing.db"))
     if command.startswith("resume"):
         assert dpfed("run run.yaml").exit_code == 0
     monkeypatch.setitem(sys.modules, "mlflow", None)
