@@ -80,6 +80,17 @@ def test_what_is_infinite_stays_so_when_something_is_taken_away():
     assert amounts.minus((math.inf,), 3, (5,)) == (math.inf,)
 
 
+@pytest.mark.parametrize(
+    "work",
+    [lambda a, b: amounts.plus(a, 1, b), lambda a, b: amounts.minus(a, 2, b), amounts.fits],
+    ids=["plus", "minus", "fits"],
+)
+def test_amounts_of_other_orders_are_refused(work):
+    for pair in (((1, 2), (1,)), ((1,), (1, 2))):
+        with pytest.raises(ValueError, match="amounts"):
+            work(*pair)
+
+
 def test_one_order_within_its_limit_is_enough_and_none_is_not():
     assert amounts.fits((10, 99), (10, 50))
     assert not amounts.fits((11, 51), (10, 50))

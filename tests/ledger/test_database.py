@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -189,3 +190,29 @@ def test_nobody_else_can_read_a_new_ledger(tmp_path):
     file.chmod(0o640)
     dpfed.Ledger(f"sqlite:///{file}").close()
     assert file.stat().st_mode & 0o777 == 0o640
+
+
+class Refusing:
+    """A cursor that complains so many times."""
+
+    def __init__(self, complaint: str, times: int) -> None:
+        self.complaint = complaint
+        self.times = times
+        self.asked = 0
+
+    def execute(self, _: str) -> None:
+        self.asked += 1
+        if self.asked <= self.times:
+            raise sqlite3.OperationalError(self.complaint)
+
+
+def test_a_new_file_that_another_process_makes_a_ledger_of_is_waited_for():
+    cursor = Refusing("database is locked", times=3)
+    database._keep_log(cursor, wait=60.0)
+    assert cursor.asked == 4
+
+
+@pytest.mark.parametrize(("complaint", "wait"), [("database is locked", 0.05), ("disk I/O error", 60.0)])
+def test_the_wait_for_a_new_file_ends_with_the_databases_own_complaint(complaint, wait):
+    with pytest.raises(sqlite3.OperationalError, match=complaint):
+        database._keep_log(Refusing(complaint, times=10**9), wait)

@@ -18,6 +18,7 @@ from sqlalchemy.engine import make_url
 import dpfed
 from dpfed import events as ev
 from dpfed.errors import BudgetExceeded, InvalidArgument, LeaseHeld, LedgerUnavailable
+from dpfed.ledger.database import Database
 from worlds import EVENT, WITHIN, Child, Say, counted, fork, open_accounts, outcome, rows_of, sqlite_path
 
 # One order costs σ²: some 40 of these fit into ε = 2.
@@ -242,6 +243,19 @@ def test_a_new_ledger_may_be_opened_by_many_at_once(new_url):
         with dpfed.Ledger(url) as ledger:
             ledger.verify()
             assert len(ledger.accounts()) == 6
+
+
+def test_a_new_file_may_be_looked_into_by_many_at_once(tmp_path):
+    # Two that put it in WAL mode at once are told "locked" without a wait, in one of 30 tries.
+    def looks(url: str) -> Callable[[Say], None]:
+        def work(say: Say) -> None:
+            with Database(url, wait=WITHIN).reading():
+                say("looked")
+
+        return work
+
+    for number in range(20):
+        assert race([looks(f"sqlite:///{tmp_path}/{number}.db")] * 6) == {"looked": 6}
 
 
 def test_threads_of_one_process_may_share_a_ledger(url):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import lru_cache
+from operator import add, le, sub
 
 from dpfed.accounting.filter import Divergence, divergences, filter_epsilon, order_caps
 from dpfed.events import Event
@@ -44,20 +45,22 @@ def caps(epsilon: float, delta: float, orders: tuple[float, ...]) -> tuple[int, 
 
 def fits(total: Amounts, limits: Amounts) -> bool:
     """Whether the total is within its limit at some order; see `dpfed.accounting.filter` for why one is enough."""
-    # A list, because a generator takes twice as long and every commit asks.
-    return any([amount <= limit for amount, limit in zip(total, limits, strict=True)])  # noqa: C419
+    _require_as_many(total, limits)
+    return any(map(le, total, limits))
 
 
 def plus(amounts: Amounts, count: int, each: Amounts) -> Amounts:
     """The amounts and `count` times the cost."""
-    return tuple([amount + count * one for amount, one in zip(amounts, each, strict=True)])
+    _require_as_many(amounts, each)
+    return tuple(map(add, amounts, each if count == 1 else [count * one for one in each]))
 
 
 def minus(amounts: Amounts, count: int, each: Amounts) -> Amounts:
     """The amounts less `count` times the cost; what is infinite stays so."""
-    return tuple(
-        [amount if one == math.inf else amount - count * one for amount, one in zip(amounts, each, strict=True)]
-    )
+    _require_as_many(amounts, each)
+    if count != 1 or math.inf in each:
+        each = tuple([0 if one == math.inf else count * one for one in each])
+    return tuple(map(sub, amounts, each))
 
 
 def epsilon_of(spent: Amounts, delta: float, orders: tuple[float, ...]) -> float:
@@ -78,6 +81,12 @@ def texts(values: Amounts) -> list[str]:
 def from_texts(values: list[str]) -> Amounts:
     """The amounts that `texts` wrote."""
     return tuple(math.inf if value == "inf" else int(value) for value in values)
+
+
+def _require_as_many(amounts: Amounts, others: Amounts) -> None:
+    # `zip` would say it too, in several times the time, and every commit asks.
+    if len(amounts) != len(others):
+        raise ValueError(f"there are {len(amounts)} amounts and {len(others)} to go with them")
 
 
 def _up(value: Divergence) -> Amount:

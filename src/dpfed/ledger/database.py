@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import math
 import os
+import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -39,6 +41,8 @@ _DAMAGED = ("malformed", "not a database", "unsupported file format", "database 
 MOVED = "the head of the ledger has moved"
 # After so many seconds without use a connection may have died unnoticed.
 _IDLE = 30.0
+# Seconds between two tries where SQLite leaves the waiting to us.
+_PAUSE = 0.01
 # Any number will do as long as nobody else's advisory lock has it: "dpfed" in ASCII.
 _MIGRATION_LOCK = 0x6470666564
 
@@ -55,6 +59,7 @@ class Database:
         self._cursor: Any = None  # of the writer's connection
         self._used = -math.inf
         self._process = os.getpid()
+        self.lock = threading.RLock()  # of who writes
         forks.close_before_fork(self)
 
     @property
@@ -90,19 +95,17 @@ class Database:
                 self._drop_writer()
                 raise
 
-    @property
-    def can_append_at_once(self) -> bool:
-        """Whether there is a connection to append over that was used a moment ago, so that it has not died."""
-        return time.monotonic() - self._used < _IDLE and self._writer is not None and self._process == os.getpid()
-
     def append(self, statement: Prepared, row: tuple[Any, ...]) -> bool:
         """Whether the statement has put the row in; not if the head has moved, so that a trigger refused it.
 
-        It is run outside a transaction, so the row is durable when it returns.
+        Nor where there is no connection that was used a moment ago, so that it has not died. It is run outside a
+        transaction, so the row is durable when it returns.
         """
-        self._used = time.monotonic()
+        link, started = self._writer, time.monotonic()
+        if link is None or started - self._used > _IDLE or self._process != os.getpid():
+            return False
+        self._used = started
         try:
-            link = self._writer or self._connected()
             self._cursor.execute(statement.text(link), row)
         except BaseException as error:
             if isinstance(error, self.driver_error) and MOVED in str(error):
@@ -216,7 +219,8 @@ class Database:
     def _make(self) -> Engine:
         if self.is_sqlite:
             engine = sa.create_engine(self._url, connect_args={"timeout": self._wait, "check_same_thread": False})
-            hooks.listen(engine, "connect", _durable)
+            wait = self._wait
+            hooks.listen(engine, "connect", lambda connection, _: _make_durable(connection, wait))
             hooks.listen(engine, "begin", _begin)
             return engine
         # The server does the waiting for a lock. A dead connection is noticed before it is used.
@@ -294,13 +298,13 @@ def _without_secret(url: object) -> str:
     return f"{before.partition('://')[0]}://***@{after}"[:200] if at else after[:200]
 
 
-def _durable(connection: Any, record: Any) -> None:  # noqa: ARG001 - SQLAlchemy's signature
+def _make_durable(connection: Any, wait: float) -> None:
     connection.isolation_level = None  # transactions are begun by _begin
     cursor = connection.cursor()
     try:
         # For a new file: a commit changes four pages, and the log gets each of them whole.
         cursor.execute("PRAGMA page_size=2048")
-        cursor.execute("PRAGMA journal_mode=WAL")
+        _keep_log(cursor, wait)
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA temp_store=MEMORY")  # what a refused entry would need to be undone
         # A commit to a thousand accounts changes thousands of pages, much the same ones each time: all of them stay in
@@ -311,6 +315,20 @@ def _durable(connection: Any, record: Any) -> None:  # noqa: ARG001 - SQLAlchemy
         cursor.execute("PRAGMA wal_autocheckpoint=2000")
     finally:
         cursor.close()
+
+
+def _keep_log(cursor: Any, wait: float) -> None:
+    """Put the file in WAL mode: for the first one that is the one change for which SQLite itself does not wait."""
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return
 
 
 def _begin(link: Connection) -> None:

@@ -19,6 +19,8 @@ from typing import Protocol
 class Closable(Protocol):
     """Something with connections that can be closed and are opened again when needed."""
 
+    lock: threading.RLock  # to have it is enough for a transaction in which no other lock is taken
+
     def close(self) -> None:
         """Close every connection."""
 
@@ -65,6 +67,7 @@ class _Gate:
 # A time in which no other thread of this process can fork: ``with transaction: …``
 transaction = _Gate()
 _files: weakref.WeakSet[Closable] = weakref.WeakSet()
+_locked: list[Closable] = []
 
 
 def close_before_fork(file: Closable) -> None:
@@ -75,7 +78,16 @@ def close_before_fork(file: Closable) -> None:
 def _before() -> None:
     transaction.shut()
     for file in list(_files):
+        file.lock.acquire()
+        _locked.append(file)
+    for file in _locked:
         file.close()
 
 
-os.register_at_fork(before=_before, after_in_parent=transaction.open, after_in_child=transaction.open)
+def _after() -> None:
+    while _locked:
+        _locked.pop().lock.release()
+    transaction.open()
+
+
+os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after)
