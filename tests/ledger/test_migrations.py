@@ -55,6 +55,10 @@ def everything(engine):
         }
 
 
+def columns_and_rows(tables):
+    return {name: (columns, rows) for name, (columns, _, rows) in tables.items()}
+
+
 def test_the_code_knows_the_last_migration(config):
     scripts = ScriptDirectory.from_config(config)
     assert scripts.get_heads() == [REVISION]
@@ -101,7 +105,7 @@ def test_an_old_ledger_is_brought_to_the_last_schema_and_keeps_everything(old_le
         after = everything(engine)
         assert after.pop("alembic_version")[2] == [f"('{REVISION}',)"]
         before.pop("alembic_version")
-        assert after == before
+        assert columns_and_rows(after) == columns_and_rows(before)
         ledger.open("icu", epsilon=8.0, delta=1e-5)
         assert ledger.verify().rows == 4
 

@@ -45,19 +45,22 @@ def caps(epsilon: float, delta: float, orders: tuple[float, ...]) -> tuple[int, 
 
 def fits(total: Amounts, limits: Amounts) -> bool:
     """Whether the total is within its limit at some order; see `dpfed.accounting.filter` for why one is enough."""
-    _require_as_many(total, limits)
+    if len(total) != len(limits):
+        raise _unequal(total, limits)
     return any(map(le, total, limits))
 
 
 def plus(amounts: Amounts, count: int, each: Amounts) -> Amounts:
     """The amounts and `count` times the cost."""
-    _require_as_many(amounts, each)
+    if len(amounts) != len(each):
+        raise _unequal(amounts, each)
     return tuple(map(add, amounts, each if count == 1 else [count * one for one in each]))
 
 
 def minus(amounts: Amounts, count: int, each: Amounts) -> Amounts:
     """The amounts less `count` times the cost; what is infinite stays so."""
-    _require_as_many(amounts, each)
+    if len(amounts) != len(each):
+        raise _unequal(amounts, each)
     if count != 1 or math.inf in each:
         each = tuple([0 if one == math.inf else count * one for one in each])
     return tuple(map(sub, amounts, each))
@@ -83,10 +86,9 @@ def from_texts(values: list[str]) -> Amounts:
     return tuple(math.inf if value == "inf" else int(value) for value in values)
 
 
-def _require_as_many(amounts: Amounts, others: Amounts) -> None:
+def _unequal(amounts: Amounts, others: Amounts) -> ValueError:
     # `zip` would say it too, in several times the time, and every commit asks.
-    if len(amounts) != len(others):
-        raise ValueError(f"there are {len(amounts)} amounts and {len(others)} to go with them")
+    return ValueError(f"there are {len(amounts)} amounts and {len(others)} to go with them")
 
 
 def _up(value: Divergence) -> Amount:

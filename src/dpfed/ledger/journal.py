@@ -35,13 +35,14 @@ from dpfed.ledger.database import Database
 from dpfed.ledger.model import State, Terms
 from dpfed.ledger.prepared import Prepared
 from dpfed.ledger.rows import GENESIS, Draft, Head, Row
-from dpfed.ledger.schema import ENTRIES, HEAD, HELD, OPENED
+from dpfed.ledger.schema import ENDED, ENTRIES, HEAD, HELD, OPENED
 
 # The table of the head has one row.
 _SEE_HEAD = sa.select(HEAD.c.seq, HEAD.c.hash)
 _LOCK_HEAD = Prepared(sa.select(HEAD.c.seq, HEAD.c.hash).with_for_update())
 # A trigger lets an entry in only where it continues the chain, and moves the head to it.
 _APPEND = Prepared(sa.insert(ENTRIES))
+_FIRST, _LATER, _ENDED = ENTRIES.alias(), ENTRIES.alias(), ENTRIES.alias()
 # Both databases take a statement with some ten thousand values at most.
 _CHUNK = 5_000
 # So many entries change hundreds of pages.
@@ -82,7 +83,7 @@ class Journal:
         missing = [name for name in wanted if name not in self._view.states]
         if missing:
             opened = [relations.require_known(name, self.terms).opened for name in missing]
-            for row in last_of(self.link, ENTRIES.c.account, opened):
+            for row in last_of_accounts(self.link, opened):
                 self._view.states[str(row.account)] = state_of(row)
         return {name: self._view.states[name] for name in wanted}
 
@@ -240,14 +241,14 @@ class Store:
 
 def now() -> str:
     """The time as entries say it."""
-    seconds, rest = divmod(time.time_ns() // 1_000, 1_000_000)
-    return f"{_second(seconds)}.{rest:06}Z"
+    microseconds = str(time.time_ns() // 1_000)
+    return f"{_second(microseconds[:-6])}.{microseconds[-6:]}Z"
 
 
 @lru_cache(maxsize=1)
-def _second(since_1970: int) -> str:
+def _second(since_1970: str) -> str:
     # Worth keeping: on caches that a disk write has emptied, this takes a tenth of a commit.
-    return datetime.fromtimestamp(since_1970, UTC).isoformat()[:19]
+    return datetime.fromtimestamp(int(since_1970), UTC).isoformat()[:19]
 
 
 def _terms_of(row: Row) -> Terms:
@@ -279,7 +280,7 @@ def count_marks(link: Connection, run: str) -> int:
 
 def left_of(link: Connection, items: list[int]) -> dict[int, int]:
     """What each reserved item still holds."""
-    return {int(row.item or 0): int(row.left or 0) for row in last_of(link, ENTRIES.c.item, items)}
+    return {int(row.item or 0): int(row.left or 0) for row in last_of_items(link, items)}
 
 
 def state_of(row: Row) -> State:
@@ -289,16 +290,31 @@ def state_of(row: Row) -> State:
     return State.loads(row.state)
 
 
-def last_of(link: Connection, column: sa.Column[Any], numbers: list[int]) -> Iterator[Row]:
-    """The last entry of each account or item, given by the number of its first one.
+def last_of_accounts(link: Connection, opened: list[int]) -> Iterator[Row]:
+    """The last entry of each account, given by the entry that opened it: one step down an index."""
+    return _chosen(link, opened, _newest())
 
-    That is two steps down an index each, however long the history is.
+
+def last_of_items(link: Connection, items: list[int]) -> Iterator[Row]:
+    """The last entry of each item: that it ended with, or else on the way back from the end of its account.
+
+    The longest way is that of an item which others' studies on the same account have left far behind.
     """
-    for start in range(0, len(numbers), _CHUNK):
-        first, later = ENTRIES.alias(), ENTRIES.alias()
-        is_same = later.c[column.name] == first.c[column.name]
-        newest = sa.select(sa.func.max(later.c.seq)).where(is_same).scalar_subquery()
-        wanted = sa.select(newest).where(first.c.seq.in_(numbers[start : start + _CHUNK]))
+    of_item = _LATER.c.item == _FIRST.c.seq
+    ended = sa.select(_ENDED.c.seq).where(ENDED, _ENDED.c.item == _FIRST.c.seq).limit(1).scalar_subquery()
+    return _chosen(link, items, sa.func.coalesce(ended, _newest(of_item)))
+
+
+def _newest(*belongs: sa.ColumnElement[bool]) -> sa.ScalarSelect[int]:
+    """The number of the last entry on the account of the first that fits."""
+    found = sa.select(_LATER.c.seq).where(_LATER.c.account == _FIRST.c.account, *belongs)
+    return found.order_by(_LATER.c.seq.desc()).limit(1).scalar_subquery()  # PostgreSQL reads all of it for a maximum
+
+
+def _chosen(link: Connection, firsts: list[int], number: sa.ColumnElement[int]) -> Iterator[Row]:
+    """The entry with the number that is chosen for each of the first entries."""
+    for start in range(0, len(firsts), _CHUNK):
+        wanted = sa.select(number).where(_FIRST.c.seq.in_(firsts[start : start + _CHUNK]))
         for values in link.execute(sa.select(ENTRIES).where(ENTRIES.c.seq.in_(wanted))):
             yield Row(*values).checked()
 

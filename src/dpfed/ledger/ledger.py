@@ -36,7 +36,7 @@ from dpfed.ledger import admission, amounts, lease, relations, verify, views, wo
 from dpfed.ledger.account import LedgerAccount
 from dpfed.ledger.database import Database
 from dpfed.ledger.items import Item, added_up, release_items, reserve_items
-from dpfed.ledger.journal import Journal, Store, last_lease, last_of, rows, state_of
+from dpfed.ledger.journal import Journal, Store, last_lease, last_of_accounts, last_of_items, rows, state_of
 from dpfed.ledger.model import State, Terms
 from dpfed.ledger.opening import agreed, open_account, settle_source
 from dpfed.ledger.refusals import judge_all, raise_refusals, write_refusals
@@ -226,7 +226,7 @@ class Ledger:
         with self._store.reading() as link:
             known = self._store.terms(link)
             reached = [known[name] for name in relations.reached(words.name(account=account), known)]
-            latest = list(last_of(link, ENTRIES.c.account, [terms.opened for terms in reached]))
+            latest = list(last_of_accounts(link, [terms.opened for terms in reached]))
         states = {str(row.account): state_of(row) for row in latest}
         return min(admission.affordable(terms, states[terms.name], event) for terms in reached)
 
@@ -311,7 +311,7 @@ def _require_free(journal: Journal, run: str, items: list[Item]) -> None:
     if taken is None:
         raise UnknownRun(f"the ledger has no run {run!r}: reserve for it first, or check the name")
     holder = taken.details()
-    latest = last_of(journal.link, ENTRIES.c.item, [item.number for item in items])
+    latest = last_of_items(journal.link, [item.number for item in items])
     age = lease.age([taken.at, *(row.at for row in latest)])
     if not lease.is_me(holder) and lease.is_alive(holder, age):
         raise LeaseHeld(

@@ -30,7 +30,7 @@ from dpfed.events import Event
 from dpfed.ledger import admission, amounts, lease, words
 from dpfed.ledger.amounts import Amounts
 from dpfed.ledger.items import Item, added_up, move_item, release_items, reserve_items
-from dpfed.ledger.journal import Journal, Store, count_marks, last_of, left_of
+from dpfed.ledger.journal import Journal, Store, count_marks, last_of_items, left_of
 from dpfed.ledger.model import Terms
 from dpfed.ledger.refusals import (
     judge_all,
@@ -41,7 +41,6 @@ from dpfed.ledger.refusals import (
     write_refusals,
 )
 from dpfed.ledger.rows import Draft, compact
-from dpfed.ledger.schema import ENTRIES
 from dpfed.ledger.step import Step
 from dpfed.ledger.words import Charges
 
@@ -106,7 +105,7 @@ class Reservation:
         """How many events the run has committed on the account; what was returned is not among them."""
         items = self._own(account)
         with self._store.reading() as link:
-            latest = list(last_of(link, ENTRIES.c.item, [item.number for item in items]))
+            latest = list(last_of_items(link, [item.number for item in items]))
         returned = sum(row.times or 0 for row in latest if row.kind == "released")
         return sum(item.count for item in items) - sum(row.left or 0 for row in latest) - returned
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, Text, text
 
 # The last migration; opening a ledger brings it there.
-REVISION = "0002"
+REVISION = "0003"
 
 METADATA = MetaData()
 
@@ -37,15 +37,16 @@ ENTRIES = Table(
     Column("code", String(64), nullable=False),
     Column("previous", String(64), nullable=False),
     Column("hash", String(64), nullable=False),
-    Index("entries_of_account", "account", "seq"),
-    Index("entries_of_item", "item", "seq"),
+    Index("entries_of_account", "account", "seq", "item"),
 )
 
 # Each commit writes a page for each index it touches, so what only few entries have is indexed for those alone.
 # A query that is to use such an index must say the same words, hence the conditions are written out.
 OPENED = text("kind = 'opened'")
 HELD = text("kind IN ('leased', 'reserved')")
+ENDED = text('"left" = 0')  # the last entry of an item, all of which is committed or released
 Index("entries_opened", ENTRIES.c.seq, sqlite_where=OPENED, postgresql_where=OPENED)
+Index("entries_ended", ENTRIES.c.item, sqlite_where=ENDED, postgresql_where=ENDED)
 Index("entries_of_run", ENTRIES.c.run, ENTRIES.c.seq, sqlite_where=HELD, postgresql_where=HELD)
 
 HEAD = Table(

@@ -36,7 +36,7 @@ from dpfed.events import Event
 from dpfed.guarantee import Guarantee
 from dpfed.ledger import amounts, lease, relations
 from dpfed.ledger.admission import plan_or_infinity
-from dpfed.ledger.journal import last_lease, last_of, rows, state_of
+from dpfed.ledger.journal import last_lease, last_of_accounts, last_of_items, rows, state_of
 from dpfed.ledger.model import CHARGES, State, Terms
 from dpfed.ledger.opening import charged
 from dpfed.ledger.refusals import is_expired
@@ -122,7 +122,7 @@ class OpenReservation:
 
 def balances(link: Connection, accounts: list[Terms]) -> tuple[Balance, ...]:
     """Where each of the accounts stands."""
-    latest = {row.account: row for row in last_of(link, ENTRIES.c.account, [terms.opened for terms in accounts])}
+    latest = {row.account: row for row in last_of_accounts(link, [terms.opened for terms in accounts])}
     is_asked = ENTRIES.c.account == accounts[0].name if len(accounts) == 1 else sa.true()
     counted = sa.select(ENTRIES.c.account, sa.func.count()).where(is_asked).group_by(ENTRIES.c.account)
     entries = {name: int(count) for name, count in link.execute(counted)}
@@ -165,9 +165,7 @@ def reservations(link: Connection) -> Iterator[OpenReservation]:
         runs.setdefault(str(row.run), []).append(row)
     for run, items in runs.items():
         own = [row for row in items if row.account == row.origin]
-        yield _open_reservation(
-            run, own, list(last_of(link, ENTRIES.c.item, [row.seq for row in own])), last_lease(link, run)
-        )
+        yield _open_reservation(run, own, list(last_of_items(link, [row.seq for row in own])), last_lease(link, run))
 
 
 def _open_reservation(run: str, reserved: list[Row], latest: list[Row], lease_row: Row | None) -> OpenReservation:
