@@ -186,7 +186,7 @@ def rows(quick: bool) -> list[Row]:
     with_server = start_postgresql()
     try:
         tasks = ["commit/SQLite", "commit/PostgreSQL", "new/SQLite", "1000 accounts", "verify", "commit/10⁵"]
-        found = bench.measure(Path(__file__), CONTESTANTS, tasks, quick=quick, repeats=15)
+        found = bench.measure(Path(__file__), CONTESTANTS, tasks, quick=quick, repeats=60)
     finally:
         with_server()
     ours = {task: found.get((OURS, task)) for task in tasks}
