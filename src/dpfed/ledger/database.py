@@ -302,7 +302,7 @@ def _make_durable(connection: Any, wait: float) -> None:
     connection.isolation_level = None  # transactions are begun by _begin
     cursor = connection.cursor()
     try:
-        # For a new file: a commit changes four pages, and the log gets each of them whole.
+        # For a new file: a commit changes three pages, and the log gets each of them whole.
         cursor.execute("PRAGMA page_size=2048")
         _keep_log(cursor, wait)
         cursor.execute("PRAGMA synchronous=FULL")
@@ -318,7 +318,7 @@ def _make_durable(connection: Any, wait: float) -> None:
 
 
 def _keep_log(cursor: Any, wait: float) -> None:
-    """Put the file in WAL mode: for the first one that is the one change for which SQLite itself does not wait."""
+    """Put a new file in WAL mode, where two processes that do it at once are told "locked" instead of waiting."""
     deadline = time.monotonic() + wait
     while True:
         try:
