@@ -6,16 +6,15 @@ import os
 import threading
 import time
 
-import pytest
-
 from dpfed.ledger import forks
+
+WITHIN = 20.0
 
 
 class File:
     """One that notes when it is closed."""
 
     def __init__(self, notes: list[str]) -> None:
-        self.lock = threading.RLock()
         self._notes = notes
         forks.close_before_fork(self)
 
@@ -33,13 +32,12 @@ def end_of_a_child_that(work) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-@pytest.mark.parametrize("held", ["the lock of the file", "the gate"])
-def test_a_fork_waits_for_a_thread_that_is_writing(held):
+def test_a_fork_waits_for_a_thread_that_is_writing():
     notes: list[str] = []
     file, has_begun = File(notes), threading.Event()
 
     def write() -> None:
-        with file.lock if held == "the lock of the file" else forks.transaction:
+        with forks.transaction:
             has_begun.set()
             time.sleep(0.2)
             notes.append("written")
@@ -50,19 +48,37 @@ def test_a_fork_waits_for_a_thread_that_is_writing(held):
     assert end_of_a_child_that(lambda: None) == 0
     writer.join()
     assert notes == ["written", "closed"]
+    assert isinstance(file, File)  # it lived until now
+
+
+def test_a_thread_that_is_writing_may_begin_anew_while_a_fork_waits_for_it():
+    # As a signal handler or a finalizer does that looks into a ledger in the middle of a commit.
+    forker = threading.Thread(target=end_of_a_child_that, args=(lambda: None,), daemon=True)
+    done = threading.Event()
+
+    def write() -> None:
+        with forks.transaction:
+            forker.start()
+            while not forks.transaction._is_shut:
+                time.sleep(0.001)
+            with forks.transaction:
+                done.set()
+
+    threading.Thread(target=write, daemon=True).start()
+    assert done.wait(WITHIN)
+    forker.join(WITHIN)
+    assert not forker.is_alive()
 
 
 def test_after_a_fork_any_thread_writes_again_on_both_sides():
-    file = File([])
-
     def write_in_a_thread() -> None:
         def write() -> None:
-            with file.lock, forks.transaction:
+            with forks.transaction:
                 os.write(into, b"x")
 
         thread = threading.Thread(target=write)
         thread.start()
-        thread.join(20.0)
+        thread.join(WITHIN)
 
     outof, into = os.pipe()
     assert end_of_a_child_that(write_in_a_thread) == 0
@@ -73,8 +89,7 @@ def test_after_a_fork_any_thread_writes_again_on_both_sides():
 
 
 def test_a_thread_that_is_writing_may_fork_itself():
-    file = File([])
-    with forks.transaction, file.lock:
+    with forks.transaction:
         assert end_of_a_child_that(lambda: None) == 0
-    with forks.transaction, file.lock:
+    with forks.transaction:
         pass

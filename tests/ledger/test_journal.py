@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 
@@ -10,6 +11,7 @@ import sqlalchemy as sa
 
 import dpfed
 from dpfed import events as ev
+from dpfed.ledger.database import Database
 from dpfed.ledger.journal import last_of_accounts, last_of_items
 from worlds import EVENT, open_accounts, rows_of
 
@@ -88,3 +90,40 @@ def test_nothing_is_read_but_the_ends_of_indexes(url, look):
     assert "entries_of_account" in plan
     assert ("entries_ended" in plan) is (look is last_of_items)
     assert is_sqlite or "Scan Backward using entries_of_account" in plan
+
+
+def test_what_is_known_survives_a_pause_in_which_the_connection_may_have_died(url):
+    open_accounts(url, "icu")
+    with dpfed.Ledger(url) as ledger:
+        run = ledger.reserve({"icu": {EVENT: 5}}, run="study-12")
+        run.commit({"icu": EVENT})
+        known = ledger._store._view
+        ledger._store.database._used = -math.inf
+        run.commit({"icu": EVENT})
+        assert ledger._store._view is known
+        assert known.head == ledger.head()
+        run.commit({"icu": EVENT})
+        assert run.left("icu") == 2
+        ledger.verify()
+
+
+def test_an_interrupt_as_a_transaction_begins_leaves_no_lock(url, monkeypatch):
+    open_accounts(url, "icu")
+    with dpfed.Ledger(url, wait=2.0) as ledger:
+        run = ledger.reserve({"icu": {EVENT: 5, OTHER: 5}}, run="study-12")
+        begun = Database._begun
+
+        def interrupted(self):
+            begun(self)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Database, "_begun", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                run.commit({"icu": {EVENT: 1, OTHER: 1}})
+        with dpfed.Ledger(url, wait=2.0) as other:
+            other.freeze("icu", reason="audit")
+            other.unfreeze("icu", reason="audit is over")
+        run.commit({"icu": {EVENT: 1, OTHER: 1}})
+        assert run.left("icu") == 8
+        ledger.verify()

@@ -57,7 +57,7 @@ def test_the_digest_is_that_of_the_entry_as_a_json_list(values):
 def test_a_series_gives_the_rows_that_drafts_give(what, moved, place):
     what = (f"x{what[0]}", *what[1:])  # not "reserved", whose items have numbers of their own
     times, left, state = moved
-    row = Row(*Series(*what).values(*place, times, left, state))
+    row = Series(*what).row(*place, times, left, state)
     assert row == Draft(*what, times=times, left=left, state=state).row(*place)
     assert row.checked() is row
 

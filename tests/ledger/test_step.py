@@ -12,7 +12,7 @@ from dpfed.events import Gaussian
 from dpfed.ledger.items import Item, text
 from dpfed.ledger.journal import View, rows
 from dpfed.ledger.model import State, Terms
-from dpfed.ledger.rows import Head, Row
+from dpfed.ledger.rows import Head
 from dpfed.ledger.step import Step
 
 EVENT = Gaussian(4.0)
@@ -23,22 +23,19 @@ STEP = Step(Item(2, "icu", "icu", EVENT, text(EVENT), count=10, cost=COST, is_ex
 
 
 def view(state: State = STATE, **known: object) -> View:
-    at_first = {"head": Head(7, "ab" * 32), "states": {"icu": state}, "left": {2: 10}, "leases": {"study-12": 1}}
-    return View(**at_first | known)
+    return View(Head(7, "ab" * 32), **{"states": {"icu": state}, "left": {2: 10}, "leases": {"study-12": 1}, **known})
 
 
 def entry(seen: View, terms: Terms = TERMS, count: int = 1):
     return STEP.entry(seen, {"icu": terms}, lease=1, count=count)
 
 
-def test_an_entry_continues_the_chain_and_moves_the_view():
-    seen = view()
-    row = Row(*entry(seen, count=3))
+def test_an_entry_continues_the_chain_and_moves_the_account():
+    row, after = entry(view(), count=3)
     assert (row.seq, row.previous, row.left, row.times) == (8, "ab" * 32, 7, 3)
-    after = STATE.after("committed", 3, COST)
+    assert after == STATE.after("committed", 3, COST)
     assert State.loads(row.state) == after
     assert row.checked() is row
-    assert seen == view(after, left={2: 7}, head=Head(8, row.hash))
 
 
 @pytest.mark.parametrize(
@@ -47,9 +44,7 @@ def test_an_entry_continues_the_chain_and_moves_the_view():
     ids=repr,
 )
 def test_what_is_not_known_or_not_there_gives_no_entry(known):
-    seen = view(**known)
-    assert entry(seen) is None
-    assert seen == view(**known)
+    assert entry(view(**known)) is None
 
 
 def test_an_account_whose_terms_are_not_known_gives_no_entry():
@@ -61,20 +56,13 @@ def test_more_than_is_left_gives_no_entry():
     assert entry(view(), count=11) is None
 
 
-@pytest.mark.parametrize(
-    ("state", "terms", "refusal", "words"),
-    [
-        (STATE.after("frozen"), TERMS, AccountUnavailable, "frozen"),
-        (STATE, replace(TERMS, expires="2020-01-01T00:00:00+00:00"), AccountUnavailable, "expired"),
-        (STATE.after("recorded", 1, (10**20,)), TERMS, BudgetExceeded, "past its cap"),
-    ],
-    ids=["frozen", "expired", "overdrawn"],
-)
-def test_a_frozen_an_expired_and_an_overdrawn_account_are_refused(state, terms, refusal, words):
-    seen = view(state)
-    with pytest.raises(refusal, match=words):
-        entry(seen, terms)
-    assert seen == view(state)
+def test_a_frozen_an_expired_and_an_overdrawn_account_are_refused():
+    with pytest.raises(AccountUnavailable, match="frozen"):
+        entry(view(STATE.after("frozen")))
+    with pytest.raises(AccountUnavailable, match="expired"):
+        entry(view(), replace(TERMS, expires="2020-01-01T00:00:00+00:00"))
+    with pytest.raises(BudgetExceeded, match="past its cap"):
+        entry(view(STATE.after("recorded", 1, (10**20,))))
 
 
 @pytest.mark.parametrize("event", [Gaussian(4.0), Gaussian(2.0), None, "Gaussian", 4.0, {}], ids=repr)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -59,7 +58,6 @@ class Database:
         self._cursor: Any = None  # of the writer's connection
         self._used = -math.inf
         self._process = os.getpid()
-        self.lock = threading.RLock()  # of who writes
         forks.close_before_fork(self)
 
     @property
@@ -86,8 +84,8 @@ class Database:
         taking one from the pool and back each time costs as much as all the rest of a commit.
         """
         with self._translated():
-            link = self._begun()
             try:
+                link = self._begun()
                 yield link
                 _say(link, "COMMIT")
                 self._used = time.monotonic()
@@ -95,18 +93,18 @@ class Database:
                 self._drop_writer()
                 raise
 
-    def append(self, statement: Prepared, row: tuple[Any, ...]) -> bool:
-        """Whether the statement has put the row in; not if the head has moved, so that a trigger refused it.
+    def append(self, statement: Prepared, values: tuple[Any, ...]) -> bool:
+        """Whether the statement has put the values in; not if the head has moved, so that a trigger refused it.
 
         Nor where there is no connection that was used a moment ago, so that it has not died. It is run outside a
-        transaction, so the row is durable when it returns.
+        transaction, so they are durable when it returns.
         """
         link, started = self._writer, time.monotonic()
         if link is None or started - self._used > _IDLE or self._process != os.getpid():
             return False
         self._used = started
         try:
-            self._cursor.execute(statement.text(link), row)
+            self._cursor.execute(statement.text(link), tuple(values))  # drivers take a plain tuple faster than a row
         except BaseException as error:
             if isinstance(error, self.driver_error) and MOVED in str(error):
                 return False

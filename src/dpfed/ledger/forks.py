@@ -19,8 +19,6 @@ from typing import Protocol
 class Closable(Protocol):
     """Something with connections that can be closed and are opened again when needed."""
 
-    lock: threading.RLock  # to have it is enough for a transaction in which no other lock is taken
-
     def close(self) -> None:
         """Close every connection."""
 
@@ -56,6 +54,7 @@ class _Gate:
         self._is_shut = True
         while set(self._inside) - {threading.get_ident()}:
             self._turn.wait()
+            self._is_shut = True  # another fork may have ended meanwhile
 
     def open(self) -> None:
         """Let threads in again."""
@@ -67,7 +66,6 @@ class _Gate:
 # A time in which no other thread of this process can fork: ``with transaction: …``
 transaction = _Gate()
 _files: weakref.WeakSet[Closable] = weakref.WeakSet()
-_locked: list[Closable] = []
 
 
 def close_before_fork(file: Closable) -> None:
@@ -78,16 +76,7 @@ def close_before_fork(file: Closable) -> None:
 def _before() -> None:
     transaction.shut()
     for file in list(_files):
-        file.lock.acquire()
-        _locked.append(file)
-    for file in _locked:
         file.close()
 
 
-def _after() -> None:
-    while _locked:
-        _locked.pop().lock.release()
-    transaction.open()
-
-
-os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after)
+os.register_at_fork(before=_before, after_in_parent=transaction.open, after_in_child=transaction.open)

@@ -18,13 +18,14 @@ its ledger reads nothing but the head before each commit, however long the histo
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -58,12 +59,15 @@ class View:
     left: dict[int, int] = field(default_factory=dict)
     leases: dict[str, int] = field(default_factory=dict)
 
+    def follow(self, row: Row, state: State) -> None:
+        """Go past an entry that moves an item and leaves its account in the state."""
+        self.states[str(row.account)] = state
+        self.left[int(row.item or 0)] = int(row.left or 0)
+        self.head = Head(row.seq, row.hash)
 
-class Single(Protocol):
-    """What can say a commit of one entry."""
 
-    def entry(self, view: View, terms: Mapping[str, Terms], lease: int, count: int) -> tuple[Any, ...] | None:
-        """The values of the entry that comes next, and the view moved past it; or nothing, and the view as it was."""
+# Of a commit: the entry that comes next and the state after it, a refusal, or None where the view does not tell.
+Entry = Callable[[View, Mapping[str, Terms], int, int], tuple[Row, State] | None]
 
 
 class Journal:
@@ -146,11 +150,12 @@ class Store:
         self._seen: Head | None = None
         self._terms: dict[str, Terms] = {}
         self._terms_until = 0
+        self._lock = threading.RLock()
 
     @contextmanager
     def writing(self) -> Iterator[Journal]:
         """A transaction that is durable when the block ends, and leaves no trace when it raises."""
-        with forks.transaction, self.database.lock:
+        with forks.transaction, self._lock:
             view, self._view = self._view, None  # whatever goes wrong, it is read anew
             with self.database.writing() as link:
                 head = _read_head(_LOCK_HEAD.first(link))
@@ -166,35 +171,34 @@ class Store:
             if not journal.has_opened:
                 self._terms_until = view.head.sequence
 
-    def append_unmoved(self, single: Single, lease: int, count: int) -> bool:
-        """Whether its entry was appended by a single statement, the head being where it was last.
+    def append_unmoved(self, entry: Entry, lease: int, count: int) -> bool:
+        """Whether the entry was appended by a single statement, the head being where it was last.
 
         False means that nothing was written and that the work is to be done under the lock, which also has the
         last word on any refusal.
         """
-        with self.database.lock:
+        with forks.transaction, self._lock:
             view, self._view = self._view, None  # whatever goes wrong, it is read anew
             if view is None:
                 return False
-            number, _ = view.head
             try:
-                values = single.entry(view, self._terms, lease, count)
+                found = entry(view, self._terms, lease, count)
             except PrivacyError:
-                values = None
-            if values is None:
+                found = None
+            if found is None or not self.database.append(_APPEND, found[0]):
                 self._view = view
                 return False
-            if not self.database.append(_APPEND, values):
-                return False
-            # A disk write empties the caches: as little as possible is left to do after it.
-            self._view, self._seen = view, view.head
-            if self._terms_until == number:  # else accounts were opened that are not read yet
-                self._terms_until = number + 1
+            are_all_known = self._terms_until >= view.head.sequence  # else accounts were opened that are not read yet
+            view.follow(*found)
+            self._view = view
+            self._seen = view.head
+            if are_all_known:
+                self._terms_until = view.head.sequence
             return True
 
     def close(self) -> None:
         """Close the database when no thread is in the middle of writing to it."""
-        with forks.transaction, self.database.lock:
+        with forks.transaction, self._lock:
             self.database.close()
 
     @contextmanager
@@ -210,7 +214,7 @@ class Store:
     def terms(self, link: Connection) -> dict[str, Terms]:
         """The terms of every account."""
         head = self.head(link)
-        with self.database.lock:
+        with self._lock:
             if head.sequence >= self._terms_until:
                 return dict(self._known_terms(link, head))  # another thread may open accounts meanwhile
         return {str(row.account): _terms_of(row) for row in rows(link, OPENED)}

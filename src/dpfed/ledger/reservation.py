@@ -122,7 +122,7 @@ class Reservation:
     def commit(self, charges: Mapping[str, Any]) -> None:
         """Charge what was reserved; durable when it returns, and only then may noise be drawn."""
         step, count = self._step(charges)
-        if step is not None and self._store.append_unmoved(step, self._lease, count):
+        if step is not None and self._store.append_unmoved(step.entry, self._lease, count):
             return
         wanted = words.charges(charges)
         with self._store.writing() as journal:

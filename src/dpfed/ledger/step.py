@@ -11,8 +11,8 @@ or refused there.
 >>> state = State.new(terms).after("reserved", 1, (5,))
 >>> view = View(Head(2, GENESIS), states={"icu": state}, left={2: 1}, leases={"study-12": 1})
 >>> step = Step(item, "study-12")
->>> values = step.entry(view, {"icu": terms}, lease=1, count=1)
->>> values[0], view.states["icu"].spent
+>>> row, after = step.entry(view, {"icu": terms}, lease=1, count=1)
+>>> row.seq, after.spent
 (3, (5,))
 >>> step.entry(view, {"icu": terms}, lease=1, count=2) is None
 True
@@ -21,14 +21,13 @@ True
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from dpfed.events import Event
 from dpfed.ledger.items import Item
 from dpfed.ledger.journal import View, now
-from dpfed.ledger.model import Terms
+from dpfed.ledger.model import State, Terms
 from dpfed.ledger.refusals import require_usable, require_within
-from dpfed.ledger.rows import Head, Series
+from dpfed.ledger.rows import Row, Series
 
 
 class Step:
@@ -48,11 +47,8 @@ class Step:
             self._event = event  # to compare events takes longer than to look whether they are one object
         return True
 
-    def entry(self, view: View, terms: Mapping[str, Terms], lease: int, count: int) -> tuple[Any, ...] | None:
-        """The next entry, and the view moved past it, or a refusal; None where the view does not tell it, or says no.
-
-        A refusal and None leave the view as it was.
-        """
+    def entry(self, view: View, terms: Mapping[str, Terms], lease: int, count: int) -> tuple[Row, State] | None:
+        """The next entry and the state after it, or a refusal; None where the view does not tell them, or says no."""
         item = self._item
         agreed, state = terms.get(item.account), view.states.get(item.account)
         left = view.left.get(item.number, 0) - count
@@ -63,7 +59,4 @@ class Step:
         after = state.committed(count, item.cost)
         require_within(agreed, after)
         number, digest = view.head
-        values = self._series.values(number + 1, at, digest, count, left, after.dumps())
-        view.states[item.account], view.left[item.number] = after, left
-        view.head = Head(number + 1, values[-1])
-        return values
+        return self._series.row(number + 1, at, digest, count, left, after.dumps()), after
