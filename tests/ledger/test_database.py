@@ -193,26 +193,33 @@ def test_nobody_else_can_read_a_new_ledger(tmp_path):
 
 
 class Refusing:
-    """A cursor that complains so many times."""
+    """A connection and its cursor, which complains so many times about the switch to WAL mode."""
 
     def __init__(self, complaint: str, times: int) -> None:
         self.complaint = complaint
         self.times = times
         self.asked = 0
 
-    def execute(self, _: str) -> None:
-        self.asked += 1
-        if self.asked <= self.times:
-            raise sqlite3.OperationalError(self.complaint)
+    def cursor(self) -> Refusing:
+        return self
+
+    def execute(self, statement: str) -> None:
+        if "journal_mode" in statement:
+            self.asked += 1
+            if self.asked <= self.times:
+                raise sqlite3.OperationalError(self.complaint)
+
+    def close(self) -> None:
+        pass
 
 
 def test_a_new_file_that_another_process_makes_a_ledger_of_is_waited_for():
-    cursor = Refusing("database is locked", times=3)
-    database._keep_log(cursor, wait=60.0)
-    assert cursor.asked == 4
+    connection = Refusing("database is locked", times=3)
+    database._make_durable(connection, wait=60.0)
+    assert connection.asked == 4
 
 
 @pytest.mark.parametrize(("complaint", "wait"), [("database is locked", 0.05), ("disk I/O error", 60.0)])
 def test_the_wait_for_a_new_file_ends_with_the_databases_own_complaint(complaint, wait):
     with pytest.raises(sqlite3.OperationalError, match=complaint):
-        database._keep_log(Refusing(complaint, times=10**9), wait)
+        database._make_durable(Refusing(complaint, times=10**9), wait)
