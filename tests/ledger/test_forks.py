@@ -14,12 +14,12 @@ WITHIN = 20.0
 class File:
     """One that notes when it is closed."""
 
-    def __init__(self, notes: list[str]) -> None:
-        self._notes = notes
+    def __init__(self) -> None:
+        self.notes: list[str] = []
         forks.close_before_fork(self)
 
     def close(self) -> None:
-        self._notes.append("closed")
+        self.notes.append("closed")
 
 
 def end_of_a_child_that(work) -> int:
@@ -33,22 +33,20 @@ def end_of_a_child_that(work) -> int:
 
 
 def test_a_fork_waits_for_a_thread_that_is_writing():
-    notes: list[str] = []
-    file, has_begun = File(notes), threading.Event()
+    file, has_begun = File(), threading.Event()
 
     def write() -> None:
         with forks.transaction:
             has_begun.set()
             time.sleep(0.2)
-            notes.append("written")
+            file.notes.append("written")
 
     writer = threading.Thread(target=write)
     writer.start()
     has_begun.wait()
     assert end_of_a_child_that(lambda: None) == 0
     writer.join()
-    assert notes == ["written", "closed"]
-    assert isinstance(file, File)  # it lived until now
+    assert file.notes == ["written", "closed"]
 
 
 def test_a_thread_that_is_writing_may_begin_anew_while_a_fork_waits_for_it():

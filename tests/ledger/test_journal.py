@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import random
 import re
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 
@@ -18,38 +18,32 @@ from worlds import EVENT, open_accounts, rows_of
 OTHER = ev.Gaussian(noise_multiplier=50.0)
 
 
-def numbers_of(url, column, key):
-    """The last entry for each value of the column, by reading all of them; named by the entry that came first."""
-    last, first = {}, {}
-    for row in rows_of(url):
-        if row[column] is not None:
-            first.setdefault(row[column], row["seq"])
-            last[row[column]] = row["seq"]
-    return {key(name, first): number for name, number in last.items()}
+def last_by(url, column):
+    """The number of the last entry for each value of the column, by reading all of them."""
+    return {row[column]: row["seq"] for row in rows_of(url) if row[column] is not None}
 
 
 def test_the_last_entries_of_accounts_and_items_are_those_that_reading_everything_finds(url):
-    chance = random.Random(1)  # noqa: S311 - cases of a test
+    chance = np.random.default_rng(1)
     names = [f"account-{number}" for number in range(3)]
     open_accounts(url, *names)
     with dpfed.Ledger(url) as ledger:
         runs = []
         for number in range(8):
-            account = chance.choice(names)
+            account = names[chance.integers(len(names))]
             runs.append((account, ledger.reserve({account: {EVENT: 3, OTHER: 2}}, run=f"run-{number}")))
         for _ in range(30):
-            account, run = chance.choice(runs)
-            event = chance.choice([EVENT, OTHER])
+            account, run = runs[chance.integers(len(runs))]
+            event = (EVENT, OTHER)[chance.integers(2)]
             if run.left(account, event):
                 run.commit({account: event})
             elif chance.random() < 0.3:
                 run.release()
         ledger.freeze(names[0], reason="audit")
-        items = numbers_of(url, "item", lambda item, _: item)
-        accounts = numbers_of(url, "account", lambda name, first: first[name])
+        items, opened = last_by(url, "item"), [balance.account.opened for balance in ledger.accounts()]
         with ledger._store.reading() as link:
             assert {row.item: row.seq for row in last_of_items(link, list(items))} == items
-            assert {row.seq for row in last_of_accounts(link, list(accounts))} == set(accounts.values())
+            assert {row.account: row.seq for row in last_of_accounts(link, opened)} == last_by(url, "account")
         ended = [row for row in rows_of(url) if row["left"] == 0]
         assert 0 < len(ended) < len(items)  # both ways were taken
 

@@ -37,6 +37,7 @@ ENTRIES = Table(
     Column("code", String(64), nullable=False),
     Column("previous", String(64), nullable=False),
     Column("hash", String(64), nullable=False),
+    # With the item, so that whoever looks for its last entry from the end of the account reads the index alone.
     Index("entries_of_account", "account", "seq", "item"),
 )
 
