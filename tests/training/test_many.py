@@ -198,7 +198,7 @@ def test_what_cannot_be_trained_is_refused_in_a_sentence():
     refused("fails on", model=nn.Linear(7, 3))
     refused("all be float32 or all float64, got none", model=network().requires_grad_(False))
     refused("all be float32 or all float64", model=network().half())
-    refused("one number per example", loss=nn.CrossEntropyLoss())
+    refused("one value per example", loss=nn.CrossEntropyLoss())
     refused("mixes|moved", loss=lambda outputs, targets: LOSS(outputs, targets) / len(outputs) * outputs.sum().detach())
     refused("BatchNorm", model=nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)))
     refused("cannot be trained at once", error=Unsupported, model=nn.Sequential(network(), nn.Dropout(0.1)))

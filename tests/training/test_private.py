@@ -81,7 +81,7 @@ def test_a_step_is_the_clipped_sum_over_the_draw_divided_by_the_planned_batch():
             vector = torch.cat([gradient.reshape(-1) for gradient in gradients])
             total += vector * min(1.0, 1.0 / float(vector.norm()))
         sizes.add(len(targets))
-        private._gradients._capture.taken()  # what the forward passes above recorded
+        private._gradients._programs.capture.taken()  # what the forward passes above recorded
         private.step(batch)
         assert torch.allclose(before - flat(private.model), total / 10, atol=2e-4)
     assert len(sizes) > 3
@@ -593,11 +593,13 @@ def test_a_draw_of_which_a_part_failed_is_not_released():
 
     def failing(outputs, targets):
         calls.append(outputs.requires_grad)
-        return torch.zeros(()) if sum(calls) == 3 else per_example(outputs, targets)
+        if sum(calls) == 5:  # the first micro-batch is looked at twice more
+            raise KeyboardInterrupt
+        return per_example(outputs, targets)
 
     private._loss = failing
     batch = next(private.loader)
-    with pytest.raises(InvalidArgument, match="one value per example"):
+    with pytest.raises(KeyboardInterrupt):
         private.step(batch)
     with pytest.raises(InvalidArgument, match="no draw"):
         private.optimizer.step()

@@ -91,7 +91,7 @@ def test_the_clip_follows_the_count_of_gradients_that_are_short_enough(physical:
     clips = [private.clip_norm]
     for batch in private.loader:
         expected = plan.next_clip(clips[-1], count(norms(private.model, records()), clips[-1]))
-        private._gradients._capture.taken()  # what the forward pass above recorded
+        private._gradients._programs.capture.taken()  # what the forward pass above recorded
         private.step(batch)
         assert private.clip_norm == pytest.approx(expected, rel=1e-9)
         clips.append(private.clip_norm)
@@ -109,7 +109,7 @@ def test_the_clip_follows_from_noised_counts_alone():
     private = made(PLAN, records(), source=SeededSource(4))
     for noise, batch in zip(noises, private.loader, strict=True):
         before, exact = private.clip_norm, count(norms(private.model, records()), private.clip_norm)
-        private._gradients._capture.taken()
+        private._gradients._programs.capture.taken()
         private.step(batch)
         assert private.clip_norm == pytest.approx(PLAN.next_clip(before, exact + noise), rel=1e-9)
         assert abs(noise) > 1e-3

@@ -1,37 +1,52 @@
-"""Which calls explain which parameters, checked at every step against autograd's graph.
+"""Which calls explain which parameters, and which programs can be served by book-keeping at all.
 
 A parameter that no rule saw would be a missing term in every norm. So each use of each trainable parameter in the
-graph of the losses has to belong to a recorded call; a parameter with a use that does not (tied through an
-expression, used as a function, in a module with several inputs) is a *stray* and goes the slow way, whole.
+graph of the losses has to belong to a recorded call whose input and output have the examples in front. Where that is so
+for all of them, the program has a fast way; everywhere else the model sees one example at a time.
 
 >>> import torch
 >>> from torch import nn
 >>> from dpfed.training.capture import Capture, Leaves
 >>> model = nn.Linear(2, 2)
->>> capture = Capture(model)
+>>> capture, leaves = Capture(model), Leaves(model)
+>>> losses = model(torch.ones(3, 2)).sum(1)
+>>> [part.names for part in attributed(capture.taken(), leaves.graph([losses.grad_fn]), leaves, {}).parts]
+[{'weight': 'weight', 'bias': 'bias'}]
 >>> losses = (model(torch.ones(3, 2)) @ model.weight).sum(1)      # the weight is used once more
->>> found = attributed(capture.taken(), losses, Leaves(model), {})
->>> found.strays, [part.names for part in found.parts]
-(('weight',), [{'bias': 'bias'}])
+>>> attributed(capture.taken(), leaves.graph([losses.grad_fn]), leaves, {}).why
+'weight is used outside its layer'
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction
+from torch.autograd.graph import Node
 
-from dpfed.errors import InvalidArgument
 from dpfed.training import capture
-from dpfed.training.capture import Leaves
+from dpfed.training.capture import Graph, Leaves
+from dpfed.training.recurrent import Steps
 from dpfed.training.rules.pieces import Call
 from dpfed.training.rules.registry import Rule, rule_of
 
 KNOWN_NAMES = ("weight", "bias")
 WHOLE = "whole"
+# Gradients in Python that keep examples apart: those of layers in this package.
+OURS = (Steps._backward_cls,)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The parameters that one call explains: its number among the calls, its rule, own names → the model's."""
+
+    number: int
+    rule: Rule
+    names: Mapping[str, str]
+    is_shared: bool = False  # another call explains one of the same parameters
 
 
 @dataclass(slots=True, eq=False)
@@ -40,124 +55,138 @@ class Part:
 
     call: Call
     rule: Rule
-    names: dict[str, str]
-    is_shared: bool = False  # another call explains one of the same parameters
+    names: Mapping[str, str]
+    is_shared: bool = False
 
 
-class Attribution(NamedTuple):
-    """The calls that explain parameters, and the parameters that none explains."""
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the gradients of a program are made: by these calls, or one example at a time if there is a reason why."""
 
-    parts: list[Part]
-    strays: tuple[str, ...]
+    parts: tuple[Claim, ...] = ()
+    why: str | None = None
 
     @property
-    def needs_graph(self) -> bool:
-        """Whether the graph is needed after the one backward pass."""
-        return bool(self.strays) or not all(part.rule.is_known for part in self.parts)
+    def is_certain(self) -> bool:
+        """Whether the fast way will do: a general rule may turn out not to work."""
+        return self.why is None and all(claim.rule.is_known for claim in self.parts)
+
+    def parts_of(self, calls: Sequence[Call]) -> list[Part]:
+        """Return the parts of a run of the program, from its calls."""
+        for claim in self.parts:
+            calls[claim.number].trainable = tuple(claim.names)
+        return [Part(calls[claim.number], claim.rule, claim.names, claim.is_shared) for claim in self.parts]
 
 
-def attributed(calls: list[Call], losses: Tensor, leaves: Leaves, pinned: Mapping[str, str]) -> Attribution:
-    """Who explains what in the graph of these losses."""
-    counts, nodes, _ = leaves.uses(losses.grad_fn)
-    _require_used(counts)
-    parts = []
+def attributed(calls: Sequence[Call], graph: Graph, leaves: Leaves, pinned: Mapping[str, str]) -> Way:
+    """Return who explains what in a graph, or why nobody can."""
+    if any(issubclass(type(node), BackwardCFunction) and type(node) not in OURS for node in graph.numbers):
+        return Way(why="a gradient of its own (autograd.Function, or a hook on a module) may mix examples")
+    used = [number for number, call in enumerate(calls) if graph.place(call) is not None]
+    if WHOLE in pinned.values():
+        return Way(why=f"{next(path for path, method in pinned.items() if method == WHOLE)} is pinned to {WHOLE!r}")
+    claims = [claim for number in used if (claim := _claim(number, calls[number], leaves)) is not None]
+    outputs = {edge.node for claim in claims if claim.rule.is_known and (edge := calls[claim.number].edge)}
+    counts = capture.counts(graph, leaves.nodes, outputs)
     claimed = dict.fromkeys(counts, 0)
-    for call in calls:
-        if call.edge is None or call.edge.node not in nodes or pinned.get(call.path) == WHOLE:
-            continue
-        rule = rule_of(call.module)
-        part = Part(call, rule, _names(call, rule, leaves))
-        if _is_servable(part):
-            parts.append(part)
-            for name, count in _claims(part).items():
-                claimed[name] += count
-    strays = {name for name, count in counts.items() if claimed[name] != count} if claimed != counts else set()
-    is_reused = max(counts.values()) > 1
-    if is_reused:
-        strays |= {name for name in counts if _is_contested(name, parts, leaves)}
-    size = losses.shape[0]
-    kept = [part for part in parts if _keeps(part, strays, size)]
-    if is_reused:
-        users = Counter(name for part in kept for name in part.names.values())
-        for part in kept:
-            part.is_shared = any(users[name] > 1 for name in part.names.values())
-    return Attribution(kept, tuple([name for name in counts if name in strays]) if strays else ())
+    for claim in claims:
+        for name, count in _explained(claim, calls[claim.number]).items():
+            claimed[name] += count
+    for name, count in counts.items():
+        if claimed[name] != count:
+            return Way(why=f"{name} is used outside its layer")
+        if count > 1 and _is_contested(name, claims, calls, leaves):
+            return Way(why=f"{name} is used by a layer and its child")
+    if stashed := _stashed(claims, calls, graph, leaves):
+        return Way(why=f"{stashed} keeps something for later that the losses use")
+    users = Counter(name for claim in claims for name in claim.names.values())
+    return Way(
+        tuple(
+            Claim(claim.number, claim.rule, claim.names, any(users[name] > 1 for name in claim.names.values()))
+            for claim in claims
+        )
+    )
+
+
+def _claim(number: int, call: Call, leaves: Leaves) -> Claim | None:
+    """Return what a call could explain, None for one without a single tensor as input."""
+    rule = rule_of(call.module)
+    has_others = bool(call.keywords) or any(isinstance(value, Tensor) for value in call.arguments[1:])
+    if call.x is None or (has_others and not rule.is_known):
+        return None
+    names = _names(call, rule, leaves)
+    return Claim(number, rule, names) if names else None
 
 
 def _names(call: Call, rule: Rule, leaves: Leaves) -> dict[str, str]:
-    """The trainable parameters that the rule knows, of those in the model."""
+    """Return the trainable parameters that the rule knows, of those in the model."""
     own, names = call.module._parameters, leaves.names
     known = [name for name in call.trainable if name in KNOWN_NAMES] if rule.is_known else call.trainable
     return {name: names[key] for name in known if (key := id(own[name])) in names}
 
 
-def _keeps(part: Part, strays: set[str], size: int) -> bool:
-    """Whether parameters are left that the call explains; its names are cut down to these."""
-    if strays:
-        part.names = {own: full for own, full in part.names.items() if full not in strays}
-    if not part.names:
-        return False
-    part.call.trainable = tuple(part.names)
-    _require_examples(part, size)
-    return True
+def _explained(claim: Claim, call: Call) -> dict[str, int]:
+    """Return how many uses of each parameter the call explains."""
+    if claim.rule.is_known:
+        return dict.fromkeys(claim.names.values(), 1)
+    return capture.uses_within(call, _own(claim, call))
 
 
-def _claims(part: Part) -> dict[str, int]:
-    """How many uses of each parameter the call explains."""
-    if part.rule.is_known:
-        return dict.fromkeys(part.names.values(), 1)
-    own = part.call.module._parameters
-    return capture.uses_within(
-        part.call, {full: p for name, full in part.names.items() if (p := own[name]) is not None}
-    )
+def _own(claim: Claim, call: Call) -> dict[str, Tensor]:
+    own = call.module._parameters
+    return {full: p for name, full in claim.names.items() if (p := own[name]) is not None}
 
 
-def _is_contested(name: str, parts: list[Part], leaves: Leaves) -> bool:
-    """Whether a use of the parameter is claimed twice: counts could then agree although another use has no claim.
+def _is_contested(name: str, claims: Sequence[Claim], calls: Sequence[Call], leaves: Leaves) -> bool:
+    """Return whether a use is claimed twice: counts could then agree although another use has no claim.
 
     A module with parameters of its own claims their uses in its children as well, and in whatever it remembers.
     """
-    users = [part for part in parts if name in part.names.values()]
-    if len(users) < 2 or all(part.rule.is_known for part in users):
+    users = [claim for claim in claims if name in claim.names.values()]
+    if len(users) < 2 or all(claim.rule.is_known for claim in users):
         return False
-    places = [capture.places_within(part.call, leaves.parameters[name]) for part in users]
+    places = [capture.places_within(calls[claim.number], leaves.parameters[name]) for claim in users]
     return len(set().union(*places)) < sum(map(len, places))
 
 
-def _is_servable(part: Part) -> bool:
-    """Whether the call has one tensor as input; a module with more goes the slow way."""
-    call = part.call
-    if call.x is None or part.rule.is_known:
-        return call.x is not None
-    return not call.keywords and not any(isinstance(value, Tensor) for value in call.arguments[1:])
+def _stashed(claims: Sequence[Claim], calls: Sequence[Call], graph: Graph, leaves: Leaves) -> str | None:
+    """Return the path of a module of which the losses use more than its output; torch's own layers keep nothing."""
+    general = [claim for claim in claims if not claim.rule.is_known]
+    if not general:
+        return None
+    users: dict[Node, set[Node]] = {}
+    for node in graph.numbers:
+        for child, _ in node.next_functions:
+            if child is not None:
+                users.setdefault(child, set()).add(node)
+    for claim in general:
+        call = calls[claim.number]
+        owned = {node for node, name in leaves.nodes.items() if name in claim.names.values()}
+        inside = _above(owned, capture.interior(call, leaves.nodes), users)
+        start = call.edge.node if call.edge else None
+        if any(node is not start and not users.get(node, set()) <= inside for node in inside):
+            return call.path or "the model"
+    return None
 
 
-def _require_used(counts: Mapping[str, int]) -> None:
-    if not all(counts.values()):
-        unused = [name for name, count in counts.items() if not count]
-        message = (
-            f"the losses do not depend on {', '.join(unused)}: freeze it with requires_grad_(False), or use it; "
-            "checkpointing with use_reentrant=True hides parameters, use False"
-        )
-        raise InvalidArgument("model", message)
+def _above(leaves: set[Node], inside: set[Node], users: Mapping[Node, set[Node]]) -> set[Node]:
+    """Return the nodes inside a call that depend on its own parameters."""
+    waiting, found = list(leaves), set[Node]()
+    while waiting:
+        for node in users.get(waiting.pop(), set()) & inside:
+            if node not in found:
+                found.add(node)
+                waiting.append(node)
+    return found
 
 
-def _require_examples(part: Part, size: int) -> None:
-    """Nothing, unless the first axis of the call's input or output is not the example."""
+def is_ready(parts: Sequence[Part], size: int) -> bool:
+    """Return whether every call of a run has its examples in front, and its input is still what the layer used."""
+    return all(_has_batch(part, size) and capture.is_unchanged(part.call) for part in parts)
+
+
+def _has_batch(part: Part, size: int) -> bool:
     call, axes = part.call, part.rule.axes
-    shape = tuple(call.x.shape) if call.x is not None else ()
-    if axes is not None and len(shape) != axes:
-        message = (
-            f"{_where(call)} got one example of shape {shape}, not a batch: give it {axes} axes, the example first"
-        )
-        raise InvalidArgument("model", message)
-    if not shape or not call.shape or shape[0] != size or call.shape[0] != size:
-        message = (
-            f"{_where(call)} maps {shape} to {tuple(call.shape)}, but there are {size} examples: keep the example as "
-            f"first axis (batch_first=True, no reshape or broadcast), or pin methods={{{call.path!r}: 'whole'}} (slow)"
-        )
-        raise InvalidArgument("model", message)
-
-
-def _where(call: Call) -> str:
-    return f"{call.path or 'the model'} ({type(call.module).__name__})"
+    if call.x is None or (axes is not None and call.x.dim() != axes):
+        return False
+    return call.x.shape[:1] == call.shape[:1] == (size,)

@@ -11,16 +11,18 @@ step and not taken for zero.
 >>> losses = model(torch.ones(4, 2)).squeeze(1)
 >>> [call.path for call in capture.taken()]
 ['0', '2']
->>> list(Leaves(model).uses(losses.grad_fn).counts.values())
+>>> leaves = Leaves(model)
+>>> list(counts(leaves.graph([losses.grad_fn]), leaves.nodes).values())
 [1, 1, 1, 1]
 >>> capture.close()
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -38,6 +40,7 @@ class Capture:
     def __init__(self, model: nn.Module) -> None:
         self._calls: list[Call] = []
         self._is_recording = True
+        self._observer: Callable[[Call, Any], None] | None = None
         self._handles = [
             # First of all hooks: one that changes the output comes after what this one records.
             module.register_forward_hook(partial(self._record, path), with_kwargs=True, prepend=True)
@@ -46,7 +49,7 @@ class Capture:
         ]
 
     def close(self) -> None:
-        """Takes the hooks off the model."""
+        """Take the hooks off the model."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -58,8 +61,17 @@ class Capture:
         return calls
 
     @contextmanager
+    def shown_to(self, observer: Callable[[Call, Any], None]) -> Iterator[None]:
+        """Show every call that is recorded inside, and its output, to the observer."""
+        self._observer = observer
+        try:
+            yield
+        finally:
+            self._observer = None
+
+    @contextmanager
     def paused(self) -> Iterator[None]:
-        """Nothing is recorded inside: rules run modules again."""
+        """Record nothing inside: rules run modules again."""
         before, self._is_recording = self._is_recording, False
         try:
             yield
@@ -81,6 +93,8 @@ class Capture:
         if edge is not None and isinstance(module, norms.KINDS):
             call.statistics = norms.statistics(edge.node)
         self._calls.append(call)
+        if self._observer is not None:
+            self._observer(call, output)
 
 
 def _edge(output: Tensor) -> GradientEdge | None:
@@ -98,14 +112,9 @@ def _edge(output: Tensor) -> GradientEdge | None:
     return get_gradient_edge(base if is_reshape else output)
 
 
-def require_unchanged(call: Call) -> None:
-    """Nothing, unless a saved input was changed in place after its layer used it."""
-    if call.x is not None and call.x._version != call.version:
-        message = (
-            f"the input of {call.path or 'the model'} was changed in place after the layer used it: "
-            "use the operation that makes a new tensor (inplace=False, x = x + y)"
-        )
-        raise InvalidArgument("model", message)
+def is_unchanged(call: Call) -> bool:
+    """Return whether the saved input is what the layer used: nothing was written into it since."""
+    return call.x is None or call.x._version == call.version
 
 
 class Leaves:
@@ -119,20 +128,20 @@ class Leaves:
         self.find()
 
     def find(self) -> None:
-        """Looks at the model again."""
+        """Look at the model again."""
         self.parameters = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
         if not self.parameters:
             raise InvalidArgument("model", "the model has no trainable parameter: nothing would be learned")
         self.type = _one_type(self.parameters)
         self.names = {id(parameter): name for name, parameter in self.parameters.items()}
-        self._nodes = {get_gradient_edge(parameter).node: name for name, parameter in self.parameters.items()}
+        self.nodes = {get_gradient_edge(parameter).node: name for name, parameter in self.parameters.items()}
 
-    def uses(self, root: Node | None) -> Uses:
-        """Where the parameters are used in the graph below the root."""
-        found = _walked(root, self._nodes, ())
-        if found.has_strangers or not all(found.counts.values()):
+    def graph(self, roots: Sequence[Node | None]) -> Graph:
+        """Return the graph below the roots, with the parameters by name."""
+        found = _walked(roots, self.nodes)
+        if found.has_strangers or len(found.used) < len(self.nodes):
             self.find()
-            found = _walked(root, self._nodes, ())
+            found = _walked(roots, self.nodes)
         return found
 
 
@@ -146,25 +155,91 @@ def _one_type(parameters: Mapping[str, nn.Parameter]) -> torch.dtype:
     return kinds.pop()
 
 
-class Uses(NamedTuple):
-    """How many times each parameter is used in a graph, all nodes there, and whether other leaves were met."""
+class Graph(NamedTuple):
+    """A graph of autograd: its nodes in the order of a walk, and its form, which graphs of the same program share.
 
-    counts: dict[str, int]
-    nodes: set[Node]
+    The form has every node's type and axes, which nodes it leads to, and the names of the parameters where it ends.
+    What is not in it, sizes and numbers, may differ between two graphs of one form.
+    """
+
+    numbers: dict[Node, int]
+    form: tuple[Any, ...]
+    used: set[str]
     has_strangers: bool
+
+    def place(self, call: Call) -> int | None:
+        """Return the number of the node that made the call's output, None if the losses do not use it."""
+        return None if call.edge is None else self.numbers.get(call.edge.node)
+
+
+def _walked(roots: Sequence[Node | None], leaves: Mapping[Node, str]) -> Graph:
+    order = list(dict.fromkeys(root for root in roots if root is not None))
+    numbers = {node: number for number, node in enumerate(order)}
+    form: list[Any] = []
+    used: set[str] = set()
+    has_strangers = False
+    for node in order:  # which grows behind what is looked at
+        kind = type(node)
+        following = node.next_functions
+        has_strangers |= not following
+        form.append(kind)
+        form.extend([getattr(node, name) for name in _axes_of(kind)])
+        for child, output in following:
+            if child is None:
+                form.append(None)
+                continue
+            leaf = leaves.get(child)
+            if leaf is not None:
+                used.add(leaf)
+                form.append(leaf)
+                continue
+            number = numbers.get(child)
+            if number is None:
+                number = numbers[child] = len(order)
+                order.append(child)
+            form.append(number if not output else (number, output))
+    return Graph(numbers, tuple(form), used, has_strangers)
+
+
+@cache
+def _axes_of(kind: type[Node]) -> tuple[str, ...]:
+    """Return the attributes of a node that name axes, or say how a loss is added up."""
+    return tuple(name for name in dir(kind) if name in _AXES)
+
+
+_AXES = frozenset({"_saved_dim", "_saved_dims", "_saved_dim0", "_saved_dim1", "_saved_dimension", "_saved_reduction"})
+
+
+def counts(graph: Graph, leaves: Mapping[Node, str], outputs: Collection[Node] = ()) -> dict[str, int]:
+    """Return how many times each parameter is used in the graph; `outputs` are results of layers, not parameters."""
+    return _counted(graph.numbers, leaves, outputs)
 
 
 def uses_within(call: Call, parameters: Mapping[str, Tensor]) -> dict[str, int]:
-    """How many times each parameter is used between the call's output and its inputs."""
+    """Return how many times each parameter is used between the call's output and its inputs."""
     leaves = {get_gradient_edge(parameter).node: name for name, parameter in parameters.items()}
-    return _walked(call.edge.node if call.edge else None, leaves, _stops(call)).counts
+    return _counted(interior(call, leaves), leaves, _stops(call))
 
 
 def places_within(call: Call, parameter: Tensor) -> set[tuple[Node, int]]:
-    """Where between the call's output and its inputs the parameter is used: the nodes, and which input of each."""
+    """Return where between the call's output and its inputs the parameter is used: nodes, and which input of each."""
     leaf = get_gradient_edge(parameter).node
-    nodes = _walked(call.edge.node if call.edge else None, {leaf: ""}, _stops(call)).nodes - _stops(call)
+    nodes = interior(call, {leaf: ""})
     return {(node, place) for node in nodes for place, (used, _) in enumerate(node.next_functions) if used is leaf}
+
+
+def interior(call: Call, leaves: Collection[Node]) -> set[Node]:
+    """Return the nodes between the call's output and its inputs, without parameters."""
+    stops = {*_stops(call), *leaves}
+    start = call.edge.node if call.edge else None
+    waiting = [] if start is None or start in stops else [start]
+    seen = set(waiting)
+    while waiting:
+        for node, _ in waiting.pop().next_functions:
+            if node is not None and node not in stops and node not in seen:
+                seen.add(node)
+                waiting.append(node)
+    return seen
 
 
 def _stops(call: Call) -> set[Node]:
@@ -172,36 +247,25 @@ def _stops(call: Call) -> set[Node]:
     return {value.grad_fn for value in values if isinstance(value, Tensor) and value.grad_fn is not None}
 
 
-def _walked(root: Node | None, leaves: Mapping[Node, str], stops: Collection[Node]) -> Uses:
-    counts = dict.fromkeys(leaves.values(), 0)
-    seen = set(stops)
-    again: list[Node] = []
-    has_strangers = False
-    waiting = [] if root is None or root in seen else [root]
-    seen.update(waiting)
-    while waiting:
-        following = waiting.pop().next_functions
-        has_strangers |= not following
-        for node, _ in following:
-            if node is None:
-                continue
-            name = leaves.get(node)
+def _counted(nodes: Collection[Node], leaves: Mapping[Node, str], stops: Collection[Node]) -> dict[str, int]:
+    found = dict.fromkeys(leaves.values(), 0)
+    met: Counter[Node] = Counter()
+    for node in nodes:
+        for child, _ in node.next_functions:
+            name = None if child is None else leaves.get(child)
             if name is not None:
-                counts[name] += 1
-            elif node in seen:
-                again.append(node)
-            else:
-                seen.add(node)
-                waiting.append(node)
+                found[name] += 1
+            elif child is not None:
+                met[child] += 1
     # A parameter in another form (a transposed weight) may be used several times: each is a use of the parameter.
-    for node in again:
-        if node not in stops and (name := _form_of(node, leaves)) is not None:
-            counts[name] += 1
-    return Uses(counts, seen, has_strangers)
+    for child, times in met.items():
+        if times > 1 and child not in stops and (name := _form_of(child, leaves)) is not None:
+            found[name] += times - 1
+    return found
 
 
 def _form_of(node: Node, leaves: Mapping[Node, str]) -> str | None:
-    """The parameter of which the node's result is another form: nothing else goes into it."""
+    """Return the parameter of which the node's result is another form: nothing else goes into it."""
     while len(node.next_functions) == 1:
         ((below, _),) = node.next_functions
         if below is None or below in leaves:

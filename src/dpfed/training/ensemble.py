@@ -31,10 +31,10 @@ from torch.func import functional_call, vmap
 
 from dpfed.errors import InvalidArgument
 from dpfed.training import compat, screening, segments
-from dpfed.training.attribution import attributed
-from dpfed.training.capture import Capture, Leaves
 from dpfed.training.clip import TOLERANCE
 from dpfed.training.entropy import for_many
+from dpfed.training.forward import of_model
+from dpfed.training.programs import Programs
 from dpfed.training.rules.pieces import Call
 from dpfed.training.segments import Layer, Stacked
 
@@ -265,23 +265,20 @@ def _each(function: Callable[[Tensor], Tensor], parts: Any) -> Any:
 
 
 def _layers(model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor]) -> list[Layer]:
-    """The layers with parameters, if each has a rule and explains its parameters alone."""
-    inputs, targets = like
-    capture = Capture(model)
+    """Return the layers with parameters, if each has a rule and explains its parameters alone."""
+    forward = of_model(model, loss, *like)
+    programs = Programs(model, {})
     try:
-        losses = loss(model(inputs), targets)
-        if losses.shape != inputs.shape[:1]:
-            message = f"the loss must give one number per example, {len(inputs)} here, got {tuple(losses.shape)}"
-            raise InvalidArgument("loss", f'{message}: use reduction="none"')
-        plan = attributed(capture.taken(), losses, Leaves(model), {})
+        run = programs.run(forward)
+        way = programs.way(run, forward)
     finally:
-        capture.close()
-    if plan.strays:
-        raise Unsupported(f"{plan.strays[0]} is used outside its layer")
-    for part in plan.parts:
+        programs.close()
+    if way.why is not None:
+        raise Unsupported(way.why)
+    parts = way.parts_of(run.calls)
+    for part in parts:
         if part.is_shared or not part.rule.is_known:
             raise Unsupported(f"{part.call.path or 'the model'} has no rule, or shares its parameters")
     return [
-        Layer(part.call.path, part.call.module, part.rule, part.names, tuple(part.call.shape[1:]))
-        for part in plan.parts
+        Layer(part.call.path, part.call.module, part.rule, part.names, tuple(part.call.shape[1:])) for part in parts
     ]

@@ -4,13 +4,18 @@ Book-keeping (Bu et al. 2023): one forward pass, one backward pass with respect 
 layer's input and output gradient come the norms of all examples' gradients and, once these are known, the clipped sum.
 Nothing is differentiated twice, and gradients of single examples are written out only where that is cheaper.
 
+This takes row i of a layer for example i. Every program (a graph of autograd by its form) is looked at before it is
+served so: all of its parameters must be explained by layers (`attribution`), and all of its operations must be on the
+allow-list (`independence`). Any other program runs on one example at a time, where nothing can mix.
+
 >>> import torch
 >>> from torch import nn
+>>> from dpfed.training.forward import of_model
 >>> model = nn.Linear(2, 1, bias=False)
+>>> inputs, targets = torch.tensor([[3.0, 4.0], [0.0, 0.5]]), torch.zeros(2)
 >>> with ClippedGradients(model, clip_norm=1.0) as gradients:
-...     losses = model(torch.tensor([[3.0, 4.0], [0.0, 0.5]])).squeeze(1)      # one loss per example
-...     total = gradients.sum(losses)["weight"]
->>> [round(value, 3) for value in total.flatten().tolist()]      # (3, 4) is cut to length 1
+...     sums, norms = gradients.clipped(of_model(model, lambda output, _: output.squeeze(1), inputs, targets))
+>>> [round(value, 3) for value in sums["weight"].flatten().tolist()]      # (3, 4) is cut to length 1
 [0.6, 1.3]
 """
 
@@ -26,32 +31,35 @@ from torch import Tensor, nn
 
 from dpfed.errors import InvalidArgument
 from dpfed.training import compat, shared
-from dpfed.training.attribution import Attribution, Part, attributed
-from dpfed.training.capture import Capture, Leaves, require_unchanged
+from dpfed.training.attribution import Part, Way, is_ready
 from dpfed.training.clip import TOLERANCE, Clip, Named
-from dpfed.training.rerun import Root
+from dpfed.training.forward import Forward, Recorder, require_losses
+from dpfed.training.programs import Programs, Run
 from dpfed.training.rules import registry
 from dpfed.training.rules.pieces import Call, Materialised, rows_of
 
 __all__ = ["REACH", "TOLERANCE", "ClippedGradients"]
 
+Sums = dict[str, Tensor]
 # A gradient this many clip norms long counts as not finite: its coefficient would leave the range of float32.
 REACH = 1e30
 
 
 class ClippedGradients:
-    """Hooks on a model that turn per-example losses into the clipped sum of per-example gradients.
+    """Hooks on a model that turn a forward pass over examples into the clipped sum of their gradients.
 
     `norm` and `layers` say what is clipped to `clip_norm` (`clip.Clip`). With `is_exact` all that comes after a
     layer's input and output gradient is computed in float64, and so are the sums that are given.
 
-    Privacy: with examples that do not mix, adding or removing one example moves the sum by at most ``clip_norm`` in
-    the norm (all trainable parameters together): each is cut to a little less (`clip.TOLERANCE`), and one whose
-    gradient is not finite counts as zero. This is for ideal sums; with `is_exact` and examples given one at a time
-    (and kernels that give the same for the same) it is so for up to `clip.MOST_EXACT` examples as computed. In a larger
-    batch torch may round an example's input and output gradient otherwise when other examples are beside it, which
-    no clipping sees. That examples do not mix is tested on the losses' gradients at steps 1, 2, 4, 8, …, and by
-    ``compat.check`` on the layers; values that mix without a gradient are found by ``compat.probe`` only.
+    Privacy: adding or removing one example moves the sum by at most ``clip_norm`` in the norm (all trainable parameters
+    together): each is cut to a little less (`clip.TOLERANCE`); one whose gradient is not finite, or on which the pass
+    fails, counts as zero; and none acts on the share of another. The last is so by construction: rows of layers are
+    taken for examples only in programs of which every operation is on the allow-list and whose constants do not
+    change with the number of examples; other programs run on one example at a time. What is assumed: a model keeps
+    nothing from one call to the next, and code that asks for the batch's size does so for all sizes alike. This is
+    for ideal sums; with `is_exact` and examples given one at a time (and kernels that give the same for the same) it
+    is so for up to `clip.MOST_EXACT` examples as computed. In a larger batch torch may round an example's input and
+    output gradient otherwise when other examples are beside it, which no clipping sees.
     """
 
     def __init__(
@@ -69,13 +77,11 @@ class ClippedGradients:
         # Gram matrices have no L1 norm, and the sum apart from them rounds by more than its norm may tell.
         self._is_written = is_exact or norm == "l1"
         compat.check(model)
-        self._model = model
         self._pinned = _require_methods(model, methods or {})
         self._chosen: dict[Hashable, str] = {}
-        self._steps = 0
-        self._leaves = Leaves(model)
-        self._capture = Capture(model)
-        self._root = Root(model)
+        self._is_tried = False
+        self._programs = Programs(model, self._pinned)
+        self._recorder = Recorder(model)
 
     def __enter__(self) -> Self:
         return self
@@ -83,78 +89,135 @@ class ClippedGradients:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Takes the hooks off the model."""
-        self._capture.close()
-        self._root.close()
+    @property
+    def slow_reasons(self) -> tuple[str, ...]:
+        """Why programs seen so far run on one example at a time; empty if none does."""
+        return self._programs.reasons
 
-    def sum(self, losses: Tensor, *, weights: Tensor | None = None) -> dict[str, Tensor]:
-        """Σ weightᵢ·min(1, clip/‖gᵢ‖)·gᵢ for every trainable parameter, from the losses of one forward pass.
+    def close(self) -> None:
+        """Take the hooks off the model."""
+        self._programs.close()
+        self._recorder.close()
+
+    def clipped(self, forward: Forward) -> tuple[Sums, Tensor]:
+        """Return Σ min(1, clip/‖gᵢ‖)·gᵢ for every trainable parameter, and ‖gᵢ‖ before it was cut.
+
+        The norms are as private as the examples; ∞ stands for one that is not finite.
+        """
+        _require_full_precision()
+        if not forward.size:
+            return self._nothing()
+        with self._recorder.paused():
+            try:
+                run = self._programs.run(forward)
+            except Exception:
+                if not self._is_tried:
+                    raise
+                return self._one_by_one(forward, None)  # a record on which the pass fails must not stop the others
+            return self._summed(run, forward, None)
+
+    def way(self, forward: Forward) -> Way:
+        """Return how the gradients of a pass are made, without making them."""
+        with self._recorder.paused():
+            return self._programs.way(self._programs.run(forward), forward)
+
+    def sum(self, losses: Tensor, *, weights: Tensor | None = None) -> Sums:
+        """Return Σ weightᵢ·min(1, clip/‖gᵢ‖)·gᵢ for every trainable parameter, from the losses of calls of the model.
 
         ``weights`` are 0 or 1, a mask of padding. Whatever the forward pass has recorded is used up.
         """
         return self.sum_and_norms(losses, weights=weights)[0]
 
-    def sum_and_norms(self, losses: Tensor, *, weights: Tensor | None = None) -> tuple[dict[str, Tensor], Tensor]:
-        """The same, and ‖gᵢ‖ of every example before it was cut, as private as the examples; ∞ if it is not finite."""
-        calls = self._capture.taken()
-        size = _require_losses(losses)
-        mask = _require_weights(weights, losses)
-        if size == 0:
-            self._leaves.find()
-            wide = torch.float64 if self.is_exact else None
-            zeros = {name: torch.zeros_like(value, dtype=wide) for name, value in self._leaves.parameters.items()}
-            return zeros, losses.new_zeros(0, dtype=torch.float64)
-        if losses.grad_fn is None:
-            raise InvalidArgument("losses", "losses have no gradient: compute them outside torch.no_grad()")
-        with self._capture.paused():
+    def sum_and_norms(self, losses: Tensor, *, weights: Tensor | None = None) -> tuple[Sums, Tensor]:
+        """Return the same, and ‖gᵢ‖ of every example before it was cut.
+
+        Each loss must come from the model's outputs for its own example. What comes after the model is not watched here
+        (`Private` does it); that a loss has no gradient in other rows is tried once for each program.
+        """
+        _require_full_precision()
+        try:
+            mask = _require_weights(weights, losses) if require_losses(losses) else None
+            if not len(losses):
+                return self._nothing()
+            if losses.grad_fn is None:
+                raise InvalidArgument("losses", "losses have no gradient: compute them outside torch.no_grad()")
+            return self._summed(self._programs.recorded(losses, self._recorder), None, mask)
+        finally:
+            self._programs.capture.taken()
+            self._recorder.forget()
+
+    def _nothing(self) -> tuple[Sums, Tensor]:
+        self._programs.leaves.find()
+        wide = torch.float64 if self.is_exact else None
+        zeros = {name: torch.zeros_like(value, dtype=wide) for name, value in self._parameters.items()}
+        return zeros, torch.zeros(0, dtype=torch.float64)
+
+    @property
+    def _parameters(self) -> Mapping[str, nn.Parameter]:
+        return self._programs.leaves.parameters
+
+    def _summed(self, run: Run, forward: Forward | None, mask: Tensor | None) -> tuple[Sums, Tensor]:
+        way = self._programs.known(run)
+        again = forward
+        if again is None and (way is None or not way.is_certain):
+            again = self._recorder.forward(run.losses)
+        if way is None and again is not None:
+            way = self._programs.way(run, again)
+        found = None if way is None or way.why is not None else self._by_layers(way, run, mask)
+        if found is None:
+            if again is None:
+                raise RuntimeError("a program without a fast way cannot be run again")
+            if forward is None and not self._is_tried:
+                self._recorder.require_repeatable(again)
+            found = self._one_by_one(again, mask)
+        self._is_tried = True
+        return found
+
+    # --- all examples at once ---
+
+    def _by_layers(self, way: Way, run: Run, mask: Tensor | None) -> tuple[Sums, Tensor] | None:
+        """Return what book-keeping gives, None where this run of the program cannot be served by it."""
+        parts = way.parts_of(run.calls)
+        if not is_ready(parts, len(run.losses)):
+            return None
+        with self._programs.capture.paused(), self._recorder.paused():
+            _differentiate([part.call for part in parts], run.losses, self._programs.leaves.type)
             try:
-                return self._summed(attributed(calls, losses, self._leaves, self._pinned), losses, mask)
-            finally:
-                self._root.forget()
+                with torch.no_grad():
+                    return self._kept(parts, mask)
+            except _NoRule as error:
+                self._programs.slow(run, str(error))
+                return None
 
-    def _summed(self, plan: Attribution, losses: Tensor, mask: Tensor | None) -> tuple[dict[str, Tensor], Tensor]:
-        parameters, dtype = self._leaves.parameters, self._leaves.type
-        calls = [part.call for part in plan.parts]
-        for call in calls:
-            require_unchanged(call)
-        self._require_independent(calls, losses)
-        _differentiate(calls, losses, dtype, is_kept=plan.needs_graph)
-        strays = self._root.gradients(losses, {name: parameters[name] for name in plan.strays}) if plan.strays else {}
-        with torch.no_grad():
-            if self.is_exact:
-                dtype = torch.float64
-                for part in plan.parts:
-                    part.call = _widened(part.call)
-            groups, lengths, total = self._measured(plan, strays, losses)
-            limit = self.clip.limit(len(groups))
-            coefficients = [_coefficients(own, limit, mask).to(dtype) for own in lengths]
-            return _weighted(groups, coefficients, parameters), total
+    def _kept(self, parts: list[Part], mask: Tensor | None) -> tuple[Sums, Tensor]:
+        dtype = self._programs.leaves.type
+        if self.is_exact:
+            dtype = torch.float64
+            for part in parts:
+                part.call = _widened(part.call)
+        groups, lengths, total = self._measured(parts)
+        limit = self.clip.limit(len(groups))
+        coefficients = [_coefficients(own, limit, mask).to(dtype) for own in lengths]
+        return _weighted(groups, coefficients, self._parameters, dtype), total
 
-    def _measured(
-        self, plan: Attribution, strays: dict[str, Tensor], losses: Tensor
-    ) -> tuple[list[list[Named]], list[Tensor], Tensor]:
-        """The pieces of each group, every example's norm in each, and the norm of its whole gradient."""
-        groups = self.clip.grouped(self._pieces(plan.parts, strays, losses))
+    def _measured(self, parts: Sequence[Part]) -> tuple[list[list[Named]], list[Tensor], Tensor]:
+        """Return the pieces of each group, every example's norm in each, and the norm of its whole gradient."""
+        groups = self.clip.grouped(self._pieces(parts))
         lengths = [self.clip.lengths(pieces) for pieces in groups]
         longest = REACH * self.clip.clip_norm
         if all(own.sum().item() <= longest for own in lengths):
             return groups, lengths, self.clip.total(lengths)
         # A value that is not finite would poison the sum even with coefficient 0, so its example is emptied.
         bad = ~(torch.stack(lengths) <= longest).all(0)
-        parts = [replace(part, call=_emptied(part.call, bad)) for part in plan.parts]
-        groups = self.clip.grouped(self._pieces(parts, strays, losses, bad))
+        groups = self.clip.grouped(self._pieces([replace(part, call=_emptied(part.call, bad)) for part in parts]))
         lengths = [self.clip.lengths(pieces) for pieces in groups]
         for own in lengths:
             own.masked_fill_(~(own <= longest), torch.inf)  # the coefficient of what still is not finite is 0
         return groups, lengths, self.clip.total(lengths).masked_fill(bad, torch.inf)
 
-    def _pieces(
-        self, parts: Sequence[Part], strays: dict[str, Tensor], losses: Tensor, bad: Tensor | None = None
-    ) -> list[Named]:
-        """What each call contributes, with the full names of its parameters; each parameter is in one piece only."""
+    def _pieces(self, parts: Sequence[Part]) -> list[Named]:
+        """Return what each call contributes, with the full names of its parameters; each is in one piece only."""
         pieces: list[Named] = []
-        joint: dict[str, Tensor] = {**strays}
         for group in shared.grouped(parts):
             call = group[0].call
             try:
@@ -167,62 +230,57 @@ class ClippedGradients:
             except RuntimeError as error:
                 if all(part.rule.is_known for part in group):
                     raise
-                # vmap refuses randomness, state and some operations: the whole model is the way that is left.
-                missing = {full: self._leaves.parameters[full] for part in group for full in part.names.values()}
-                joint.update(self._by_whole(losses, missing, call, error))
-        if joint:
-            wide = {name: values.double() if self.is_exact else values for name, values in joint.items()}
-            rows = {name: rows_of(values if bad is None else _zeroed(values, bad)) for name, values in wide.items()}
-            pieces.append((Materialised(rows), {name: name for name in rows}))
+                # vmap refuses randomness, state and some operations.
+                raise _NoRule(f"no rule serves {call.path or 'the model'} ({type(call.module).__name__})") from error
         return pieces
 
-    def _by_whole(
-        self, losses: Tensor, missing: dict[str, nn.Parameter], call: Call, error: RuntimeError
-    ) -> dict[str, Tensor]:
-        with torch.enable_grad():
-            try:
-                return self._root.gradients(losses, missing)
-            except RuntimeError:
-                message = f"no rule can clip the gradients of {call.path or 'the model'} ({type(call.module).__name__})"
-                raise InvalidArgument("model", f"{message}: {error}") from error
+    # --- one example at a time ---
 
-    def _require_independent(self, calls: list[Call], losses: Tensor) -> None:
-        """Nothing, unless losses of some examples have a gradient at the places of the others."""
-        self._steps += 1
-        if self._steps & (self._steps - 1) or len(losses) < 2 or not calls:
-            return
-        edges = [call.edge for call in calls if call.edge is not None]
-        some = _some(len(losses), self._steps.bit_length() - 1)
-        weights = torch.where(some, torch.linspace(1, 2, len(losses)), 0.0).to(losses)
-        found: Sequence[Tensor | None] = torch.autograd.grad(
-            losses, edges, weights, retain_graph=True, allow_unused=True
-        )
-        for call, gradient in zip(calls, found, strict=True):
-            if gradient is None:
-                continue
-            others = gradient.reshape(call.shape)[~some]
-            if bool((others.nan_to_num(posinf=0.0, neginf=0.0) != 0).any()):
-                message = (
-                    f"the loss of one example depends on other examples at {call.path or 'the model'}: clipping "
-                    "protects no record then; keep the example as first axis (batch_first) and mix nothing across it"
-                )
-                raise InvalidArgument("losses", message)
+    def _one_by_one(self, forward: Forward, mask: Tensor | None) -> tuple[Sums, Tensor]:
+        """Return the sum of gradients of passes over a single example each: whatever the model does, none can mix."""
+        self._programs.leaves.find()
+        dtype = torch.float64 if self.is_exact else self._programs.leaves.type
+        sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in self._parameters.items()}
+        norms = torch.zeros(forward.size, dtype=torch.float64)
+        with self._programs.capture.paused(), self._recorder.paused():
+            for number in range(forward.size):
+                own, norms[number] = self._alone(forward.rows([number]))
+                if mask is None or bool(mask[number]):
+                    for name, value in own.items():
+                        sums[name] += value
+        return {name: value.to(dtype) for name, value in sums.items()}, norms
+
+    def _alone(self, forward: Forward) -> tuple[Sums, Tensor]:
+        """Return one example's clipped gradient, and its norm before."""
+        try:
+            with torch.enable_grad():
+                losses = forward.losses()
+                found = torch.autograd.grad(losses.sum(), list(self._parameters.values()), allow_unused=True)
+        except Exception as error:
+            if not self._is_tried:
+                message = "the model or the loss fails on one example alone, which programs that may mix examples need"
+                raise InvalidArgument("model", f"{message}: {type(error).__name__}") from error
+            return {}, torch.tensor(torch.inf)
+        wide = torch.float64 if self.is_exact else self._programs.leaves.type
+        named = zip(self._parameters.items(), found, strict=True)
+        rows = {name: rows_of((torch.zeros_like(p) if row is None else row).to(wide)[None]) for (name, p), row in named}
+        groups = self.clip.grouped([(Materialised(rows), {name: name for name in rows})])
+        lengths = [self.clip.lengths(pieces) for pieces in groups]
+        if not all(own.item() <= REACH * self.clip.clip_norm for own in lengths):
+            return {}, torch.tensor(torch.inf)
+        limit = self.clip.limit(len(groups))
+        coefficients = [_coefficients(own, limit, None).to(wide) for own in lengths]
+        return _weighted(groups, coefficients, self._parameters, wide), self.clip.total(lengths)[0]
 
 
-def _some(size: int, number: int) -> Tensor:
-    """About half of the examples, others each time: any two are parted, in both orders, within 2·log₂(size) times."""
-    bit = number // 2 % (size - 1).bit_length()
-    return (torch.arange(size) >> bit & 1) == number % 2
+class _NoRule(Exception):
+    """A layer that no rule can serve."""
 
 
-def _differentiate(calls: list[Call], losses: Tensor, dtype: torch.dtype, *, is_kept: bool) -> None:
-    """Sets the output gradient of every call, by the one backward pass, after which the graph is kept or not."""
-    if not calls:
-        return
+def _differentiate(calls: list[Call], losses: Tensor, dtype: torch.dtype) -> None:
+    """Set the output gradient of every call, by the one backward pass."""
     edges = [call.edge for call in calls if call.edge is not None]
-    found: Sequence[Tensor | None] = torch.autograd.grad(
-        losses, edges, torch.ones_like(losses), retain_graph=is_kept, allow_unused=True
-    )
+    found: Sequence[Tensor | None] = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
     for call, gradient in zip(calls, found, strict=True):
         if gradient is None:
             gradient = losses.new_zeros(call.shape, dtype=dtype)
@@ -247,19 +305,18 @@ def _coefficients(lengths: Tensor, limit: float, mask: Tensor | None) -> Tensor:
 
 
 def _weighted(
-    groups: list[list[Named]], coefficients: list[Tensor], parameters: Mapping[str, nn.Parameter]
-) -> dict[str, Tensor]:
-    """The sums of all pieces under the parameters' full names, every trainable parameter exactly once."""
+    groups: list[list[Named]], coefficients: list[Tensor], parameters: Mapping[str, nn.Parameter], dtype: torch.dtype
+) -> Sums:
+    """Return the sums of all pieces under the parameters' full names; one that no loss depends on has zeros."""
     sums: dict[str, Tensor] = {}
     for pieces, own_coefficients in zip(groups, coefficients, strict=True):
         while pieces:
             piece, names = pieces.pop()
             for own, value in piece.weighted(own_coefficients).items():
                 sums[names[own]] = value
-    if not parameters.keys() <= sums.keys():
-        missing = sorted(parameters.keys() - sums.keys())
-        raise InvalidArgument("model", f"no rule gave a gradient of {', '.join(missing)}")
-    return {name: sums[name] for name in parameters}
+    return {
+        name: sums[name] if name in sums else torch.zeros_like(own, dtype=dtype) for name, own in parameters.items()
+    }
 
 
 def _emptied(call: Call, bad: Tensor) -> Call:
@@ -273,12 +330,9 @@ def _zeroed(values: Tensor, bad: Tensor) -> Tensor:
     return values.masked_fill(bad.view(-1, *[1] * (values.dim() - 1)), 0)
 
 
-def _require_losses(losses: Tensor) -> int:
-    if not isinstance(losses, Tensor) or losses.dim() != 1:
-        shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-        message = f'losses must have one value per example, shape (batch,), got {shape}: use reduction="none"'
-        raise InvalidArgument("losses", message + ", and .flatten(1).mean(1) where an example has several values")
-    return losses.shape[0]
+def _require_full_precision() -> None:
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        raise InvalidArgument("model", "norms need the precision that autocast takes away: train without autocast")
 
 
 def _require_weights(weights: Tensor | None, losses: Tensor) -> Tensor | None:

@@ -52,6 +52,7 @@ from dpfed.training import compat, screening
 from dpfed.training.canaries import Canaries
 from dpfed.training.clip import MOST_EXACT
 from dpfed.training.correlated import require_floats
+from dpfed.training.forward import of_model
 from dpfed.training.gradients import ClippedGradients
 from dpfed.training.loading import Batch, Loader
 from dpfed.training.noise import FLOAT, GRID, NoiseSource
@@ -163,25 +164,28 @@ class Private:
         with self._whole_or_nothing():
             for inputs, targets in (_pair(piece) for piece in batch):
                 self._is_probed = self._is_probed or screening.probe(self.model, self._loss, inputs, targets)
-                self.backward(self._loss(self.model(inputs), targets))
+                self._take(*self._gradients.clipped(of_model(self.model, self._loss, inputs, targets)))
         self.optimizer.step()
 
     def backward(self, losses: Tensor) -> None:
         """Nothing; adds the clipped gradients of these losses, one for each example, to the step."""
-        drawn = len(self._current().indices)
+        self._current()
         with self._whole_or_nothing():
             self._is_probed = self._is_probed or (self._watch is not None and self._watch.probe(len(losses)))
-            gradients, norms = self._gradients.sum_and_norms(losses)
-            self._seen += len(losses)
-            if self._seen > drawn:
-                message = "there are more losses than records in this draw, and each may add one: add up those of one"
-                raise InvalidArgument("losses", f"{message} record before backward, and call it once for each batch")
-            if self._gradients.is_exact and self._seen > MOST_EXACT:
-                message = f"a draw of more than {MOST_EXACT} records is not added up exactly"
-                raise InvalidArgument("losses", f'{message}: plan smaller batches, or use noise="float"')
-            self._add(gradients)
-            if self.plan.adaptive:
-                self._count += int((norms <= self.clip_norm).sum()) - len(losses) / 2
+            self._take(*self._gradients.sum_and_norms(losses))
+
+    def _take(self, gradients: Mapping[str, Tensor], norms: Tensor) -> None:
+        """Add the clipped gradients of so many examples to the step."""
+        self._seen += len(norms)
+        if self._seen > len(self._current().indices):
+            message = "there are more losses than records in this draw, and each may add one: add up those of one"
+            raise InvalidArgument("losses", f"{message} record before backward, and call it once for each batch")
+        if self._gradients.is_exact and self._seen > MOST_EXACT:
+            message = f"a draw of more than {MOST_EXACT} records is not added up exactly"
+            raise InvalidArgument("losses", f'{message}: plan smaller batches, or use noise="float"')
+        self._add(gradients)
+        if self.plan.adaptive:
+            self._count += int((norms <= self.clip_norm).sum()) - len(norms) / 2
 
     def spent(self, delta: float | None = None) -> Guarantee:
         """The ε of the steps taken so far (ex post), at δ; that of the plan's guarantee if none is given.

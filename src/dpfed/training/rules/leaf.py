@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from dpfed.errors import InvalidArgument
 from dpfed.training.rules.pieces import Call, Materialised, Method, rows_of
 
 
@@ -35,8 +34,7 @@ def direct(call: Call) -> Materialised:
     found = gradients(call.module, call.trainable, x, g, call.arguments[1:])
     if x._version != version:
         # What was recorded is then the input after the change, and a hook cannot tell: running it again does.
-        message = f"{call.path or 'the model'} ({type(call.module).__name__}) changes its own input in place"
-        raise InvalidArgument("model", f"{message}: use the operation that makes a new tensor (x = x + y)")
+        raise RuntimeError(f"{call.path or 'the model'} changes its own input in place")
     return Materialised({name: rows_of(rows.to(wide)) for name, rows in found.items()})
 
 

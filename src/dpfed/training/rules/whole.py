@@ -1,42 +1,21 @@
-"""The whole model at once: slow, always right, and the measure of every rule.
-
-``clipped_sum`` is vmap(grad) of the loss over the whole model, then clip and sum, as in a textbook: the oracle of the
-tests. ``gradients`` is the last resort of the engine for parameters that no rule can attribute to a layer (used as
-a function, tied through an expression, in a module that vmap refuses): one backward pass per example.
+"""The whole model at once, as in a textbook: slow, always right, and the measure of every rule.
 
 >>> import torch
 >>> from torch import nn
->>> model = nn.Linear(1, 1, bias=False)
->>> losses = model(torch.tensor([[1.0], [5.0]])).squeeze(1)
->>> gradients(losses, {"weight": model.weight})["weight"].flatten().tolist()
+>>> model, loss = nn.Linear(1, 1, bias=False), lambda output, _: output.squeeze(1)
+>>> per_example(model, loss, torch.tensor([[1.0], [5.0]]), torch.zeros(2))["weight"].flatten().tolist()
 [1.0, 5.0]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-
-
-def gradients(losses: Tensor, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """∂lossᵢ/∂parameter for every example i, by one backward pass each; the graph is kept.
-
-    A pass runs over the whole batch with zeros for the other examples, and 0·∞ is not 0: one example that is not
-    finite may spoil the gradients of all. ``training.rerun`` sees to that.
-    """
-    found = [
-        torch.autograd.grad(loss, list(parameters.values()), retain_graph=True, allow_unused=True) for loss in losses
-    ]
-    stacks = {}
-    for place, (name, parameter) in enumerate(parameters.items()):
-        rows = [row[place] for row in found]
-        stacks[name] = torch.stack([torch.zeros_like(parameter) if row is None else row.detach() for row in rows])
-    return stacks
 
 
 def per_example(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> dict[str, Tensor]:

@@ -1,0 +1,240 @@
+"""A forward pass that can be run again, on all of its examples or on some of them.
+
+The engine runs a pass again to watch it (`independence`), and one example at a time where it cannot rely on the
+places of examples. A step that knows model and loss is such a pass. Of a loop that gives only losses the model's own
+call is one: the gradients of the losses with respect to its outputs stand for the loss.
+
+>>> import torch
+>>> forward = Forward(lambda x, y: (x.sum(1) - y).square(), (torch.ones(3, 2), torch.arange(3.0)), size=3)
+>>> forward.losses().tolist(), forward.rows([2, 0]).losses().tolist()
+([4.0, 1.0, 0.0], [0.0, 4.0])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import Node, get_gradient_edge
+
+from dpfed.errors import InvalidArgument
+
+_ROUNDING = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class Forward:
+    """A function of some values to one loss for each of `size` examples, which are the first axis of tensors in them.
+
+    A tensor with another first axis is the same for all examples. `roots` are given for a pass that stands for a part
+    of another one: the last nodes of its own part.
+    """
+
+    function: Callable[..., Tensor]
+    values: tuple[Any, ...]
+    size: int
+    roots: Callable[[], list[Node]] | None = None
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All tensors in the values that have the examples."""
+        return [tensor for tensor in tensors_of(self.values) if tensor.shape[:1] == (self.size,)]
+
+    @property
+    def is_separable(self) -> bool:
+        """Whether every tensor has the examples, so that the pass can be run on some of them."""
+        return all(tensor.shape[:1] == (self.size,) for tensor in tensors_of(self.values))
+
+    def losses(self) -> Tensor:
+        """Run the pass; refuses what is not one loss per example."""
+        losses = self.function(*self.values)
+        require_losses(losses, self.size)
+        return losses
+
+    def run(self) -> tuple[Tensor, list[Node] | None]:
+        """Run the pass, and return with the losses the roots of its own part, None if all of it is."""
+        losses = self.losses()
+        return losses, None if self.roots is None else self.roots()
+
+    def rows(self, numbers: Sequence[int]) -> Forward:
+        """Return the pass over the examples with these numbers, which may come several times."""
+        chosen = torch.tensor(numbers, dtype=torch.long)
+
+        def rows(value: Tensor) -> Tensor:
+            return value[chosen.to(value.device)] if value.shape[:1] == (self.size,) else value
+
+        return replace(self, values=mapped(self.values, rows), size=len(numbers))
+
+
+def of_model(model: nn.Module, loss: Callable[[Any, Any], Tensor], inputs: Any, targets: Any) -> Forward:
+    """Return the pass that gives loss(model(inputs), targets)."""
+    sizes = {tensor.shape[:1] for tensor in tensors_of((inputs, targets))}
+    if len(sizes) != 1 or not (first := sizes.pop()):
+        message = "inputs and targets must be tensors, or tuples and dicts of tensors, with the example as first axis"
+        raise InvalidArgument("data", f"{message}: let the collate_fn make them so")
+    return Forward(lambda given, wanted: loss(model(given), wanted), (inputs, targets), first[0])
+
+
+def require_losses(losses: Any, size: int | None = None) -> int:
+    """Return how many losses there are, if there is one for each example."""
+    if isinstance(losses, Tensor) and losses.dim() == 1 and size in (None, len(losses)):
+        return len(losses)
+    shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+    wanted = "(batch,)" if size is None else f"({size},)"
+    message = f'losses must have one value per example, shape {wanted}, got {shape}: use reduction="none"'
+    raise InvalidArgument("losses", message + ", and .flatten(1).mean(1) where an example has several values")
+
+
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors of a value, in tuples, lists and dicts as well."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from tensors_of(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from tensors_of(part)
+
+
+def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """Return the value with the function's result for each of its tensors."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, dict):
+        return {name: mapped(part, function) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        parts = [mapped(part, function) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value
+
+
+class Recorder:
+    """Remembers how the model itself was called, until losses show which of the calls they come from."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._calls: list[_Called] = []
+        self._is_recording = True
+        self._roots: list[Node] = []  # of the outputs of the last call that was run again
+        # First of all hooks: one that changes the output comes after what this one records.
+        self._handle = model.register_forward_hook(self._record, with_kwargs=True, prepend=True)
+
+    def close(self) -> None:
+        """Take the hook off the model."""
+        self._handle.remove()
+        self.forget()
+
+    def keep(self, nodes: Collection[Node]) -> list[Node]:
+        """Drop calls whose outputs are not among the nodes of a graph; return the nodes of those that are."""
+        self._calls = [call for call in self._calls if any(edge.node in nodes for edge in call.edges)]
+        return [edge.node for call in self._calls for edge in call.edges]
+
+    def forget(self) -> None:
+        """Drop what was recorded, and the graphs that it holds."""
+        self._calls.clear()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Record nothing inside."""
+        before, self._is_recording = self._is_recording, False
+        try:
+            yield
+        finally:
+            self._is_recording = before
+
+    def forward(self, losses: Tensor) -> Forward:
+        """Return the model's calls as a pass whose losses have the gradients of these with respect to its parameters.
+
+        The gradient of a loss with respect to an output stands for all that comes after it. It must have rows for the
+        examples: losses that depend on the outputs of several are refused.
+        """
+        edges = [edge for call in self._calls for edge in call.edges]
+        if not edges:
+            raise _inseparable("the model itself was not called")
+        weights = torch.linspace(1, 2, len(losses), dtype=losses.dtype, device=losses.device)
+        plain, weighted = (
+            torch.autograd.grad(losses, edges, each, retain_graph=True, allow_unused=True)
+            for each in (torch.ones_like(losses), weights)
+        )
+        shaped = [output for call in self._calls for output in call.outputs]
+        found = [_by_rows(*parts, weights) for parts in zip(plain, weighted, shaped, strict=True)]
+        calls = [mapped((call.arguments, call.keywords), Tensor.detach) for call in self._calls]
+        again = partial(self._again, [None if each is None else each[0] for each in found])
+        gradients = [None if each is None else each[1] for each in found]
+        return Forward(again, (calls, gradients), len(losses), lambda: self._roots)
+
+    def require_repeatable(self, forward: Forward) -> None:
+        """Refuse calls that cannot be run on single examples, or that give something else when they are run again."""
+        if not forward.is_separable:
+            raise _inseparable("the model is given tensors that have not the example as first axis")
+        with self.paused():
+            made = [_differentiable(self._model(*call.arguments, **call.keywords)) for call in self._calls]
+        for call, outputs in zip(self._calls, made, strict=True):
+            for before, after in zip(call.outputs, outputs, strict=True):
+                scale = float(before.nan_to_num(0.0, 0.0, 0.0).abs().amax()) * _ROUNDING
+                if not torch.allclose(after.detach(), before, rtol=_ROUNDING, atol=scale, equal_nan=True):
+                    raise _inseparable("the model does not give the same twice (random numbers, state)")
+
+    def _again(self, axes: list[int | None], calls: list[Any], gradients: list[Tensor | None]) -> Tensor:
+        """Return ⟨output, gradient⟩ for every example; the axes say where in each output the examples are."""
+        with self.paused():
+            made = [_differentiable(self._model(*arguments, **keywords)) for arguments, keywords in calls]
+        outputs = [output for each in made for output in each]
+        self._roots = [get_gradient_edge(output).node for output in outputs]
+        parts = [
+            (output.movedim(axis, 0) * own).reshape(len(own), -1).sum(1)
+            for output, axis, own in zip(outputs, axes, gradients, strict=True)
+            if axis is not None and own is not None
+        ]
+        return torch.stack(parts).sum(0)
+
+    def _record(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
+        if self._is_recording and torch.is_grad_enabled():
+            self._calls.append(_Called(arguments, keywords, _differentiable(output)))
+
+
+class _Called:
+    """One call of the model: what it was given, and the edges of what it gave."""
+
+    def __init__(self, arguments: tuple[Any, ...], keywords: dict[str, Any], outputs: list[Tensor]) -> None:
+        self.arguments, self.keywords = arguments, keywords
+        self.edges = [get_gradient_edge(output) for output in outputs]
+        self.outputs = [output.detach() for output in outputs]
+
+
+def _differentiable(output: Any) -> list[Tensor]:
+    return [value for value in tensors_of(output) if value.requires_grad]
+
+
+def _by_rows(one: Tensor | None, two: Tensor | None, output: Tensor, weights: Tensor) -> tuple[int, Tensor] | None:
+    """Return the axis of an output in which each loss has a gradient in its own row only, and the gradient, rows first.
+
+    `two` is the gradient with weights for the losses; an output that the losses do not use has none.
+    """
+    if one is None or two is None:
+        return None
+    for axis, length in enumerate(output.shape):
+        if length == len(weights):
+            first, second = (gradient.reshape(output.shape).movedim(axis, 0) for gradient in (one, two))
+            if _is_scaled(first, second, weights):
+                return axis, first
+    raise _inseparable("the loss of one depends on other examples")
+
+
+def _is_scaled(one: Tensor, two: Tensor, weights: Tensor) -> bool:
+    scaled = one * weights.to(one).view(-1, *[1] * (one.dim() - 1))
+    is_finite = one.isfinite() & two.isfinite()  # a row that is not finite counts as zero later
+    apart = torch.where(is_finite, scaled - two, 0.0).abs()
+    return bool((apart <= _ROUNDING * torch.where(is_finite, scaled, 0.0).abs().amax()).all())
+
+
+def _inseparable(reason: str) -> InvalidArgument:
+    message = f"examples cannot be told apart in these losses: {reason}"
+    remedy = "mix nothing across the first axis, or give make_private the loss and call step(batch)"
+    return InvalidArgument("losses", f"{message}; {remedy}")

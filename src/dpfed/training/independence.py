@@ -1,0 +1,175 @@
+"""Whether a forward pass keeps its examples apart and in their places, by watching every operation it is made of.
+
+Book-keeping takes row i of a layer's input and output gradient for example i. That is so if, and only if, all that
+stands between the examples and the losses is on the allow-list (`operations`). Autograd's graph does not show all of
+it (whole numbers leave no trace there), so the pass runs once more under a dispatch mode that sees what torch really
+does. It runs with two batch sizes, and numbers that differ between the two depend on how many records were drawn.
+
+>>> import torch
+>>> x = torch.randn(5, 3)
+>>> with Watch(5, [x]) as watch:
+...     sums, sorted_rows = (x * 2).sum(1), x[x[:, 0].argsort()]
+>>> watch.marks.is_in_front(sums), watch.marks.is_in_front(sorted_rows), watch.why
+(True, False, 'sort')
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dpfed.training import operations
+from dpfed.training.marks import MIXED, NOISE, NONE, Marks, mark_of
+from dpfed.training.operations import Operation, tensors_in
+
+# What takes numbers out of torch's sight, or changes a gradient behind its back.
+_OUT_OF_SIGHT: frozenset[Any] = frozenset(
+    {
+        Tensor.numpy,
+        Tensor.tolist,
+        Tensor.__array__,
+        Tensor.register_hook,
+        Tensor.__dlpack__,
+        Tensor.data.__get__,  # type: ignore[attr-defined]
+    }
+)
+_CLOSE = 1e-6
+
+
+class Watch:
+    """Follows the marks of all tensors of a pass over `size` examples, which are the first axis of `given`."""
+
+    def __init__(self, size: int, given: Iterable[Tensor]) -> None:
+        self.marks = Marks(size)
+        self.seen: list[tuple[Any, ...]] = []
+        self.why: str | None = None  # the first operation that is not known to keep examples apart
+        self.escaped: str | None = None  # the first one that told Python something of the examples
+        self._modes = (_Operations(self), _Functions(self))
+        for tensor in given:
+            self.marks.put(tensor, mark_of(tensor.shape, operations.FRONT))
+
+    def __enter__(self) -> Self:
+        for mode in self._modes:
+            mode.__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for mode in reversed(self._modes):
+            mode.__exit__(kind, error, at)  # type: ignore[no-untyped-call]
+
+    def agrees_with(self, other: Watch) -> bool:
+        """Return whether two passes were the same operations with the same numbers, whatever their sizes."""
+        return len(self.seen) == len(other.seen) and all(map(_agree, self.seen, other.seen))
+
+    def note(self, operation: Operation, found: operations.Found) -> None:
+        """Remember an operation on examples, and the constants that it met them with."""
+        if found == MIXED and self.why is None:
+            self.why = operation.name
+        self.seen.append((operation.name, *_numbers(operation), *_constants(operation)))
+
+    def is_example(self, value: Any) -> bool:
+        """Return whether a tensor has something of examples."""
+        return isinstance(value, Tensor) and self.marks.of(value) not in operations.EXAMPLE_FREE
+
+
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees every aten operation, also those inside torch's own layers."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch loads its compiler, which takes seconds, to keep it away from here
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._watch = watch
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        keywords = kwargs or {}
+        marks, schema = self._watch.marks, function._schema
+        if schema.is_mutable:
+            written = [value for a, value in zip(schema.arguments, args, strict=False) if _is_written(a)]
+            written += [keywords[a.name] for a in schema.arguments if _is_written(a) and a.name in keywords]
+            # Before it happens: afterwards the old numbers are gone.
+            found = self._judged(Operation(function, args, keywords, written[0] if written else (), marks))
+            output = function(*args, **keywords)
+            for value in tensors_in(written):
+                marks.overwrite(value, _mark_in(value, found, marks) if len(written) == 1 else _or_mixed(found))
+            return output
+        output = function(*args, **keywords)
+        operation = Operation(function, args, keywords, output, marks)
+        found = self._judged(operation)
+        for tensor, mark in operations.marks_of(operation, found):
+            marks.put(tensor, mark)
+        return output
+
+    def _judged(self, operation: Operation) -> operations.Found:
+        watch = self._watch
+        has_examples = any(map(watch.is_example, operation.tensors))
+        if has_examples and operation.kind in operations.ESCAPES:
+            watch.escaped = watch.escaped or operation.name
+        found = operations.result(operation)
+        if has_examples:
+            watch.note(operation, found)
+        return found
+
+
+class _Functions(TorchFunctionMode):
+    """Sees what Python asks of a tensor without an operation."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if function in _OUT_OF_SIGHT and self._watch.is_example(args[0]):
+            self._watch.escaped = self._watch.escaped or getattr(function, "__name__", "data")
+        return function(*args, **(kwargs or {}))
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def _mark_in(value: Tensor, found: operations.Found, marks: Marks) -> int:
+    if isinstance(found, int):
+        return found
+    is_there = found.axis < value.dim() and value.shape[found.axis] == marks.size * found.outer * found.inner
+    return mark_of(value.shape, found) if is_there else MIXED
+
+
+def _or_mixed(found: operations.Found) -> int:
+    return found if found in (NONE, NOISE) and isinstance(found, int) else MIXED
+
+
+def _numbers(operation: Operation) -> list[float]:
+    """Return the numbers of a call that change values; sizes and axes are whole numbers of other operations."""
+    kinds = (float, int) if operation.kind in operations.SCALED else (float,)
+    return [float(value) for value in operation.values.values() if isinstance(value, kinds)]
+
+
+def _constants(operation: Operation) -> list[float]:
+    """Return what stands for the values of the constants that examples meet; parameters are the same in all passes."""
+    if operation.kind not in operations.SCALED:
+        return []
+    marks = operation.marks
+    constants = [value for value in operation.tensors if marks.of(value) == NONE and not value.requires_grad]
+    return [float(value.detach().double().mean()) for value in constants if value.numel() and not value.is_complex()]
+
+
+def _agree(one: Sequence[Any], two: Sequence[Any]) -> bool:
+    if one[0] != two[0] or len(one) != len(two):
+        return False
+    return all(
+        math.isclose(a, b, rel_tol=_CLOSE) or (math.isnan(a) and math.isnan(b))
+        for a, b in zip(one[1:], two[1:], strict=True)
+    )

@@ -1,0 +1,138 @@
+"""Where in a tensor the examples of a batch are: the *mark* that every tensor of a watched forward pass carries.
+
+A mark is the step, in elements and in logical (row-major) order, from one example to the next: element n of a tensor
+with mark m belongs to example (n // m) mod B. Reshaping keeps that order, so it keeps the mark; a transposition moves
+the axis, and the mark with it. Other tensors have one of four marks that are not positive.
+
+>>> place = place_of((5, 7, 3), mark=21, size=5)
+>>> place, mark_of((7, 5, 3), Place(axis=1))
+(Place(axis=0, outer=1, inner=1), 3)
+>>> place_of((35, 3), mark=21, size=5)      # a view with examples and positions in one axis
+Place(axis=0, outer=1, inner=7)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+NONE = 0  # nothing of any example: parameters, constants, positions
+MIXED = -1  # something of several examples, or of one at an unknown place
+NOISE = -2  # independent random numbers, the same whatever the place
+COUNT = -3  # 0, 1, 2, … as arange makes them
+AGREEMENT = 1e-5  # how far rows that must be the same may be apart by the rounding of a matrix product
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The axis that holds the examples: its index is (outer, example, inner) in one number."""
+
+    axis: int
+    outer: int = 1
+    inner: int = 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the axis holds the examples and nothing else."""
+        return self.outer == self.inner == 1
+
+    def at(self, axis: int) -> Place:
+        """Return the same place in another axis."""
+        return replace(self, axis=axis)
+
+    def moved(self, axes: int) -> Place:
+        """Return the place so many axes further to the right."""
+        return self.at(self.axis + axes)
+
+
+def place_of(shape: Sequence[int], mark: int, size: int) -> Place | None:
+    """Return the axis of that shape in which a mark puts `size` examples; None where no single axis holds them."""
+    behind = 1
+    for axis in range(len(shape) - 1, -1, -1):
+        length = shape[axis] * behind
+        if mark % behind == 0 and length % (mark * size) == 0:
+            return Place(axis, length // (mark * size), mark // behind)
+        behind = length
+    return None
+
+
+def mark_of(shape: Sequence[int], place: Place) -> int:
+    """Return the mark of a tensor of that shape with the examples at the place."""
+    return place.inner * math.prod(shape[place.axis + 1 :])
+
+
+class Marks:
+    """The marks of all tensors of one pass over `size` examples, and of memory that was written in place."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._marks = WeakTensorKeyDictionary()
+        # By storage: the step in memory between examples, or MIXED. Kept alive, so that no address is used again.
+        self._written: dict[int, tuple[torch.UntypedStorage, int]] = {}
+
+    def of(self, tensor: Tensor) -> int:
+        """Return the tensor's mark, also where its memory was written through another tensor."""
+        mark: int = self._marks.get(tensor, NONE)  # type: ignore[no-untyped-call]
+        if not self._written:
+            return mark
+        step = self._written.get(tensor.untyped_storage()._cdata, (None, NONE))[1]
+        if step in (MIXED, NONE) or mark == MIXED:
+            return MIXED if step == MIXED else mark
+        return mark if mark > NONE else self._found(tensor, step)
+
+    def place(self, tensor: Tensor) -> Place | None:
+        """Return where the examples are, if the tensor has any at one axis."""
+        mark = self.of(tensor)
+        return place_of(tensor.shape, mark, self.size) if mark > NONE else None
+
+    def is_in_front(self, tensor: Tensor) -> bool:
+        """Return whether the first axis holds the examples and nothing else."""
+        place = self.place(tensor)
+        return place is not None and place.axis == 0 and place.is_plain
+
+    def put(self, tensor: Tensor, mark: int) -> None:
+        """Mark a new tensor."""
+        if mark != NONE:
+            self._marks[tensor] = mark
+
+    def overwrite(self, tensor: Tensor, mark: int) -> None:
+        """Mark a tensor that was written in place, and with it all that shares its memory."""
+        before = self.of(tensor)
+        self._marks[tensor] = mark
+        if mark in (NONE, NOISE, COUNT) or (mark == before and mark != MIXED):
+            return
+        storage = tensor.untyped_storage()
+        place = self.place(tensor) if mark > NONE else None
+        step = MIXED if place is None else tensor.stride(place.axis) * place.inner
+        _, earlier = self._written.get(storage._cdata, (None, step))
+        self._written[storage._cdata] = (storage, step if step == earlier else MIXED)
+
+    def is_alike(self, tensor: Tensor, place: Place) -> bool:
+        """Return whether a tensor without examples is the same for each example that stands at the place."""
+        if place.axis < 0 or tensor.shape[place.axis] == 1 or self.of(tensor) == NOISE:
+            return True
+        if tensor.stride(place.axis) == 0:
+            return True
+        if tensor.shape[place.axis] != place.outer * self.size * place.inner:
+            return False
+        split = (place.outer, self.size, place.inner)
+        parts = tensor.detach().reshape(*tensor.shape[: place.axis], *split, *tensor.shape[place.axis + 1 :])
+        first = parts.narrow(place.axis + 1, 0, 1).expand_as(parts)
+        if not tensor.is_floating_point():
+            return torch.equal(parts, first)
+        return torch.allclose(parts, first, rtol=AGREEMENT, atol=0.0, equal_nan=True)
+
+    def _found(self, tensor: Tensor, step: int) -> int:
+        """Return the mark that a step in memory makes of a tensor, MIXED if none of its axes has it."""
+        for axis, stride in enumerate(tensor.stride()):
+            if tensor.shape[axis] > 1 and stride > 0 and step % stride == 0:
+                inner = step // stride
+                if tensor.shape[axis] % (inner * self.size) == 0:
+                    outer = tensor.shape[axis] // (inner * self.size)
+                    return mark_of(tensor.shape, Place(axis, outer, inner))
+        return MIXED

@@ -1,0 +1,192 @@
+"""What a model and its loss compute, told by the form of autograd's graph, and the way in which each program is served.
+
+A program that was not seen before is looked at: do layers explain all of its parameters (`attribution`), and are all of
+its operations on the allow-list (`independence`)? It is watched twice, with other numbers of examples, so that
+constants that follow from their number show. What was found holds for every later run of the same form.
+
+>>> import torch
+>>> from torch import nn
+>>> from dpfed.training.forward import of_model
+>>> model = nn.Linear(2, 1)
+>>> programs = Programs(model, {})
+>>> inputs = torch.randn(5, 2), torch.zeros(5)
+>>> tidy = of_model(model, lambda output, _: output.squeeze(1), *inputs)
+>>> programs.way(programs.run(tidy), tidy).why
+>>> untidy = of_model(model, lambda output, _: output.squeeze(1) / len(output), *inputs)
+>>> programs.way(programs.run(untidy), untidy).why
+'what is computed depends on the number of examples'
+>>> programs.close()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from dpfed.errors import InvalidArgument
+from dpfed.training.attribution import Way, attributed
+from dpfed.training.capture import Capture, Graph, Leaves
+from dpfed.training.forward import Forward, Recorder
+from dpfed.training.independence import Watch
+from dpfed.training.marks import NONE, Marks, mark_of
+from dpfed.training.operations import FRONT
+from dpfed.training.rules.pieces import Call
+
+TRIALS = 4  # times that a program is looked at of which random numbers decide what is computed
+FEW = 3  # examples of the second look
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Run:
+    """Losses, the calls of layers on the way to them, and the graph; `model` is the part of it that can be run
+    again."""
+
+    losses: Tensor
+    calls: list[Call]
+    graph: Graph
+    model: Graph
+
+    @property
+    def key(self) -> Hashable:
+        """What runs of one program have in common."""
+        return self.graph.form, self._calls(self.graph)
+
+    @property
+    def program(self) -> Hashable:
+        """The same for the part that can be run again."""
+        return self.model.form, self._calls(self.model)
+
+    def _calls(self, graph: Graph) -> Hashable:
+        return tuple([(call.path, graph.place(call)) for call in self.calls])
+
+
+class Programs:
+    """The programs of one model, each with its way, and the hooks that tell its calls."""
+
+    def __init__(self, model: nn.Module, pinned: Mapping[str, str]) -> None:
+        self.leaves = Leaves(model)
+        self.capture = Capture(model)
+        self._pinned = pinned
+        self._ways: dict[Hashable, Way] = {}
+        self._is_tried = False
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why programs seen so far run on one example at a time."""
+        return tuple(dict.fromkeys(way.why for way in self._ways.values() if way.why is not None))
+
+    def close(self) -> None:
+        """Take the hooks off the model."""
+        self.capture.close()
+
+    def run(self, forward: Forward) -> Run:
+        """Run a pass."""
+        self.capture.taken()
+        losses, roots = forward.run()
+        graph = self.leaves.graph([losses.grad_fn])
+        return Run(losses, self.capture.taken(), graph, graph if roots is None else self.leaves.graph(roots))
+
+    def recorded(self, losses: Tensor, recorder: Recorder) -> Run:
+        """Return the run that gave these losses, of which the model's own calls can be run again."""
+        graph = self.leaves.graph([losses.grad_fn])
+        return Run(losses, self.capture.taken(), graph, self.leaves.graph(recorder.keep(graph.numbers)))
+
+    def known(self, run: Run) -> Way | None:
+        """Return the way of a program that was seen before."""
+        return self._ways.get(run.key)
+
+    def slow(self, run: Run, why: str) -> None:
+        """Remember that a program is run on one example at a time from here on."""
+        self._ways[run.key] = Way(why=why)
+
+    def way(self, run: Run, forward: Forward) -> Way:
+        """Return the way of the run's program; looks at it if it is new."""
+        found = self.known(run)
+        if found is None:
+            self._require_used(run.graph)
+            found = self._ways[run.key] = self._looked_at(run, forward)
+            self._is_tried = True
+        return found
+
+    def _looked_at(self, run: Run, forward: Forward) -> Way:
+        way = attributed(run.calls, run.graph, self.leaves, self._pinned)
+        if way.why is not None:
+            return way
+        for _ in range(TRIALS):
+            try:
+                looks = [self._watched(forward.rows(rows)) for rows in _samples(forward.size)]
+            except Exception as error:  # of torch, or of the model on other numbers of examples
+                return Way(why=f"it cannot be watched ({type(error).__name__})")
+            if all(look.program == run.program for look in looks):
+                return _judged(way, looks, run.calls)
+        return Way(why="what is computed changes from pass to pass")
+
+    def _watched(self, forward: Forward) -> _Look:
+        watch = Watch(forward.size, forward.tensors)
+        placed: list[bool] = []
+        with watch, self.capture.shown_to(lambda call, output: placed.append(_is_placed(watch.marks, call, output))):
+            run = self.run(forward)
+        return _Look(run.program, watch, placed, watch.marks.is_in_front(run.losses))
+
+    def _require_used(self, graph: Graph) -> None:
+        """Refuse parameters that the first losses do not depend on; later that may be for a reason in a record."""
+        unused = [name for name in self.leaves.parameters if name not in graph.used]
+        if unused and not self._is_tried:
+            message = (
+                f"the losses do not depend on {', '.join(unused)}: freeze it with requires_grad_(False), or use it; "
+                "checkpointing with use_reentrant=True hides parameters, use False"
+            )
+            raise InvalidArgument("model", message)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Look:
+    """A run that was watched: its program, and whether examples are in front at each call and in the losses."""
+
+    program: Hashable
+    watch: Watch
+    placed: list[bool]
+    is_apart: bool
+
+    @property
+    def why(self) -> str | None:
+        """Why the examples do not stay apart and in their places, if they do not."""
+        if self.watch.escaped is not None:
+            return f"{self.watch.escaped} lets the examples decide what is computed"
+        return None if self.is_apart else f"{self.watch.why} is not known to keep examples apart"
+
+
+def _samples(size: int) -> list[list[int]]:
+    """Return the rows of two looks: all of them, and a few; no look has a single one, in which nothing can mix."""
+    every = list(range(size))
+    few = every[:FEW] if size > FEW else every[:-1] if size == FEW else (every * FEW)[:FEW]
+    return [every if size > 1 else every * 2, few]
+
+
+def _is_placed(marks: Marks, call: Call, output: Any) -> bool:
+    """Return whether the examples are the first axis of a call's input and output."""
+    if call.x is None or not isinstance(output, Tensor):
+        return False
+    is_same = marks.of(call.x) == marks.of(output) == NONE and call.x.shape[:1] == output.shape[:1] == (marks.size,)
+    if is_same and marks.is_alike(call.x, FRONT):
+        # The same for all examples, and from here on each has its own: a gradient in another row would not show else.
+        marks.put(output, mark_of(output.shape, FRONT))
+        return True
+    return marks.is_in_front(call.x) and marks.is_in_front(output)
+
+
+def _judged(way: Way, looks: Sequence[_Look], calls: Sequence[Call]) -> Way:
+    """Return the way, or one with the reason why it cannot be taken."""
+    for look in looks:
+        if look.why is not None:
+            return Way(why=look.why)
+        for claim in way.parts:
+            if not look.placed[claim.number]:
+                return Way(why=f"{calls[claim.number].path or 'the model'} has not the example as first axis")
+    first, second = looks
+    if not first.watch.agrees_with(second.watch):
+        return Way(why="what is computed depends on the number of examples")
+    return way
