@@ -1,0 +1,70 @@
+"""Every specimen of the zoo is trained through the public API: one record moves the sum by at most the clip norm.
+
+A short run removes three records (the first, the last and the unusual one) at the clip norm that cuts them all;
+DPFED_CAMPAIGN=1 removes each one in turn, at two clip norms.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+
+from zoo import measure
+from zoo.measure import EVERYONE
+from zoo.records import SIZE, UNUSUAL
+from zoo.specimen import Specimen
+from zoo.specimens import SPECIMENS
+
+torch.set_num_threads(1)
+
+REPEATABLE = [specimen for specimen in SPECIMENS if not specimen.is_random]
+# The engine cuts to a little less than the clip, and rounds in float32.
+SLACK = 1e-3
+RIGHT = 1e-4
+
+
+def every(specimens: list[Specimen]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("specimen", specimens, ids=str)
+
+
+def test_there_are_ninety_specimens_and_no_two_alike_in_operations_and_layout():
+    pairs = Counter((specimen.operations, specimen.layout) for specimen in SPECIMENS)
+    assert len(pairs) == len(SPECIMENS) >= 90
+    assert len({specimen.name for specimen in SPECIMENS}) == len(SPECIMENS)
+
+
+@every(REPEATABLE)
+def test_a_record_removed_moves_the_sum_by_at_most_the_clip_norm(specimen, campaign_scale):
+    clips = measure.clip_norms(measure.alone(specimen))
+    for clip_norm in clips if campaign_scale > 1 else clips[:1]:
+        whole = measure.release(specimen, EVERYONE, clip_norm)
+        for record in EVERYONE if campaign_scale > 1 else (0, UNUSUAL, SIZE - 1):
+            rest = measure.release(specimen, measure.without(record), clip_norm)
+            assert (whole is None) == (rest is None), "whether it is refused depends on one record"
+            if whole is None or rest is None:
+                continue
+            assert float((whole.total - rest.total).norm()) <= 1 + SLACK
+            for name, kept in whole.buffers.items():
+                assert torch.equal(kept, rest.buffers[name])
+
+
+@every(REPEATABLE)
+def test_the_sum_is_that_of_a_loop_over_single_records_or_the_model_is_refused(specimen):
+    gradients = measure.alone(specimen)
+    for clip_norm, bound in zip(measure.clip_norms(gradients), (SLACK, RIGHT), strict=True):
+        found = measure.release(specimen, EVERYONE, clip_norm)
+        if found is None:
+            assert specimen.may_be_refused
+            continue
+        assert specimen.may_train
+        expected = measure.clipped_sum(gradients, clip_norm)
+        assert float((found.total - expected).norm()) <= bound * float(expected.norm())
+
+
+@every(SPECIMENS)
+def test_whether_a_model_is_refused_does_not_depend_on_the_records_drawn(specimen):
+    draws = (EVERYONE, [0], [UNUSUAL], [1, UNUSUAL])
+    found = [measure.release(specimen, draw, 1.0) is None for draw in draws]
+    assert len(set(found)) == 1
