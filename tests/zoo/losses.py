@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn import functional
 
 
 def squares(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -15,11 +15,13 @@ def squares(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def absolute(outputs: Tensor, targets: Tensor) -> Tensor:
-    return F.l1_loss(outputs.flatten(1), targets.unsqueeze(1).expand_as(outputs.flatten(1)), reduction="none").sum(1)
+    return functional.l1_loss(
+        outputs.flatten(1), targets.unsqueeze(1).expand_as(outputs.flatten(1)), reduction="none"
+    ).sum(1)
 
 
 def huber(outputs: Tensor, targets: Tensor) -> Tensor:
-    return F.huber_loss(outputs[:, 0], targets, reduction="none", delta=0.5)
+    return functional.huber_loss(outputs[:, 0], targets, reduction="none", delta=0.5)
 
 
 def log_cosh(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -34,34 +36,34 @@ def pinball(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def entropies(outputs: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(outputs, targets, reduction="none")
+    return functional.cross_entropy(outputs, targets, reduction="none")
 
 
 def smoothed(outputs: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(outputs, targets, reduction="none", label_smoothing=0.1)
+    return functional.cross_entropy(outputs, targets, reduction="none", label_smoothing=0.1)
 
 
 def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(outputs, targets, reduction="none", weight=torch.tensor([0.2, 1.0, 3.0]))
+    return functional.cross_entropy(outputs, targets, reduction="none", weight=torch.tensor([0.2, 1.0, 3.0]))
 
 
 def pixels(outputs: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy at each pixel, or at each word, and its mean over one record."""
-    return F.cross_entropy(outputs, targets, reduction="none").flatten(1).mean(1)
+    return functional.cross_entropy(outputs, targets, reduction="none").flatten(1).mean(1)
 
 
 def following(outputs: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy of the words that follow, those behind the end left out."""
-    return F.cross_entropy(outputs.transpose(1, 2), targets, reduction="none", ignore_index=0).sum(1)
+    return functional.cross_entropy(outputs.transpose(1, 2), targets, reduction="none", ignore_index=0).sum(1)
 
 
 def focal(outputs: Tensor, targets: Tensor) -> Tensor:
-    entropy = F.binary_cross_entropy_with_logits(outputs[:, 0], targets, reduction="none")
+    entropy = functional.binary_cross_entropy_with_logits(outputs[:, 0], targets, reduction="none")
     return (1 - (-entropy).exp()).square() * entropy
 
 
 def binary(outputs: Tensor, targets: Tensor) -> Tensor:
-    return F.binary_cross_entropy(outputs[:, 0].sigmoid(), targets, reduction="none")
+    return functional.binary_cross_entropy(outputs[:, 0].sigmoid(), targets, reduction="none")
 
 
 def hinge(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -69,38 +71,38 @@ def hinge(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def margins(outputs: Tensor, targets: Tensor) -> Tensor:
-    return F.multi_margin_loss(outputs, targets, margin=3.0, reduction="none")
+    return functional.multi_margin_loss(outputs, targets, margin=3.0, reduction="none")
 
 
 def divergence(outputs: Tensor, targets: Tensor) -> Tensor:
     """KL to a soft label."""
-    soft = 0.7 * F.one_hot(targets, 3) + 0.1
-    return F.kl_div(outputs.log_softmax(1), soft, reduction="none").sum(1)
+    soft = 0.7 * functional.one_hot(targets, 3) + 0.1
+    return functional.kl_div(outputs.log_softmax(1), soft, reduction="none").sum(1)
 
 
 def poisson(outputs: Tensor, targets: Tensor) -> Tensor:
-    return F.poisson_nll_loss(outputs[:, 0], targets.abs(), reduction="none")
+    return functional.poisson_nll_loss(outputs[:, 0], targets.abs(), reduction="none")
 
 
 def gaussian(outputs: Tensor, targets: Tensor) -> Tensor:
     """Negative log-likelihood with a variance that is predicted as well."""
-    return F.gaussian_nll_loss(outputs[:, 0], targets, outputs[:, 1].exp(), reduction="none")
+    return functional.gaussian_nll_loss(outputs[:, 0], targets, outputs[:, 1].exp(), reduction="none")
 
 
 def triplet(outputs: Tensor, targets: Tensor) -> Tensor:
     """Anchor, positive and negative are the three items of one record."""
-    return F.triplet_margin_loss(outputs[:, 0], outputs[:, 1], outputs[:, 2], margin=20.0, reduction="none")
+    return functional.triplet_margin_loss(outputs[:, 0], outputs[:, 1], outputs[:, 2], margin=20.0, reduction="none")
 
 
 def alike(outputs: Tensor, targets: Tensor) -> Tensor:
     """Cosine similarity of the two halves of one record."""
-    return (F.cosine_similarity(outputs[:, 0], outputs[:, 1], dim=1) - targets).square()
+    return (functional.cosine_similarity(outputs[:, 0], outputs[:, 1], dim=1) - targets).square()
 
 
 def spelling(outputs: Tensor, targets: Tensor) -> Tensor:
     """CTC of a word of two letters over the record's own six positions."""
     lengths = torch.full((len(targets),), outputs.shape[1]), torch.full((len(targets),), 2)
-    return F.ctc_loss(outputs.log_softmax(2).transpose(0, 1), targets, *lengths, reduction="none")
+    return functional.ctc_loss(outputs.log_softmax(2).transpose(0, 1), targets, *lengths, reduction="none")
 
 
 def auxiliary(outputs: dict[str, Tensor], targets: Tensor) -> Tensor:
@@ -136,7 +138,12 @@ def relative(outputs: Tensor, targets: Tensor) -> Tensor:
 def ranked(outputs: Tensor, targets: Tensor) -> Tensor:
     """The larger the loss beside the others', the more it counts: the hardest of the batch."""
     losses = squares(outputs, targets)
-    return losses * losses.detach().argsort().argsort()
+    return losses * (1 + losses.detach().argsort().argsort())
+
+
+def neighbouring(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Each record's output beside the target of the one before it."""
+    return squares(outputs, targets.roll(1))
 
 
 def mean(outputs: Tensor, targets: Any) -> Tensor:

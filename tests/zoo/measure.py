@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dpfed import LocalPlan, make_private
 from dpfed.errors import InvalidArgument
+from dpfed.training.private import Private
 from zoo.records import SIZE
 from zoo.specimen import Specimen
 
@@ -25,20 +29,12 @@ class Released:
 
 
 def release(specimen: Specimen, records: Sequence[int], clip_norm: float) -> Released | None:
-    """What one step over exactly these records releases; None if the model was refused and nothing charged.
-
-    Everybody is drawn (the rate is batch_size/size = 1, for a size that is declared and not counted), noise is 1e-9 of
-    the clip, and the learning rate makes the parameters move by the sum in clip norms.
-    """
-    model = specimen.make()
-    trained = [value for value in model.parameters() if value.requires_grad]
-    plan = LocalPlan(size=SIZE, batch_size=SIZE, steps=1, clip_norm=clip_norm, noise_multiplier=1e-9)
-    optimizer = torch.optim.SGD(trained, lr=SIZE / clip_norm)
+    """What one step over exactly these records releases; None if the model was refused and nothing charged."""
     try:
-        private = make_private(model, optimizer, specimen.dataset(records), plan, loss=specimen.loss_of(model))
+        private = prepare(specimen, records, clip_norm)
     except InvalidArgument:
         return None
-    before = flat(trained)
+    before = flat(trained(private.model))
     try:
         for batch in private.loader:
             private.step(batch)
@@ -48,7 +44,20 @@ def release(specimen: Specimen, records: Sequence[int], clip_norm: float) -> Rel
         return None
     finally:
         private.close()
-    return Released(before - flat(trained), {name: value.clone() for name, value in model.named_buffers()})
+    total = before - flat(trained(private.model))
+    return Released(total, {name: value.clone() for name, value in private.model.named_buffers()})
+
+
+def prepare(specimen: Specimen, records: Sequence[int], clip_norm: float) -> Private:
+    """A run of one step over exactly these records, in which the parameters move by the sum in clip norms.
+
+    Everybody is drawn, as the rate is batch_size/size = 1 for a size that is declared and not counted; noise is 1e-9
+    of the clip.
+    """
+    model = specimen.make()
+    plan = LocalPlan(size=SIZE, batch_size=SIZE, steps=1, clip_norm=clip_norm, noise_multiplier=1e-9)
+    optimizer = torch.optim.SGD(trained(model), lr=SIZE / clip_norm)
+    return make_private(model, optimizer, specimen.dataset(records), plan, loss=specimen.loss_of(model))
 
 
 def alone(specimen: Specimen) -> Tensor:
@@ -57,9 +66,8 @@ def alone(specimen: Specimen) -> Tensor:
     for record in EVERYONE:
         model = specimen.make()
         inputs, targets = specimen.batch([record])
-        trained = [value for value in model.parameters() if value.requires_grad]
         loss = specimen.loss_of(model)(model(inputs), targets).sum()
-        found = torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True)
+        found = torch.autograd.grad(loss, trained(model), allow_unused=True, materialize_grads=True)
         rows.append(flat(found))
     return torch.stack(rows)
 
@@ -81,6 +89,23 @@ def without(record: int) -> list[int]:
     return [other for other in EVERYONE if other != record]
 
 
-def flat(values: Sequence[Tensor] | nn.Module) -> Tensor:
+def trained(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that a step moves."""
+    return [value for value in model.parameters() if value.requires_grad]
+
+
+def flat(values: Sequence[Tensor]) -> Tensor:
     """All values in one row, in float64."""
     return torch.cat([value.detach().double().flatten() for value in values])
+
+
+def seed_in_public() -> None:
+    """Set the generators of torch, numpy and Python, as at the top of a script."""
+    torch.manual_seed(42)
+    np.random.seed(42)
+    random.seed(42)
+
+
+def public_states() -> tuple[bytes, ...]:
+    """Where these generators stand."""
+    return bytes(torch.get_rng_state().tolist()), pickle.dumps(np.random.get_state()), pickle.dumps(random.getstate())

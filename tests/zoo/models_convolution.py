@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 
 def cnn() -> nn.Module:
@@ -89,7 +89,7 @@ class UNet(nn.Module):
 
     def forward(self, x):
         skip = self.down(x).relu()
-        deep = self.bottom(F.max_pool2d(skip, 2)).relu()
+        deep = self.bottom(functional.max_pool2d(skip, 2)).relu()
         return self.out(torch.cat([skip, self.up(deep)], dim=1))
 
 
@@ -101,7 +101,7 @@ class Decoder(nn.Module):
         self.conv = nn.Conv2d(2, 2, 3)
 
     def forward(self, x):
-        return self.conv(F.interpolate(x, scale_factor=1.5, mode="bilinear", align_corners=False))
+        return self.conv(functional.interpolate(x, scale_factor=1.5, mode="bilinear", align_corners=False))
 
 
 class ConvNeXt(nn.Module):
@@ -115,7 +115,7 @@ class ConvNeXt(nn.Module):
 
     def forward(self, x):
         hidden = self.norm(self.deep(x).permute(0, 2, 3, 1))
-        return x + (self.scale * self.narrow(F.gelu(self.wide(hidden)))).permute(0, 3, 1, 2)
+        return x + (self.scale * self.narrow(functional.gelu(self.wide(hidden)))).permute(0, 3, 1, 2)
 
 
 class SqueezeExcite(nn.Module):
@@ -139,8 +139,8 @@ class Patches(nn.Module):
         self.layer = nn.Linear(8, 4)
 
     def forward(self, x):
-        patches = F.unfold(x, 2, stride=2).transpose(1, 2)
-        return F.fold(self.layer(patches).transpose(1, 2), (6, 6), 2, stride=2)
+        patches = functional.unfold(x, 2, stride=2).transpose(1, 2)
+        return functional.fold(self.layer(patches).transpose(1, 2), (6, 6), 2, stride=2)
 
 
 class SpatialTransformer(nn.Module):
@@ -152,8 +152,8 @@ class SpatialTransformer(nn.Module):
 
     def forward(self, x):
         turned = 0.1 * self.locate(x.flatten(1)).view(-1, 2, 3) + torch.eye(2, 3)
-        grid = F.affine_grid(turned, list(x.shape), align_corners=False)
-        return self.conv(F.grid_sample(x, grid, align_corners=False))
+        grid = functional.affine_grid(turned, list(x.shape), align_corners=False)
+        return self.conv(functional.grid_sample(x, grid, align_corners=False))
 
 
 class Unpooled(nn.Module):
@@ -164,8 +164,8 @@ class Unpooled(nn.Module):
         self.encode, self.decode = nn.Conv2d(2, 3, 3, padding=1), nn.Conv2d(3, 1, 3)
 
     def forward(self, x):
-        pooled, places = F.max_pool2d(self.encode(x), 2, return_indices=True)
-        return self.decode(F.max_unpool2d(pooled, places, 2))
+        pooled, places = functional.max_pool2d(self.encode(x), 2, return_indices=True)
+        return self.decode(functional.max_unpool2d(pooled, places, 2))
 
 
 class Highway(nn.Module):

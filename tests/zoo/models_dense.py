@@ -6,7 +6,7 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 
 def mlp() -> nn.Module:
@@ -52,7 +52,7 @@ class RMSNormed(nn.Module):
 
     def forward(self, x):
         normed = self.norm(x)
-        return x + self.down(F.silu(self.gate(normed)) * self.up(normed))
+        return x + self.down(functional.silu(self.gate(normed)) * self.up(normed))
 
 
 class HandNormed(nn.Module):
@@ -76,7 +76,7 @@ class Gated(nn.Module):
         self.both, self.head = nn.Linear(4, 8), nn.Linear(4, 2)
 
     def forward(self, x):
-        return self.head(F.glu(self.both(x), dim=-1))
+        return self.head(functional.glu(self.both(x), dim=-1))
 
 
 class Maxout(nn.Module):
@@ -147,7 +147,7 @@ class Kronecker(nn.Module):
         self.a, self.b = nn.Parameter(torch.randn(2, 2)), nn.Parameter(torch.randn(2, 2))
 
     def forward(self, x):
-        return F.linear(x, torch.kron(self.a, self.b)).tanh()
+        return functional.linear(x, torch.kron(self.a, self.b)).tanh()
 
 
 class Hypernetwork(nn.Module):
@@ -183,7 +183,7 @@ class Functional(nn.Module):
         self.a, self.b = nn.Linear(4, 3), nn.Linear(3, 2)
 
     def forward(self, x):
-        return torch.addmm(self.b.bias, F.linear(x, self.a.weight, self.a.bias).sigmoid(), self.b.weight.t())
+        return torch.addmm(self.b.bias, functional.linear(x, self.a.weight, self.a.bias).sigmoid(), self.b.weight.t())
 
 
 class Auxiliary(nn.Module):
@@ -316,7 +316,7 @@ class Generated(nn.Module):
 
     def _states(self, x):
         for layer in self.layers:
-            x = F.mish(layer(x))
+            x = functional.mish(layer(x))
             yield x
 
 
@@ -330,7 +330,7 @@ class InPlace(nn.Module):
     def forward(self, x):
         hidden = self.a(x)
         hidden += 0.5
-        return self.b(F.relu_(hidden)).mul_(2.0)
+        return self.b(functional.relu_(hidden)).mul_(2.0)
 
 
 class Squeezed(nn.Module):

@@ -51,8 +51,9 @@ class Specimen:
 
     def make(self) -> nn.Module:
         """A new one, always with the same parameters."""
-        torch.manual_seed(3)
-        return self.build()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(3)
+            return self.build()
 
     def loss_of(self, model: nn.Module) -> Loss:
         """The loss for that model."""

@@ -8,18 +8,21 @@ from typing import Any
 from torch import nn
 
 from zoo import losses, records
+from zoo import models_attention as attention
+from zoo import models_choice as choice
 from zoo import models_convolution as convolution
+from zoo import models_crossing as crossing
 from zoo import models_dense as dense
-from zoo.specimen import EITHER, TRAINS, Loss, Specimen
+from zoo import models_machinery as machinery
+from zoo import models_random as randomness
+from zoo import models_sequence as sequence
+from zoo import models_weights as weights
+from zoo.specimen import EITHER, REFUSED, TRAINS, Loss, Specimen
 
-FEATURES, ITEMS, SEQUENCES, IMAGES, SIGNALS, IDS = (
-    "(B, F)",
-    "(B, N, F)",
-    "(B, T, F)",
-    "(B, C, H, W)",
-    "(B, C, T)",
-    "(B, T) ids",
-)
+FEATURES, ITEMS, STEPS, IDS = "(B, F)", "(B, N, F)", "(B, T, F)", "(B, T) ids"
+IMAGES, SIGNALS = "(B, C, H, W)", "(B, C, T)"
+POSITIONS_FIRST, FOLDED, ACROSS = "(T, B, F)", "(B·T, F)", "(F, B)"
+PACKED, SORTED, DEALT = "packed", "(B, T, F) sorted by length", "rows of the batch by number"
 
 
 def _one(
@@ -234,4 +237,490 @@ CONVOLUTION = [
     _one("words used twice", "embedding conv1d circular add", IDS, convolution.Residuals1d, data=records.words),
 ]
 
-SPECIMENS = [*DENSE, *CONVOLUTION]
+SEQUENCE = [
+    _one(
+        "lstm",
+        "lstm linear select",
+        STEPS,
+        lambda: sequence.Recurrent(nn.LSTM(4, 3, batch_first=True)),
+        data=records.sequences,
+    ),
+    _one(
+        "gru",
+        "gru linear select",
+        STEPS,
+        lambda: sequence.Recurrent(nn.GRU(4, 3, 2, batch_first=True)),
+        data=records.sequences,
+    ),
+    _one(
+        "rnn both ways",
+        "rnn bidirectional linear select",
+        STEPS,
+        lambda: sequence.Recurrent(nn.RNN(4, 3, batch_first=True, bidirectional=True)),
+        data=records.sequences,
+    ),
+    _one(
+        "projected lstm",
+        "lstm projection linear state",
+        STEPS,
+        lambda: sequence.FinalState(nn.LSTM(4, 3, batch_first=True)),
+        losses.log_cosh,
+        records.sequences,
+    ),
+    _one(
+        "last state of a gru",
+        "gru linear state",
+        "(layers, B, F)",
+        lambda: sequence.FinalState(nn.GRU(4, 3, batch_first=True)),
+        data=records.sequences,
+    ),
+    _one(
+        "given first state",
+        "gru linear expand mean parameter",
+        STEPS,
+        lambda: sequence.GivenState(nn.GRU(4, 3, batch_first=True)),
+        data=records.sequences,
+    ),
+    _one(
+        "lstm, positions first",
+        "lstm linear select",
+        POSITIONS_FIRST,
+        lambda: sequence.PositionFirst(nn.LSTM(4, 3)),
+        data=records.sequences,
+    ),
+    _one(
+        "gru both ways, positions first",
+        "gru bidirectional linear select",
+        POSITIONS_FIRST,
+        lambda: sequence.PositionFirst(nn.GRU(4, 3, bidirectional=True)),
+        data=records.sequences,
+    ),
+    _one(
+        "packed",
+        "lstm pack pad linear sum",
+        PACKED,
+        lambda: sequence.Packed(nn.LSTM(4, 3, batch_first=True)),
+        data=records.sequences,
+    ),
+    _one(
+        "packed both ways",
+        "gru bidirectional pack pad linear sum",
+        PACKED,
+        lambda: sequence.Packed(nn.GRU(4, 3, batch_first=True, bidirectional=True)),
+        data=records.sequences,
+    ),
+    _one(
+        "packed and sorted",
+        "gru sort index pack linear state",
+        PACKED,
+        lambda: sequence.PackedSorted(nn.GRU(4, 3, batch_first=True)),
+        data=records.sequences,
+    ),
+    _one("layer on packed values", "linear pack pad tanh sum", PACKED, sequence.PackedInside, data=records.sequences),
+    _one("sorted by length", "linear argsort index tanh sum", SORTED, sequence.Sorted, data=records.sequences),
+    _one(
+        "sorted with its targets",
+        "linear argsort index sin stash",
+        SORTED,
+        sequence.SortedAway,
+        data=records.sequences,
+        outcome=EITHER,
+    ),
+    _one(
+        "trimmed to the longest",
+        "linear slice sigmoid mean batch_max",
+        STEPS,
+        sequence.TrimmedToLongest,
+        data=records.sequences,
+        outcome=EITHER,
+    ),
+    _one("masked mean", "linear relu mul div dict_input", STEPS, sequence.Masked, data=records.named),
+    _one("last valid position", "gru index linear", STEPS, sequence.LastValid, data=records.sequences),
+    _one("cell in a loop", "lstm_cell slice_assignment linear mean", STEPS, sequence.CellLoop, data=records.sequences),
+    _one(
+        "cell, positions first",
+        "gru_cell stack linear mean",
+        POSITIONS_FIRST,
+        sequence.CellPositionFirst,
+        data=records.sequences,
+    ),
+    _one(
+        "steps until the longest",
+        "rnn_cell where linear batch_max",
+        STEPS,
+        sequence.StepsUntilLongest,
+        data=records.sequences,
+    ),
+    _one(
+        "seq2seq",
+        "embedding gru gru_cell linear softmax cat attention",
+        IDS,
+        sequence.Seq2Seq,
+        losses.following,
+        records.next_words,
+    ),
+    _one(
+        "language model",
+        "embedding lstm linear tied",
+        IDS,
+        sequence.LanguageModel,
+        losses.following,
+        records.next_words,
+    ),
+    _one("scan", "linear cumsum exp div parameter", STEPS, sequence.Scanned, data=records.sequences),
+    _one("speller", "rnn relu linear ctc", STEPS, sequence.Speller, losses.spelling, records.spelled),
+]
+
+ATTENTION = [
+    _one(
+        "self-attention", "multihead_attention padding_mask add", STEPS, attention.SelfAttention, data=records.sequences
+    ),
+    _one(
+        "self-attention, positions first",
+        "multihead_attention causal_mask weights",
+        POSITIONS_FIRST,
+        attention.PositionFirst,
+        data=records.sequences,
+    ),
+    _one("encoder", "transformer_encoder_layer select", ITEMS, attention.Encoder, data=records.sets),
+    _one(
+        "encoder, positions first",
+        "transformer_encoder causal_mask mean",
+        POSITIONS_FIRST,
+        attention.EncoderPositionFirst,
+        data=records.sets,
+    ),
+    _one(
+        "decoder",
+        "embedding transformer_decoder_layer linear causal_mask",
+        IDS,
+        attention.Decoder,
+        losses.following,
+        records.next_words,
+    ),
+    _one("attention by einsum", "einsum softmax parameter", "(B, H, T, F)", attention.Einsum, data=records.sets),
+    _one("einsum, examples last", "einsum tanh parameter", "(F, T, B)", attention.EinsumAcross, data=records.sets),
+    _one(
+        "vision transformer",
+        "conv2d expand cat layer_norm scaled_dot_product linear parameter",
+        ITEMS,
+        attention.VisionTransformer,
+        losses.entropies,
+        records.labelled_images,
+    ),
+    _one(
+        "relative positions",
+        "linear embedding_of_positions softmax matmul",
+        ITEMS,
+        attention.RelativePositions,
+        data=records.sets,
+    ),
+    _one(
+        "learnt positions",
+        "embedding embedding_of_positions tanh mean linear",
+        IDS,
+        attention.LearntPositions,
+        losses.entropies,
+        records.labelled_words,
+    ),
+    _one("latents", "multihead_attention expand parameter", ITEMS, attention.Latents, data=records.sets),
+    _one("rotary", "linear complex polar masked_fill softmax matmul", ITEMS, attention.Rotary, data=records.sets),
+    _one("linear attention", "linear elu baddbmm matmul", ITEMS, attention.LinearAttention, data=records.sets),
+    _one(
+        "attention across examples",
+        "multihead_attention",
+        "(B, N, F) as (T, B, F)",
+        attention.AcrossExamples,
+        data=records.sets,
+        outcome=EITHER,
+    ),
+]
+
+WEIGHTS = [
+    _one("weight norm", "linear weight_norm tanh", FEATURES, weights.weight_normed),
+    _one("spectral norm", "linear spectral_norm_eval relu6", FEATURES, weights.spectral_normed),
+    _one("orthogonal", "linear householder tanh", FEATURES, weights.orthogonal),
+    _one("partly frozen", "linear silu layer_norm frozen", FEATURES, weights.partly_frozen),
+    _one("biases only", "conv2d softplus frozen", IMAGES, weights.biases_only, data=records.images),
+    _one("low rank", "linear matmul add frozen parameter", FEATURES, weights.LowRank),
+    _one("low rank, merged", "functional_linear matmul relu frozen parameter", FEATURES, weights.Merged),
+    _one("tied, transposed", "linear functional_linear tanh tied parameter", FEATURES, weights.TiedTransposed),
+    _one("tied by an expression", "matmul tanh matrix_exp tied parameter", FEATURES, weights.TiedByExpression),
+    _one(
+        "tied by a softmax",
+        "embedding softmax matmul mean tied parameter",
+        IDS,
+        weights.TiedBySoftmax,
+        losses.entropies,
+        records.labelled_words,
+    ),
+    _one(
+        "bag of words",
+        "embedding_bag_sum padding linear",
+        IDS,
+        weights.BagSum,
+        losses.entropies,
+        records.labelled_words,
+    ),
+    _one(
+        "bag by offsets",
+        "embedding_bag_mean offsets index linear",
+        "(words of all examples)",
+        weights.BagMean,
+        losses.entropies,
+        records.labelled_words,
+    ),
+    _one(
+        "bag of maxima", "embedding_bag_max linear tanh", IDS, weights.BagMax, losses.entropies, records.labelled_words
+    ),
+    _one("weighted bag", "embedding embedding_bag_sum weights sigmoid", IDS, weights.BagWeighted, data=records.words),
+    _one("three in one", "baddbmm expand tanh mean parameter", "(K, B, F)", weights.Ensembled),
+    _one("standardised kernels", "functional_conv2d std mean relu", IMAGES, weights.Standardised, data=records.images),
+    _one("rounded weights", "functional_linear round detach", FEATURES, weights.Quantised),
+    _one("pruned", "functional_linear mul atan buffer", FEATURES, weights.Pruned),
+]
+
+CHOICE = [
+    _one("neighbours", "linear gather mean relu sum", ITEMS, choice.Neighbours, data=records.sets),
+    _one("neighbours by number", "linear index_add relu sum", "(B·N, F)", choice.NeighboursByNumber, data=records.sets),
+    _one("dense graph", "linear cdist softmax matmul", ITEMS, choice.Adjacency, data=records.sets),
+    _one("scattered", "linear scatter_add", ITEMS, choice.Scattered, data=records.sets),
+    _one("permuted features", "linear index_select slice buffer", FEATURES, choice.Permuted),
+    _one("largest", "linear topk", FEATURES, choice.Largest),
+    _one("sorted inside", "linear sort mul sum parameter", ITEMS, choice.SortedInside, data=records.sets),
+    _one("one-hot", "linear argmax one_hot cat", FEATURES, choice.OneHot),
+    _one("binned", "embedding floor clamp linear", FEATURES, choice.Binned),
+    _one("bucketed", "bucketize index mul parameter", FEATURES, choice.Bucketed),
+    _one("soft experts", "linear softmax stack sum", FEATURES, choice.SoftExperts),
+    _one("hard experts", "linear softmax argmax index index_put", DEALT, choice.HardExperts, outcome=EITHER),
+    _one(
+        "dealt experts",
+        "linear softmax nonzero index_select index_add",
+        DEALT,
+        choice.DealtExperts,
+        data=records.sets,
+        outcome=EITHER,
+    ),
+    _one(
+        "crowded experts", "linear softmax argmax one_hot batch_cumsum", FEATURES, choice.CrowdedExperts, outcome=EITHER
+    ),
+    _one("chosen head", "index bmm add parameter", FEATURES, choice.ChosenHead),
+    _one("branch of the batch", "linear tanh sin branch", FEATURES, choice.Branching, outcome=EITHER),
+    _one("early exit of the batch", "linear relu branch batch_max", FEATURES, choice.EarlyExit, outcome=EITHER),
+    _one("each its own way", "linear abs branch stack", "(F)", choice.EachItsOwnWay, outcome=EITHER),
+    _one("halted", "linear where norm branch", FEATURES, choice.Halted, outcome=EITHER),
+    _one("selected", "linear index masked_scatter", DEALT, choice.Selected, outcome=EITHER),
+    _one(
+        "deduplicated",
+        "embedding unique linear index",
+        "(words of all examples)",
+        choice.Deduplicated,
+        losses.entropies,
+        records.labelled_words,
+        EITHER,
+    ),
+]
+
+CROSSING = [
+    _one("folded", "linear tanh reshape", FOLDED, crossing.Folded, data=records.sets),
+    _one("folded, positions in front", "linear relu reshape sum", "(T·B, F)", crossing.FoldedAcross, data=records.sets),
+    _one(
+        "folded convolution",
+        "conv1d group_norm reshape amax",
+        "(B·N, C, T)",
+        crossing.FoldedConvolution,
+        data=records.sets,
+    ),
+    _one("positions first", "linear layer_norm relu mean", POSITIONS_FIRST, crossing.PositionsFirst, data=records.sets),
+    _one(
+        "examples as channels",
+        "linear functional_conv2d groups parameter",
+        "(1, B·C, H, W)",
+        crossing.ChannelsOfBatch,
+        data=records.images,
+        outcome=EITHER,
+    ),
+    _one("columns", "matmul add tanh parameter", ACROSS, crossing.Transposed),
+    _one("examples as positions", "conv1d sigmoid t", "(1, C, B)", crossing.BatchAsPositions),
+    _one("examples as a sequence", "conv1d t", "(1, C, B)", crossing.BatchAsSequence, outcome=EITHER),
+    _one(
+        "norm over examples",
+        "linear layer_norm",
+        "(B, T) as one",
+        crossing.BatchInSpace,
+        data=lambda: records.channels(1, 6),
+        outcome=EITHER,
+    ),
+    _one("number in the batch", "linear arange cat tanh", FEATURES, crossing.Numbered, outcome=EITHER),
+    _one(
+        "table of numbers in the batch",
+        "linear embedding arange tanh",
+        FEATURES,
+        crossing.NumberedTable,
+        outcome=EITHER,
+    ),
+    _one("ramp over the batch", "linear linspace mul", FEATURES, crossing.Ramped, outcome=EITHER),
+    _one("parameter with rows", "linear mul slice parameter", "(B, F) parameter", crossing.BareRows, outcome=EITHER),
+    _one("flipped and back", "linear batch_flip tanh", FEATURES, crossing.FlippedBack),
+    _one("mixed with the opposite", "linear batch_flip add tanh", FEATURES, crossing.Flipped, outcome=EITHER),
+    _one("mixed by chance", "linear batch_randperm index tanh", FEATURES, crossing.MixedUp, outcome=EITHER),
+    _one("rolled", "linear batch_roll sub", FEATURES, crossing.Rolled, outcome=EITHER),
+    _one("rolled inputs", "linear batch_roll mul", FEATURES, crossing.RolledInputs, outcome=EITHER),
+    _one(
+        "rolled ids",
+        "embedding batch_roll tanh mean linear",
+        IDS,
+        crossing.SwappedIds,
+        losses.entropies,
+        records.labelled_words,
+        EITHER,
+    ),
+    _one("cumulated", "linear batch_cumsum tanh", FEATURES, crossing.Cumulated, outcome=EITHER),
+    _one("shuffled and back", "linear cos batch_index_select", FEATURES, crossing.Shuffled),
+    _one("sorted batch", "linear batch_argsort index", FEATURES, crossing.SortedBatch, outcome=EITHER),
+    _one("in two halves", "linear sin batch_chunk cat", FEATURES, crossing.Chunked, outcome=EITHER),
+    _one("halves differ", "linear tanh batch_slice cat", FEATURES, crossing.HalvesDiffer, outcome=EITHER),
+    _one("row by row", "linear relu stack", "(F)", crossing.RowByRow),
+    _one("crops", "linear relu repeat_interleave mean", "(B·K, F)", crossing.Crops),
+    _one("views", "linear tanh cat batch_chunk", "(K·B, F)", crossing.Views),
+    _one("tiled", "linear repeat mul batch_slice", "(K·B, F)", crossing.Tiled, outcome=EITHER),
+    _one("centred", "linear batch_mean sub tanh", FEATURES, crossing.Centred, outcome=EITHER),
+    _one("scaled by the largest", "linear batch_max div", FEATURES, crossing.ScaledByLargest, outcome=EITHER),
+    _one("whitened", "linear batch_matmul solve", FEATURES, crossing.Whitened, outcome=EITHER),
+    _one("softmax over the batch", "linear batch_softmax mul", FEATURES, crossing.BatchSoftmax, outcome=EITHER),
+    _one("first as reference", "linear batch_select detach sub", FEATURES, crossing.FirstAsReference, outcome=EITHER),
+    _one("gram", "linear batch_matmul tanh", FEATURES, crossing.Gram, outcome=EITHER),
+    _one(
+        "statistics by hand", "linear batch_mean sub running_buffer", FEATURES, crossing.GhostStatistics, outcome=EITHER
+    ),
+    _one("kept for later", "linear tanh batch_amax running_buffer", FEATURES, crossing.KeptForLater, outcome=EITHER),
+    _one("counted", "linear sin counter_buffer", FEATURES, crossing.Counted, outcome=EITHER),
+    _one("divided by the batch's size", "linear div batch_size", FEATURES, crossing.SizedByBatch, outcome=EITHER),
+    _one("norm of the batch", "linear batch_norm_of_all div", FEATURES, crossing.NormOfBatch, outcome=EITHER),
+    _one("batch norm", "linear batch_norm relu", FEATURES, crossing.batch_normed, outcome=REFUSED),
+    _one(
+        "batch norm by function",
+        "linear functional_batch_norm cat",
+        FEATURES,
+        crossing.functional_batch_norm,
+        outcome=EITHER,
+    ),
+    _one(
+        "contrastive loss",
+        "linear tanh matmul_in_loss logsumexp",
+        FEATURES,
+        dense.mlp,
+        losses.contrastive,
+        outcome=EITHER,
+    ),
+    _one(
+        "loss over the batch's size",
+        "linear tanh batch_size_in_loss",
+        FEATURES,
+        dense.mlp,
+        losses.shared_out,
+        outcome=EITHER,
+    ),
+    _one(
+        "loss over the largest", "linear tanh batch_max_in_loss", FEATURES, dense.mlp, losses.relative, outcome=EITHER
+    ),
+    _one("loss by rank", "linear tanh batch_argsort_in_loss", FEATURES, dense.mlp, losses.ranked, outcome=EITHER),
+    _one(
+        "loss with another's target",
+        "linear tanh batch_roll_in_loss",
+        FEATURES,
+        dense.mlp,
+        losses.neighbouring,
+        outcome=EITHER,
+    ),
+    _one("mean loss", "linear tanh mean_in_loss", FEATURES, dense.mlp, losses.mean, outcome=REFUSED),
+]
+
+MACHINERY = [
+    _one("straight-through sign", "linear custom_function sign", FEATURES, machinery.Binarised),
+    _one("product of one's own", "custom_function_with_weight linear tanh", FEATURES, machinery.OwnProduct),
+    _one("hidden neighbour", "linear custom_function roll tanh", FEATURES, machinery.HiddenNeighbour, outcome=EITHER),
+    _one(
+        "mixed on the way back",
+        "linear custom_backward mean tanh",
+        FEATURES,
+        machinery.MixedOnTheWayBack,
+        outcome=EITHER,
+    ),
+    _one("mixed by a hook", "linear tensor_hook mean sin", FEATURES, machinery.MixedByHook, outcome=EITHER),
+    _one(
+        "domain adversary",
+        "linear relu custom_backward neg tuple",
+        FEATURES,
+        machinery.DomainAdversarial,
+        losses.summed,
+    ),
+    _one("checkpointed", "linear tanh checkpoint", FEATURES, machinery.Checkpointed),
+    _one("scripted", "linear scripted sigmoid parameter", FEATURES, machinery.Scripted),
+    _one("mapped over examples", "linear vmap outer sin", FEATURES, machinery.Mapped),
+    _one(
+        "mapped over parameters",
+        "vmap functional_linear tanh parameter",
+        "(K, B, F) in vmap",
+        machinery.MappedParameters,
+    ),
+    _one("slopes by func", "linear tanh func_grad", FEATURES, machinery.Slopes),
+    _one("slopes by autograd", "linear tanh pow autograd_grad", FEATURES, machinery.SlopesByAutograd),
+    _one("functional call", "linear mul functional_call tanh parameter", FEATURES, machinery.CalledElsewhere),
+    _one("fixpoint", "linear tanh no_grad add", FEATURES, machinery.Fixpoint),
+    _one("solved", "linear tanh solve", FEATURES, machinery.Solved),
+    _one("eigenvalues", "linear eigvalsh add", FEATURES, machinery.Eigen),
+    _one("windows", "linear tanh unfold_view", SIGNALS, machinery.Strided, data=records.channels),
+    _one("windows into the next", "linear tanh as_strided pad", FEATURES, machinery.AsStrided, outcome=EITHER),
+    _one("centred in place", "linear batch_mean sub_ cos", FEATURES, machinery.WritesInput, outcome=EITHER),
+    _one("changed by a hook", "linear forward_hook sigmoid add parameter", FEATURES, machinery.Nested),
+    _one("ranks by numpy", "linear numpy_argsort tanh", FEATURES, machinery.ThroughNumpy, outcome=EITHER),
+    _one("a number of the batch", "linear item mul", FEATURES, machinery.ThroughItems, outcome=EITHER),
+    _one("remembers the last batch", "linear tanh item sub attribute", FEATURES, machinery.Remembers, outcome=EITHER),
+]
+
+RANDOM = [
+    _one("dropout", "linear dropout tanh", FEATURES, randomness.dropped, is_random=True),
+    _one(
+        "dropped channels",
+        "conv2d dropout2d relu",
+        IMAGES,
+        randomness.dropped_channels,
+        data=records.images,
+        is_random=True,
+    ),
+    _one("self-normalising", "linear selu alpha_dropout", FEATURES, randomness.self_normalising, is_random=True),
+    _one("random slopes", "linear rrelu", FEATURES, randomness.random_slopes, is_random=True),
+    _one("noisy inputs", "linear randn_like add tanh", FEATURES, randomness.NoisyInputs, is_random=True),
+    _one("stochastic depth", "linear rand relu add", FEATURES, randomness.StochasticDepth, is_random=True),
+    _one("coin of python", "linear python_random relu add", FEATURES, randomness.CoinOfPython, is_random=True),
+    _one("coin of numpy", "linear numpy_random tanh add", FEATURES, randomness.CoinOfNumpy, is_random=True),
+    _one(
+        "dropped recurrent",
+        "lstm dropout mean",
+        STEPS,
+        randomness.DroppedRecurrent,
+        data=records.sequences,
+        is_random=True,
+    ),
+    _one(
+        "dropped attention",
+        "transformer_encoder_layer dropout",
+        ITEMS,
+        randomness.DroppedAttention,
+        data=records.sets,
+        is_random=True,
+    ),
+    _one(
+        "variational",
+        "linear chunk exp randn_like tuple",
+        FEATURES,
+        randomness.Variational,
+        losses.evidence,
+        is_random=True,
+    ),
+    _one("gumbel", "linear gumbel_softmax matmul parameter", FEATURES, randomness.Gumbel, is_random=True),
+    _one("cropped", "conv2d randint gather", IMAGES, randomness.Cropped, data=records.images, is_random=True),
+]
+
+SPECIMENS = [*DENSE, *CONVOLUTION, *SEQUENCE, *ATTENTION, *WEIGHTS, *CHOICE, *CROSSING, *MACHINERY, *RANDOM]

@@ -20,6 +20,7 @@ from zoo.specimens import SPECIMENS
 torch.set_num_threads(1)
 
 REPEATABLE = [specimen for specimen in SPECIMENS if not specimen.is_random]
+RANDOM = [specimen for specimen in SPECIMENS if specimen.is_random]
 # The engine cuts to a little less than the clip, and rounds in float32.
 SLACK = 1e-3
 RIGHT = 1e-4
@@ -68,3 +69,28 @@ def test_whether_a_model_is_refused_does_not_depend_on_the_records_drawn(specime
     draws = (EVERYONE, [0], [UNUSUAL], [1, UNUSUAL])
     found = [measure.release(specimen, draw, 1.0) is None for draw in draws]
     assert len(set(found)) == 1
+
+
+@every(RANDOM)
+def test_a_specimen_with_randomness_adds_at_most_one_clip_norm_for_each_record(specimen):
+    """Its draws differ from run to run, so two sums cannot be compared; that of a single record can be bounded."""
+    for draw in (EVERYONE, *([record] for record in EVERYONE)):
+        found = measure.release(specimen, draw, 1e-3)
+        assert found is not None
+        assert float(found.total.norm()) <= len(draw) * (1 + SLACK)
+
+
+@every(RANDOM)
+def test_what_a_specimen_draws_does_not_follow_public_seeds_and_leaves_them_alone(specimen):
+    """Each one draws at least 52 bits a step, so the false alarm is below 1e-15."""
+    sums = []
+    for _ in range(2):
+        measure.seed_in_public()
+        private = measure.prepare(specimen, EVERYONE, 1e3)
+        before = measure.flat(measure.trained(private.model))
+        for batch in private.loader:
+            states = measure.public_states()
+            private.step(batch)
+            assert measure.public_states() == states
+        sums.append(before - measure.flat(measure.trained(private.model)))
+    assert float((sums[0] - sums[1]).norm()) > 1e-5 * float(sums[0].norm())
