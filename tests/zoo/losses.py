@@ -146,6 +146,31 @@ def neighbouring(outputs: Tensor, targets: Tensor) -> Tensor:
     return squares(outputs, targets.roll(1))
 
 
+def in_order(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The losses of all records, the smallest first: whose they are is lost."""
+    return squares(outputs, targets).sort().values
+
+
+def hardest(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The half of the batch with the largest losses."""
+    return squares(outputs, targets).topk((len(targets) + 1) // 2).values
+
+
+def positive(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The losses of those records that have a positive target."""
+    return squares(outputs, targets)[targets > 0]
+
+
+def words(outputs: Tensor, targets: Tensor) -> Tensor:
+    """One loss for each word, in one row: more than records."""
+    return functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
+
+
+def column(outputs: Tensor, targets: Tensor) -> Tensor:
+    """One number per record, in a column."""
+    return squares(outputs, targets).unsqueeze(1)
+
+
 def mean(outputs: Tensor, targets: Any) -> Tensor:
     """One number for the whole batch."""
     return squares(outputs, targets).mean()

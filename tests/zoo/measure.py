@@ -99,13 +99,29 @@ def flat(values: Sequence[Tensor]) -> Tensor:
     return torch.cat([value.detach().double().flatten() for value in values])
 
 
-def seed_in_public() -> None:
-    """Set the generators of torch, numpy and Python, as at the top of a script."""
-    torch.manual_seed(42)
-    np.random.seed(42)
-    random.seed(42)
+@dataclass(frozen=True)
+class Seeded:
+    """The sum of a step in a program that seeded all public generators, and whether these stand where they did."""
+
+    total: Tensor
+    is_given_back: bool
 
 
-def public_states() -> tuple[bytes, ...]:
-    """Where these generators stand."""
+def seeded_step(specimen: Specimen, seed: int) -> Seeded | None:
+    """One step after seeds were set at the top of the script; None if the model was refused."""
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+    try:
+        private = prepare(specimen, EVERYONE, 1e3)
+        before = flat(trained(private.model))
+        batch = next(private.loader)
+        states = _public_states()
+        private.step(batch)
+    except InvalidArgument:
+        return None
+    return Seeded(before - flat(trained(private.model)), _public_states() == states)
+
+
+def _public_states() -> tuple[bytes, ...]:
     return bytes(torch.get_rng_state().tolist()), pickle.dumps(np.random.get_state()), pickle.dumps(random.getstate())

@@ -346,7 +346,7 @@ class ScaledByLargest(nn.Module):
         self.layer = nn.Linear(4, 2)
 
     def forward(self, x):
-        return self.layer(x / x.abs().max())
+        return (3 * self.layer(x / x.abs().max())).sin()
 
 
 class Whitened(nn.Module):

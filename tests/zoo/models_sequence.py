@@ -38,6 +38,17 @@ class FinalState(Recurrent):
         return self.head(self.layer(x)[1][-1])
 
 
+class Projected(nn.Module):
+    """An LSTM whose hidden state is projected."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.LSTM(4, 4, proj_size=3, batch_first=True), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.head(self.layer(x)[1][0][-1])
+
+
 class GivenState(Recurrent):
     """A first state that is a parameter, the same for all examples."""
 
@@ -91,6 +102,18 @@ class Sorted(nn.Module):
         order = lengths_of(x).argsort(descending=True, stable=True)
         hidden = self.embed(x[order]).tanh().sum(1)
         return self.head(hidden[order.argsort()])
+
+
+class SortedWords(nn.Module):
+    """Ids, which have no gradient, sorted by length; what was made of them is put back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(7, 4), nn.Linear(4, 3)
+
+    def forward(self, ids):
+        order = lengths_of(ids).argsort(descending=True, stable=True)
+        return self.head(self.table(ids[order]).tanh().sum(1))[order.argsort()]
 
 
 class SortedAway(nn.Module):

@@ -185,3 +185,47 @@ class Pruned(nn.Module):
 
     def forward(self, x):
         return functional.linear(x, self.layer.weight * self.mask, self.layer.bias).atan()
+
+
+class Sparse(nn.Module):
+    """A table that gives sparse gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(7, 4, sparse=True), nn.Linear(4, 3)
+
+    def forward(self, ids):
+        return self.head(self.table(ids).sum(1).tanh())
+
+
+class OnConstant(nn.Module):
+    """A layer that is called on a constant, once for all examples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.prompt = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.prompt(x * self.layer(torch.ones(1, 3)).tanh())
+
+
+class OnlyAPrior(nn.Module):
+    """Parameters expanded to every example: the inputs say no more than how many there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.prior = nn.Parameter(torch.randn(2))
+
+    def forward(self, x):
+        return self.prior.expand(len(x), -1)
+
+
+class Unused(nn.Module):
+    """A layer that nobody calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.other = nn.Linear(4, 2), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.layer(x).relu()

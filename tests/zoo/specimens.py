@@ -262,8 +262,8 @@ SEQUENCE = [
     _one(
         "projected lstm",
         "lstm projection linear state",
-        STEPS,
-        lambda: sequence.FinalState(nn.LSTM(4, 3, batch_first=True)),
+        "(layers, B, F)",
+        sequence.Projected,
         losses.log_cosh,
         records.sequences,
     ),
@@ -318,6 +318,14 @@ SEQUENCE = [
     ),
     _one("layer on packed values", "linear pack pad tanh sum", PACKED, sequence.PackedInside, data=records.sequences),
     _one("sorted by length", "linear argsort index tanh sum", SORTED, sequence.Sorted, data=records.sequences),
+    _one(
+        "words sorted by length",
+        "embedding argsort index tanh sum linear",
+        "(B, T) ids sorted by length",
+        sequence.SortedWords,
+        losses.entropies,
+        records.labelled_words,
+    ),
     _one(
         "sorted with its targets",
         "linear argsort index sin stash",
@@ -477,6 +485,17 @@ WEIGHTS = [
     _one("three in one", "baddbmm expand tanh mean parameter", "(K, B, F)", weights.Ensembled),
     _one("standardised kernels", "functional_conv2d std mean relu", IMAGES, weights.Standardised, data=records.images),
     _one("rounded weights", "functional_linear round detach", FEATURES, weights.Quantised),
+    _one(
+        "sparse table",
+        "embedding_sparse sum tanh linear",
+        IDS,
+        weights.Sparse,
+        losses.entropies,
+        records.labelled_words,
+    ),
+    _one("layer on a constant", "linear mul tanh broadcast", "(1, F)", weights.OnConstant),
+    _one("only a prior", "expand parameter", "(F)", weights.OnlyAPrior),
+    _one("unused layer", "linear relu unused", FEATURES, weights.Unused, outcome=EITHER),
     _one("pruned", "functional_linear mul atan buffer", FEATURES, weights.Pruned),
 ]
 
@@ -633,6 +652,19 @@ CROSSING = [
         losses.neighbouring,
         outcome=EITHER,
     ),
+    _one("losses in order", "linear tanh batch_sort_in_loss", FEATURES, dense.mlp, losses.in_order, outcome=EITHER),
+    _one("hardest half", "linear tanh batch_topk_in_loss", FEATURES, dense.mlp, losses.hardest, outcome=EITHER),
+    _one("losses of some", "linear tanh index_in_loss", FEATURES, dense.mlp, losses.positive, outcome=EITHER),
+    _one(
+        "losses of words",
+        "embedding lstm linear tied flatten_in_loss",
+        IDS,
+        sequence.LanguageModel,
+        losses.words,
+        records.next_words,
+        EITHER,
+    ),
+    _one("column of losses", "linear tanh unsqueeze_in_loss", FEATURES, dense.mlp, losses.column, outcome=EITHER),
     _one("mean loss", "linear tanh mean_in_loss", FEATURES, dense.mlp, losses.mean, outcome=REFUSED),
 ]
 
@@ -690,7 +722,7 @@ RANDOM = [
         is_random=True,
     ),
     _one("self-normalising", "linear selu alpha_dropout", FEATURES, randomness.self_normalising, is_random=True),
-    _one("random slopes", "linear rrelu", FEATURES, randomness.random_slopes, is_random=True),
+    _one("random slopes", "linear rrelu", FEATURES, randomness.random_slopes, outcome=EITHER, is_random=True),
     _one("noisy inputs", "linear randn_like add tanh", FEATURES, randomness.NoisyInputs, is_random=True),
     _one("stochastic depth", "linear rand relu add", FEATURES, randomness.StochasticDepth, is_random=True),
     _one("coin of python", "linear python_random relu add", FEATURES, randomness.CoinOfPython, is_random=True),
