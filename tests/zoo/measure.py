@@ -96,7 +96,7 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
 
 def flat(values: Sequence[Tensor]) -> Tensor:
     """All values in one row, in float64."""
-    return torch.cat([value.detach().double().flatten() for value in values])
+    return torch.cat([value.detach().to_dense().double().flatten() for value in values])
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,19 @@ class Branching(nn.Module):
         self.a, self.b = nn.Linear(4, 2), nn.Linear(4, 2)
 
     def forward(self, x):
-        return self.a(x).tanh() if x.sum() > 12 else self.b(x).sin()
+        return self.a(x).tanh() if x.sum() > 0 else self.b(x).sin()
+
+
+class BranchingActivation(nn.Module):
+    """One activation or the other, by the sum of the whole batch; the parameters are the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x):
+        hidden = self.layer(x)
+        return hidden.tanh() if x.sum() > 0 else hidden.square()
 
 
 class EarlyExit(nn.Module):

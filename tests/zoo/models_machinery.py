@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -351,3 +352,29 @@ class Remembers(nn.Module):
         out = self.layer(x - self.last).tanh()
         self.last = float(x.mean())
         return out
+
+
+class OwnGenerator(nn.Module):
+    """Dropout by a generator of its own with a seed that everybody can read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.Linear(4, 6), nn.Linear(6, 2)
+        self.generator = torch.Generator().manual_seed(0)
+
+    def forward(self, x):
+        hidden = self.layer(x).tanh()
+        return self.head(hidden * (torch.rand(hidden.shape, generator=self.generator) < 0.5))
+
+
+class OwnNumpyGenerator(nn.Module):
+    """The same by one of numpy's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.Linear(4, 6), nn.Linear(6, 2)
+        self.generator = np.random.default_rng(0)
+
+    def forward(self, x):
+        mask = torch.from_numpy(self.generator.random((len(x), 6)) < 0.5)
+        return self.head(self.layer(x).sin() * mask)

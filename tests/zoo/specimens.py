@@ -525,6 +525,7 @@ CHOICE = [
     ),
     _one("chosen head", "index bmm add parameter", FEATURES, choice.ChosenHead),
     _one("branch of the batch", "linear tanh sin branch", FEATURES, choice.Branching, outcome=EITHER),
+    _one("activation of the batch", "linear tanh square branch", FEATURES, choice.BranchingActivation, outcome=EITHER),
     _one("early exit of the batch", "linear relu branch batch_max", FEATURES, choice.EarlyExit, outcome=EITHER),
     _one("each its own way", "linear abs branch stack", "(F)", choice.EachItsOwnWay, outcome=EITHER),
     _one("halted", "linear where norm branch", FEATURES, choice.Halted, outcome=EITHER),
@@ -708,6 +709,16 @@ MACHINERY = [
     _one("changed by a hook", "linear forward_hook sigmoid add parameter", FEATURES, machinery.Nested),
     _one("ranks by numpy", "linear numpy_argsort tanh", FEATURES, machinery.ThroughNumpy, outcome=EITHER),
     _one("a number of the batch", "linear item mul", FEATURES, machinery.ThroughItems, outcome=EITHER),
+    _one(
+        "generator of its own", "linear tanh own_torch_generator mul", FEATURES, machinery.OwnGenerator, outcome=EITHER
+    ),
+    _one(
+        "numpy generator of its own",
+        "linear sin own_numpy_generator mul",
+        FEATURES,
+        machinery.OwnNumpyGenerator,
+        outcome=EITHER,
+    ),
     _one("remembers the last batch", "linear tanh item sub attribute", FEATURES, machinery.Remembers, outcome=EITHER),
 ]
 

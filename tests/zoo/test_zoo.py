@@ -18,8 +18,6 @@ from zoo.records import SIZE, UNUSUAL
 from zoo.specimen import Specimen
 from zoo.specimens import SPECIMENS
 
-torch.set_num_threads(1)
-
 RANDOM = [specimen for specimen in SPECIMENS if specimen.is_random]
 REPEATABLE = [specimen for specimen in SPECIMENS if specimen.may_train and not specimen.is_random]
 # The engine cuts to a little less than the clip, and rounds in float32.
