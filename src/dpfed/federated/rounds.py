@@ -4,8 +4,9 @@ In styles `none` and `sample` the mean is computed from what the clients release
 not a release: updates are clipped, added up and noised here, after the study's account was charged. Either way what is
 stored before a crash is used again and costs nothing, and anything else is charged anew.
 
-Whoever fails or is turned away contributes zero, and a round goes on as if nobody had failed, even if nobody came: an end
-that depends on clients would tell of one of them what no noise covers. Only style `none`, which protects nobody, stops.
+Whoever fails or is turned away contributes zero, and a round goes on as if nobody had failed, even if nobody came: an
+end that depends on clients would tell of one of them what no noise covers. Only style `none`, which protects nobody,
+stops.
 
 >>> import numpy as np
 >>> Mean(np.zeros(2), "3:ab", Participation(contributed=("ward",))).participation.contributed
@@ -210,7 +211,7 @@ class _Arrivals:
             yield Update(outcome.client, outcome.round, checked, outcome.head)
 
     def require_some(self, updates: Mapping[str, Update], population: int) -> None:
-        """Raise a client's error if many clients failed and no other came: the program's fault rather than the data's."""
+        """Raise a client's error if many failed and no other came: the program's fault rather than the data's."""
         errors = [failure.error for failure in self._failures if failure.error is not None]
         if len(errors) >= min(MANY, population) and not updates and not self._refusals:
             raise errors[0]

@@ -92,7 +92,7 @@ class Runner(Protocol):
     def train(self, task: Task, cohort: Iterable[str]) -> Iterator[Update | Failure]:
         """What each client releases or why it does not; charges are durable before noise is drawn.
 
-        Nothing that a client does may raise here: it becomes a `Failure`, and neither stops the others nor changes them.
+        Nothing that a client does may raise here: it becomes a `Failure`, and does not stop the others.
         """
 
     def charge_release(self, times: int) -> str:

@@ -95,8 +95,8 @@ def attendance(run: RunDirectory) -> tuple[Attendance, ...]:
 
 def _attendance(record: Mapping[str, Any]) -> Attendance:
     groups = {name: tuple(record.get(name, ())) for name in ("contributed", "reused", "exhausted", "failed")}
-    mappings = {name: dict(record.get(name, {})) for name in ("refused", "errors")}
-    return Attendance(record["round"], record["seconds"], **groups, **mappings)
+    refused, errors = dict(record["refused"]), dict(record.get("errors", {}))  # older files have no errors
+    return Attendance(record["round"], record["seconds"], **groups, refused=refused, errors=errors)
 
 
 def _accounts(run: RunDirectory, config: RunConfig | None) -> tuple[tuple[Balance, ...], str]:

@@ -134,5 +134,6 @@ def _end_with_parent(pipe: Connection) -> None:
 def _received(pipe: Connection) -> Floats:
     head = json.loads(pipe.recv_bytes())
     if "error" in head:
-        raise type(head["kind"], (RuntimeError,), {})(head["error"])  # named as the client's own, so that it can be found
+        kind = type(head["kind"], (RuntimeError,), {})  # of the same name as the client's own, for the owner's view
+        raise kind(head["error"])
     return np.frombuffer(pipe.recv_bytes(), dtype=head["dtype"]).reshape(head["shape"])
