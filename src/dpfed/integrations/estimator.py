@@ -31,8 +31,8 @@ Values = NDArray[np.float64]
 Loss = Callable[[Any, Any], Tensor]
 _CLONED = (
     "an estimator with an account is not cloned: a search, cross-validation or ensemble of its clones releases scores "
-    "of held-out records, which no charge covers. Choose on public data without an account and fit the chosen one, or, if "
-    "all records that are scored are public, say scoring_is_public=True"
+    "of held-out records, which no charge covers. Choose on public data without an account and fit the chosen one, or, "
+    "if all records that are scored are public, say scoring_is_public=True"
 )
 
 

@@ -119,8 +119,8 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
 class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
     """A linear regression, or an MLP if `hidden` is given, trained by DP-SGD until the guarantee is spent.
 
-    As `PrivateClassifier`, in searches too; `target_bounds` is a public (low, high) to which targets are cut, and scaled
-    for training.
+    As `PrivateClassifier`, in searches too; `target_bounds` is a public (low, high) to which targets are cut, and
+    scaled for training.
 
     Privacy: as for `PrivateClassifier`.
     """
