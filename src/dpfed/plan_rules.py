@@ -15,6 +15,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from dpfed import checks
+from dpfed.aggregation.mean import MOST_CLIENTS
 from dpfed.checks import REPLACE_ONE
 from dpfed.client_plan import ClientPlan
 from dpfed.cohort import All, FixedCohort, PoissonCohort
@@ -168,6 +169,9 @@ def _require_cohort(plan: Plan) -> None:
     if isinstance(cohort, FixedCohort) and cohort.size > clients:
         raise InvalidArgument("cohort", f"a cohort must be at most the {clients} clients, got size {cohort.size}")
     most = cohort.size if isinstance(cohort, FixedCohort) else clients
+    if most > MOST_CLIENTS and "client" in plan.units:  # refused by the sum, it would tell how many updates came
+        message = f"at most {MOST_CLIENTS} clients a round are added up exactly, got {most}: draw a FixedCohort"
+        raise InvalidArgument("cohort", message)
     if plan.minimum_cohort > most:
         message = f"minimum_cohort must be at most {most}, the largest cohort there can be, got {plan.minimum_cohort}"
         raise InvalidArgument("minimum_cohort", message)

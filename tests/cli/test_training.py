@@ -186,3 +186,37 @@ def test_a_second_ctrl_c_ends_at_once(dpfed):
 
 def test_the_slow_metric_of_these_tests_is_the_usual_one():
     assert RunConfig.parse(RUN).model.metric == accuracy.__name__
+
+
+BROKEN = """
+from torch import nn
+
+class Model(nn.Linear):
+    def forward(self, rows):
+        if self.training and len(rows) > 8:  # more than the made-up records of a rehearsal have
+            raise ZeroDivisionError("patient 4711")
+        return super().forward(rows)
+"""
+
+
+@pytest.mark.parametrize("output", ["", " --json"])
+@pytest.mark.parametrize("style", ["user", "hybrid"])
+def test_a_run_whose_clients_all_fail_ends_as_any_other_and_its_owner_is_told(dpfed, style, output):
+    """Every client fails but for 1e-6 of the runs: so rarely has a sample of about 30 records 8 or fewer."""
+    Path("broken.py").write_text(BROKEN)
+    record = ", record: {noise_multiplier: 1.5, delta: 1e-5, clip_norm: 1}" if style == "hybrid" else ""
+    client = "client: {noise_multiplier: 1.5, delta: 1e-5, clip_norm: 1}"
+    text = RUN.replace("{kind: logistic}", '{kind: "broken:Model", options: {in_features: 4, out_features: 3}}')
+    text = text.replace("privacy: {style: sample, record: {noise_multiplier: 1.5, delta: 1e-5, clip_norm: 1}}", "")
+    text = text.replace("batch_size: 10", "batch_size: 30")
+    Path("run.yaml").write_text(f"{text}privacy: {{style: {style}, {client}{record}}}\n")
+    result = dpfed(f"run run.yaml{output}")
+    assert result.exit_code == 0, result.output
+    assert "In 2 of 2 rounds no update came" in result.stderr
+    assert "ZeroDivisionError" in result.stderr
+    assert not any(word in result.stdout for word in ("no update came", "ZeroDivisionError"))
+    shared, owner = (Path("runs/flowers-1", name).read_text() for name in ("report.html", "report-owner.html"))
+    assert "In 2 of 2 rounds no update came" in owner
+    assert not any(word in shared for word in ("no update came", "ZeroDivisionError"))
+    assert "4711" not in result.output + owner + shared
+    assert RunDirectory("runs/flowers-1").status == "finished"

@@ -564,15 +564,27 @@ def test_a_client_that_trains_in_place_fails_and_does_not_change_the_model(open_
     assert np.abs(first.weights).max() < 1
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_when_every_client_breaks_down_the_error_is_raised_and_not_four_empty_rounds(open_study, style):
-    study = open_study(style)
+def test_when_every_client_breaks_down_and_nobody_is_protected_the_error_is_raised(open_study):
+    study = open_study("none")
     for client in study.clients:
         client.train = lambda *_: 1 / 0
     with pytest.raises(ZeroDivisionError):
         next(study.federation())
-    assert study.diary.noised() == 0
     assert study.directory().rounds() == []
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_when_every_client_breaks_down_a_run_goes_on_and_its_owner_is_told(open_study, style):
+    study = open_study(style)
+    for client in study.clients:
+        client.train = lambda *_: 1 / 0
+    results = list(study.federation())
+    assert len(results) == 4
+    assert study.diary.noised() == (0 if style == "sample" else 4)
+    for result, record in zip(results, study.directory().owner_rounds(), strict=True):
+        assert [type(error) for error in result.participation.errors.values()] == [ZeroDivisionError] * 3
+        assert record["errors"] == dict.fromkeys(NAMES, "ZeroDivisionError")
+    study.require_nothing_free()
 
 
 @pytest.mark.parametrize("style", STYLES)

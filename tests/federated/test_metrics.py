@@ -79,7 +79,7 @@ def test_own_metrics_come_as_functions_or_by_name(tmp_path, monkeypatch):
     assert named.value == given.value == pytest.approx((DATA[1] == 0).mean())
 
 
-@pytest.mark.parametrize("metric", [lambda o, t: 1.0, lambda o, t: o, lambda o, t: t * np.nan, "recall"])
+@pytest.mark.parametrize("metric", [lambda o, t: 1.0, lambda o, t: o, "recall"])
 def test_a_metric_without_one_number_per_record_is_refused(metric):
     shared = model()
     with pytest.raises(InvalidArgument, match="metric"):
@@ -115,3 +115,15 @@ def test_own_losses_come_by_name(tmp_path, monkeypatch):
     assert losses.named("my_losses:hinge")(torch.zeros(2, 1), None).tolist() == [1.0, 1.0]
     with pytest.raises(InvalidArgument, match="loss must be one of"):
         losses.named("hinge")
+
+
+def test_a_metric_that_one_held_out_record_makes_infinite_does_not_end_a_run():
+    """Whether a run goes on would tell of that record; the score is not finite, and shown so."""
+    shared = model()
+    features, targets = np.ones((3, 4)), np.zeros(3, dtype=int)
+
+    def surprise(outputs, targets):
+        return np.array([1.0, np.inf, 1.0])
+
+    _, score = shared.evaluate(shared.first_weights, (features, targets), [surprise], is_public=False)
+    assert score.value == np.inf

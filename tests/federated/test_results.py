@@ -92,12 +92,15 @@ def test_the_owner_is_told_who_took_part_and_why_not(open_study):
     expected = Participation(contributed=("north",), failed=("west",), refused={"harbour": "not_finite"})
     assert first.participation == expected
     (record, *_) = study.directory().owner_rounds()
-    assert set(record) == {"round", "seconds", "metrics", "contributed", "reused", "exhausted", "failed", "refused"}
+    groups = {"contributed", "reused", "exhausted", "failed", "refused", "errors"}
+    assert set(record) == {"round", "seconds", "metrics"} | groups
     assert (record["contributed"], record["failed"], record["refused"]) == (
         ["north"],
         ["west"],
         {"harbour": "not_finite"},
     )
+    assert isinstance(first.participation.errors["west"], ValueError)
+    assert record["errors"] == {"west": "ValueError"}
 
 
 @pytest.mark.parametrize("style", ["sample", "user", "hybrid"])

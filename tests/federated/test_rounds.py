@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import tempfile
 
 import numpy as np
@@ -9,14 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpfed.aggregation.mean import MOST_CLIENTS
 from dpfed.cohort import All, FixedCohort, PoissonCohort
+from dpfed.errors import InvalidArgument
 from dpfed.federated.algorithms import registry
 from dpfed.federated.rounds import Round
 from dpfed.federated.stored import Stored
 from dpfed.federated.update import FAILED, Charged, Failure, Task, Update
 from dpfed.federated.weights import Layout
-from dpfed.plan import AdaptiveClip, ClientPlan
-from dpfed.runs import RunDirectory
+from dpfed.plan import AdaptiveClip, ClientPlan, LocalPlan, Plan
+from dpfed.runs import RunDirectory, sequence
 from studies import DIMENSION, SIZES, SilentSource, Study, a_plan
 
 ALGORITHMS = [
@@ -166,3 +170,99 @@ def test_the_cohort_of_a_round_that_is_done_again_is_the_same_where_clients_pay_
         with pytest.raises(ZeroDivisionError):
             next(federation)
     assert sum(study.committed().values()) == 1
+
+
+# What one client does moves the noised sum, and nothing else that anybody is shown.
+
+
+def does(act):
+    """A client's training that is only this."""
+    return lambda local, weights, source, proximal=0.0: act()
+
+
+def fails():
+    raise ValueError("gone")
+
+
+def leaves():
+    raise SystemExit(3)
+
+
+GOOD = does(lambda: np.array([3.0, 4.0, 0.0]))  # longer than the clip norm
+BAD = {
+    "raises": does(fails),
+    "exits": does(leaves),
+    "returns nothing": does(lambda: None),
+    "sends NaN": does(lambda: np.full(DIMENSION, np.nan)),
+    "sends too much": does(lambda: np.zeros(DIMENSION + 1)),
+    "sends whole numbers": does(lambda: np.zeros(DIMENSION, dtype=int)),
+    "sends nonsense": does(lambda: np.full(DIMENSION, 1e308)),
+}
+OTHERS = {"come": does(lambda: np.ones(DIMENSION)), "fail": does(fails), "are turned away": BAD["sends NaN"]}
+COHORTS = {
+    "all": All(),
+    "poisson": PoissonCohort(0.9),
+    "poisson, secret": PoissonCohort(0.9, secret=True),
+    "fixed, secret": FixedCohort(2, secret=True),
+}
+
+
+def outcome(folder, style, options, sizes, north, others):
+    """What a run shows to everyone (without the digest of a head), what its ledger says, and its models."""
+    folder.mkdir()
+    study = Study(folder, style, options, sizes)
+    for client in study.clients:
+        client.train = north if client.name == "north" else others
+    federation = study.federation(source=SilentSource())
+    weights = [np.zeros(DIMENSION), *(result.weights for result in federation)]
+    rounds = study.directory().rounds()
+    for record in rounds:
+        record["head"] = record["head"] and sequence(record["head"])
+    exported = io.StringIO()
+    study.ledger.export(exported)
+    rows = [json.loads(row) for row in exported.getvalue().splitlines()]
+    entries = [{name: row.get(name) for name in ("kind", "account", "event", "times")} for row in rows]
+    study.ledger.close()
+    shown = (study.directory().path / "plan.json").read_text(), rounds, study.directory().status, entries
+    return shown, np.diff(weights, axis=0), float(study.plan.sensitivity)
+
+
+@pytest.mark.parametrize("others", OTHERS)
+@pytest.mark.parametrize("cohort", COHORTS)
+@pytest.mark.parametrize("style", ["user", "hybrid"])
+def test_neighbouring_federations_end_alike_and_differ_by_no_more_than_the_sensitivity(tmp_path, style, cohort, others):
+    """The draws are the same in both, and nothing is noised."""
+    options = {"cohort": COHORTS[cohort], "weighting": "equal"}
+    shown, moves, sensitivity = outcome(tmp_path / "good", style, options, SIZES, GOOD, OTHERS[others])
+    assert len(moves) == 4
+    for name, bad in BAD.items():
+        other, others_moves, _ = outcome(tmp_path / name, style, options, SIZES, bad, OTHERS[others])
+        assert other == shown, name
+        assert np.linalg.norm(moves - others_moves, axis=1).max() <= sensitivity * (1 + 2.0**-50), name
+
+
+@pytest.mark.parametrize("style", ["user", "hybrid"])
+def test_a_federation_of_one_client_ends_alike_whatever_it_does(tmp_path, style):
+    shown, moves, sensitivity = outcome(tmp_path / "good", style, {}, {"north": 60}, GOOD, GOOD)
+    for name, bad in BAD.items():
+        other, others_moves, _ = outcome(tmp_path / name, style, {}, {"north": 60}, bad, GOOD)
+        assert other == shown, name
+        assert np.linalg.norm(moves - others_moves, axis=1).max() <= sensitivity * (1 + 2.0**-50), name
+
+
+@pytest.mark.parametrize("bad", sorted(BAD.keys() - {"sends nonsense"}))  # which is a release here, as long as it likes
+def test_a_record_that_makes_all_clients_fail_does_not_end_a_run_of_style_sample(tmp_path, bad):
+    """Its noise is missing in the model, which the guarantee does not cover; everything else is the same."""
+    study = Study(tmp_path, "sample", {}, {"north": 60})
+    study.clients[0].train = BAD[bad]
+    assert len(list(study.federation())) == 4
+    assert study.directory().status == "finished"
+    assert study.committed() == {"north": 4}
+    study.ledger.close()
+
+
+def test_more_clients_than_can_be_added_up_are_refused_by_the_plan_and_not_by_how_many_came():
+    """The sum would be refused in a round in which one client more than it holds has sent an update."""
+    local = dict.fromkeys(map(str, range(MOST_CLIENTS + 1)), LocalPlan(size=5, batch_size=5, steps=2))
+    with pytest.raises(InvalidArgument, match="FixedCohort"):
+        Plan("study", 4, local, style="user", client=ClientPlan(clip_norm=1.0, noise_multiplier=5.0))

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import numpy as np
 import pytest
 import torch
+from sklearn import ensemble, model_selection
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer
-from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401 (it enables an import)
+from sklearn.feature_selection import RFECV, SequentialFeatureSelector
+from sklearn.model_selection import (
+    GridSearchCV,
+    HalvingGridSearchCV,
+    PredefinedSplit,
+    RandomizedSearchCV,
+    train_test_split,
+)
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -127,7 +141,8 @@ def test_breast_cancer_is_told_at_epsilon_one():
 
 
 def test_what_was_not_declared_is_listed():
-    assert declared().fit(X, Y).not_covered_ == ["other fits on these records: no account was charged"]
+    (text,) = declared().fit(X, Y).not_covered_
+    assert all(part in text for part in ("other fits", "choice between them", "no account was charged"))
     listed = " ".join(PrivateClassifier(PROMISE, epochs=1).fit(X, Y).not_covered_)
     assert all(word in listed for word in ("number of records", "labels", "feature_bounds", "account"))
 
@@ -187,7 +202,7 @@ def test_one_record_and_constant_features_are_no_reason_to_refuse():
 
 def test_a_clone_is_charged_to_the_same_account_and_every_fit_as_a_run_of_its_own(tmp_path):
     account = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}").open("ward", epsilon=3.0, delta=1e-5)
-    first = declared(account=account, run="fit")
+    first = declared(account=account, run="fit", scoring_is_public=True)
     assert clone(first).account is account
     event = first._plan(50).step_event
     left = [account.affordable(event)]
@@ -215,10 +230,92 @@ def test_a_refused_refit_leaves_the_old_model_as_it_was(account):
     assert (model.run_, list(model.classes_)) == (run, [0, 1])
 
 
-def test_a_grid_search_stops_when_the_account_is_spent(account):
-    search = GridSearchCV(declared(account=account, run="fit"), {"learning_rate": [0.1, 1.0]}, error_score="raise")
-    with pytest.raises(BudgetExceeded):
+GRID = {"learning_rate": [0.1, 1.0]}
+# Everything of scikit-learn that fits several times, or once on some of the records, and looks at others.
+CLONING = {
+    "a grid": lambda model: GridSearchCV(model, GRID).fit(X, Y),
+    "a grid whose errors are scores": lambda model: GridSearchCV(model, GRID, error_score=0.0).fit(X, Y),
+    "a grid of estimators": lambda model: GridSearchCV(Pipeline([("last", declared())]), {"last": [model]}).fit(X, Y),
+    "a grid around a pipeline": lambda model: GridSearchCV(
+        make_pipeline(FunctionTransformer(), model), {"privateclassifier__epochs": [1, 2]}
+    ).fit(X, Y),
+    "a random search": lambda model: RandomizedSearchCV(model, GRID, n_iter=2).fit(X, Y),
+    "a halving search": lambda model: HalvingGridSearchCV(model, GRID).fit(X, Y),
+    "scores": lambda model: model_selection.cross_val_score(model, X, Y),
+    "validation": lambda model: model_selection.cross_validate(model, X, Y),
+    "predictions": lambda model: model_selection.cross_val_predict(model, X, Y),
+    "a learning curve": lambda model: model_selection.learning_curve(model, X, Y),
+    "a validation curve": lambda model: model_selection.validation_curve(
+        model, X, Y, param_name="epochs", param_range=[1, 2]
+    ),
+    "permuted labels": lambda model: model_selection.permutation_test_score(model, X, Y, n_permutations=2),
+    "a threshold": lambda model: model_selection.TunedThresholdClassifierCV(model).fit(X, Y),
+    "a selection of features": lambda model: SequentialFeatureSelector(model, n_features_to_select=1).fit(X, Y),
+    "an elimination of features": lambda model: RFECV(model).fit(X, Y),
+    "a stack": lambda model: ensemble.StackingClassifier([("one", model)]).fit(X, Y),
+    "a vote": lambda model: ensemble.VotingClassifier([("one", model)]).fit(X, Y),
+    "bags": lambda model: ensemble.BaggingClassifier(model).fit(X, Y),
+    "boosting": lambda model: ensemble.AdaBoostClassifier(model).fit(X, Y),
+    "calibration": lambda model: CalibratedClassifierCV(model).fit(X, Y),
+    "one class after the other": lambda model: OneVsRestClassifier(model).fit(X, Y),
+    "a clone": lambda model: clone(model).fit(X, Y),
+    "a clone of a pipeline": lambda model: clone(make_pipeline(FunctionTransformer(), model)).fit(X, Y),
+}
+
+
+@pytest.mark.parametrize("use", CLONING.values(), ids=CLONING)
+def test_what_chooses_by_held_out_records_is_refused_on_an_account_before_anything_is_charged(account, use):
+    """Every fit would be charged, and the choice, which follows from exact scores, would not."""
+    event = declared()._plan(50).step_event
+    before = account.affordable(event)
+    with pytest.raises(InvalidArgument, match="scoring_is_public=True"):
+        use(declared(account=account, run="fit"))
+    assert account.affordable(event) == before > 0
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_a_copy_is_no_way_around_the_account(account, copied):
+    with pytest.raises(InvalidArgument, match="account and run go together"):
+        copied(declared(account=account, run="fit")).fit(X, Y)
+
+
+def test_a_search_cannot_bring_the_account_itself(account):
+    search = GridSearchCV(declared(run="fit"), {"account": [account]}, error_score="raise")
+    event = declared()._plan(50).step_event
+    before = account.affordable(event)
+    with pytest.raises((TypeError, InvalidArgument)):
         search.fit(X, Y)
+    assert account.affordable(event) == before
+
+
+@pytest.mark.parametrize("said", [None, "public", 1, "False"])
+def test_public_scoring_is_declared_in_one_word_only(account, said):
+    with pytest.raises(InvalidArgument, match="scoring_is_public=True"):
+        clone(declared(account=account, run="fit", scoring_is_public=said))
+
+
+def test_a_search_that_scores_public_records_is_charged_for_every_fit(tmp_path):
+    account = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}").open("ward", epsilon=2.0, delta=1e-5)
+    model = declared(account=account, run="fit", scoring_is_public=True)
+    event = model._plan(50).step_event
+    before = account.affordable(event)
+    split = PredefinedSplit(np.repeat([-1, 0], 50))  # the second half is public, and scored; the first is trained on
+    search = GridSearchCV(model, GRID, cv=split, refit=False, error_score="raise")
+    search.fit(np.vstack([X, X]), np.hstack([Y, Y]))
+    assert account.affordable(event) == before - 20
+    with pytest.raises(BudgetExceeded):
+        search.fit(np.vstack([X, X]), np.hstack([Y, Y]))
+
+
+def test_a_pipeline_with_an_account_is_fitted_as_ever(account):
+    pipeline = make_pipeline(FunctionTransformer(), declared(account=account, run="fit")).fit(X, Y)
+    assert pipeline[-1].not_covered_ == []
+    assert repr(pipeline)
+
+
+def test_without_an_account_a_search_goes_on_and_its_model_says_that_the_choice_is_not_covered():
+    search = GridSearchCV(declared(), GRID, cv=2).fit(X, Y)
+    assert "a choice between them" in search.best_estimator_.not_covered_[0]
 
 
 @pytest.fixture

@@ -146,9 +146,12 @@ def _leave(directory: Path, done: int, rounds: int) -> None:
 def _conclude(launch: Launch, directory: Path, *, as_json: bool) -> None:
     from dpfed.cli.run_facts import run_facts
     from dpfed.cli.show import print_json
+    from dpfed.report.run_owner import attendance, unanswered
     from dpfed.runs import RunDirectory
 
     run = RunDirectory(directory)
+    if sentence := unanswered(attendance(run)):
+        click.echo(f"dpfed: for the owner alone: {sentence}", err=True)
     facts = run_facts(run) | {"reports": _reports(directory)}
     if as_json:
         print_json(facts)

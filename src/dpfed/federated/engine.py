@@ -3,7 +3,9 @@
 A round: a cohort is drawn and trains, each client's records charged before; what comes is screened; in styles `user`
 and `hybrid` updates are clipped, added up, charged to the study and noised; the mean moves the model; a checkpoint is
 written; the result is yielded. After a crash at any point the same call goes on: what was stored is used again and
-costs nothing, anything else is charged anew, and a client whose reserved charges are used up contributes zero.
+costs nothing, anything else is charged anew, and a client whose reserved charges are used up contributes zero. So does
+one that fails or is turned away: where anybody is protected no failure ends a run, or changes what everyone may see of
+it. ``result.participation`` has who failed and with which error, for the owner.
 
 >>> from dpfed.federated.runners.local import LocalRunner
 >>> from dpfed.plan import LocalPlan

@@ -13,7 +13,6 @@ accuracy 0.6667 (not covered)
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,10 +90,13 @@ def named(kind: str | Metric, directory: str | Path | None = None) -> tuple[str,
 
 
 def values(name: str, metric: Metric, outputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
-    """The metric's values, if there is one finite number per record."""
+    """The metric's values, if there is one number per record.
+
+    One that is not finite is no reason to refuse: it may follow from a record, of which the end of a run would tell.
+    """
     found = np.asarray(metric(outputs, targets), dtype=float)
-    if found.shape != (len(outputs),) or not all(map(math.isfinite, found.tolist())):
-        message = f"metric {name} must give one finite number per record, {len(outputs)} here, got {found.shape}"
+    if found.shape != (len(outputs),):
+        message = f"metric {name} must give one number per record, {len(outputs)} here, got {found.shape}"
         raise InvalidArgument("metric", message)
     return found
 

@@ -30,13 +30,17 @@ BUDGET_EXHAUSTED = "budget_exhausted"
 
 @dataclass(frozen=True)
 class Participation:
-    """Who did what in a round: the owner's view. `reused` are updates stored before a crash."""
+    """Who did what in a round: the owner's view. `reused` are updates stored before a crash.
+
+    `errors` are what failed clients raised. Their texts may hold records, so only their types are written down.
+    """
 
     contributed: tuple[str, ...] = ()
     reused: tuple[str, ...] = ()
     exhausted: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
+    errors: Mapping[str, BaseException] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +80,9 @@ class RoundResult:
     def owner_facts(self) -> dict[str, Any]:
         """What only the owner may see of it."""
         every = _scores(self.metrics)
-        return {"round": self.number, "seconds": self.seconds, "metrics": every, **vars(self.participation)}
+        errors = {client: type(error).__name__ for client, error in self.participation.errors.items()}
+        took_part = {**vars(self.participation), "errors": errors}
+        return {"round": self.number, "seconds": self.seconds, "metrics": every, **took_part}
 
 
 def _scores(scores: Iterable[Score]) -> dict[str, dict[str, Any]]:

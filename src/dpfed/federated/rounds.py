@@ -4,6 +4,10 @@ In styles `none` and `sample` the mean is computed from what the clients release
 not a release: updates are clipped, added up and noised here, after the study's account was charged. Either way what is
 stored before a crash is used again and costs nothing, and anything else is charged anew.
 
+Whoever fails or is turned away contributes zero, and a round goes on as if nobody had failed, even if nobody came: an
+end that depends on clients would tell of one of them what no noise covers. Only style `none`, which protects nobody,
+stops.
+
 >>> import numpy as np
 >>> Mean(np.zeros(2), "3:ab", Participation(contributed=("ward",))).participation.contributed
 ('ward',)
@@ -31,7 +35,7 @@ from dpfed.randomness import RandomSource
 from dpfed.runs import sequence
 from dpfed.structure import Floats
 
-MANY = 3  # clients that break down together
+MANY = 3  # clients that fail together, in style none
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +104,8 @@ class Round:
             if self.plan.charges_clients:
                 self.stored.write_updates(self.number, group)
             updates |= {update.client: update for update in group}
-        arrivals.require_some(updates, len(self.plan.local))
+        if not self.plan.units:
+            arrivals.require_some(updates, len(self.plan.local))
         updates = {name: updates[name] for name in cohort if name in updates}  # added up in one order, whoever is first
         mean = ClippedMean(clip_norm=math.inf, denominator=1.0, weights=self.plan.weights)
         value = mean.of({name: update.value for name, update in updates.items()}, self.layout.size)
@@ -110,8 +115,8 @@ class Round:
     def _noised_here(self) -> Mean:
         """Privacy: ``plan.client_event`` for one client, committed before noise is drawn (see `ServerRelease`).
 
-        A round in which many broke down and no other came ends with an error for the owner, and releases nothing; where
-        the cohort is secret it releases noise around zero, since an end would tell who was not drawn.
+        What is committed, released and stored depends on who was asked, never on who answered or how: if nobody did,
+        noise around zero is released.
         """
         found = self.stored.release(self.number)
         if found is not None:
@@ -120,8 +125,6 @@ class Round:
         asked = self._asked
         arrivals = _Arrivals(self._door(asked))
         updates = {update.client: update for update in arrivals.accepted(self.runner.train(self.task, asked))}
-        if not self._is_secret:
-            arrivals.require_some(updates, len(self.plan.local))
         head = self.runner.charge_release(self._commits)
         noise = self.source.once(f"noise {sequence(head)} {self.number}")
         values = {name: update.value for name, update in updates.items()}
@@ -208,7 +211,7 @@ class _Arrivals:
             yield Update(outcome.client, outcome.round, checked, outcome.head)
 
     def require_some(self, updates: Mapping[str, Update], population: int) -> None:
-        """Nothing, unless many clients broke down and no other came: the program's fault rather than the data's."""
+        """Raise a client's error if many failed and no other came: the program's fault rather than the data's."""
         errors = [failure.error for failure in self._failures if failure.error is not None]
         if len(errors) >= min(MANY, population) and not updates and not self._refusals:
             raise errors[0]
@@ -221,4 +224,5 @@ class _Arrivals:
             exhausted=tuple(failure.client for failure in self._failures if failure.reason == EXHAUSTED),
             failed=tuple(failure.client for failure in self._failures if failure.reason != EXHAUSTED),
             refused={refusal.client: refusal.reason for refusal in self._refusals},
+            errors={failure.client: failure.error for failure in self._failures if failure.error is not None},
         )

@@ -40,11 +40,11 @@ class Update:
 
 @dataclass(frozen=True)
 class Failure:
-    """A client that contributes nothing this round; `error` stays with the owner and is never written down."""
+    """A client that contributes nothing this round; of its `error` the owner's files have the type alone."""
 
     client: str
     reason: str
-    error: Exception | None = field(default=None, compare=False, repr=False)
+    error: BaseException | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,10 @@ class Runner(Protocol):
         """The ledger's head once the plan is reserved; a ledger that lacks one of the heads is refused."""
 
     def train(self, task: Task, cohort: Iterable[str]) -> Iterator[Update | Failure]:
-        """What each client releases or why it does not; charges are durable before noise is drawn."""
+        """What each client releases or why it does not; charges are durable before noise is drawn.
+
+        Nothing that a client does may raise here: it becomes a `Failure`, and does not stop the others.
+        """
 
     def charge_release(self, times: int) -> str:
         """The ledger's head once so many client events are committed: before the server draws noise.

@@ -29,6 +29,11 @@ from dpfed.training.private import Private, make_private
 
 Values = NDArray[np.float64]
 Loss = Callable[[Any, Any], Tensor]
+_CLONED = (
+    "an estimator with an account is not cloned: a search, cross-validation or ensemble of its clones releases scores "
+    "of held-out records, which no charge covers. Choose on public data without an account and fit the chosen one, or, "
+    "if all records that are scored are public, say scoring_is_public=True"
+)
 
 
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
@@ -38,7 +43,13 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     account: Account | None
 
     def __sklearn_clone__(self) -> Self:
-        """An unfitted twin that is charged to the same account: a copy of it would hide what the twin spends."""
+        """Return an unfitted twin that is charged to the same account: a copy of it would hide what the twin spends.
+
+        Cloning is how scikit-learn begins whatever fits several times and chooses, calibrates or stacks by held-out
+        records. Fits are charged, a choice is not, so on an account it is refused unless the scores are public.
+        """
+        if self.account is not None and self.scoring_is_public is not True:
+            raise InvalidArgument("scoring_is_public", _CLONED)
         values = self.get_params(deep=False)
         return type(self)(**{k: v if k == "account" else clone(v, safe=False) for k, v in values.items()})
 
@@ -114,7 +125,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _not_covered(self) -> list[str]:
         open_ends = {
             "everything: random_state seeds samples and noise, so this model is NOT PRIVATE": self.random_state,
-            "other fits on these records: no account was charged": True if self.account is None else None,
+            "other fits on these records, and a choice between them: no account was charged": (
+                True if self.account is None else None
+            ),
             "sample_weight, if the weight of one record followed from other records": self._is_weighted or None,
         }
         missing = {"the number of records: size was not declared and comes from the data": self.size}

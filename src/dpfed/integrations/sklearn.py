@@ -8,7 +8,7 @@
 >>> model = PrivateClassifier(Guarantee(2.0, 1e-5), size=200, classes=(0, 1), feature_bounds=(-1, 1))
 >>> fitted = model.fit(X, (X[:, 0] > 0).astype(int))
 >>> fitted.epsilon_ <= 2.0, fitted.not_covered_
-(True, ['other fits on these records: no account was charged'])
+(True, ['other fits on these records, and a choice between them: no account was charged'])
 """
 
 from __future__ import annotations
@@ -36,8 +36,14 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
     `verbose` shows a bar with ε on a terminal if the fit takes long. Ctrl-C ends it; what is learnt and spent by then
     stays.
 
+    Whatever clones the estimator (GridSearchCV and other searches, cross-validation, stacking, calibration, bagging) is
+    refused on an account, unless `scoring_is_public` declares that all records which are scored, and the split that
+    chooses them, are public. Without an account nothing is refused, and no ε that is shown covers a search: `epsilon_`
+    is that of one fit, and a choice by scores on private folds is a release without noise.
+
     Privacy: ``plan.event`` of `dpfed.plan.LocalPlan`, for one record under add/remove, see `make_private`. It covers
-    the fitted model except for what `not_covered_` lists; a score on private data is not covered by it either. A
+    the fitted model except for what `not_covered_` lists. A record is a row: one that is in several rows, after
+    bootstrapping say, is not covered. Neither is what is done with a score on private data, `score` among them. A
     weight of `sample_weight` is part of its record: it multiplies the record's loss before its gradient is cut to
     `clip_norm`, and the sum is divided by the batch size whatever the weights are, so that the sensitivity stays.
     Weights that follow from other records (so that they add up to one, or balance the classes) are not covered.
@@ -58,6 +64,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         random_state: Any = None,
         account: Account | None = None,
         run: str | None = None,
+        scoring_is_public: bool = False,
         verbose: bool = True,
     ) -> None:
         self.guarantee = guarantee
@@ -72,6 +79,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         self.random_state = random_state
         self.account = account
         self.run = run
+        self.scoring_is_public = scoring_is_public
         self.verbose = verbose
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -111,7 +119,8 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
 class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
     """A linear regression, or an MLP if `hidden` is given, trained by DP-SGD until the guarantee is spent.
 
-    As `PrivateClassifier`; `target_bounds` is a public (low, high) to which targets are cut, and scaled for training.
+    As `PrivateClassifier`, in searches too; `target_bounds` is a public (low, high) to which targets are cut, and
+    scaled for training.
 
     Privacy: as for `PrivateClassifier`.
     """
@@ -131,6 +140,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
         random_state: Any = None,
         account: Account | None = None,
         run: str | None = None,
+        scoring_is_public: bool = False,
         verbose: bool = True,
     ) -> None:
         self.guarantee = guarantee
@@ -145,6 +155,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.account = account
         self.run = run
+        self.scoring_is_public = scoring_is_public
         self.verbose = verbose
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from dpfed.runs import LEFT_OUT, ORIGIN, OWN_LEDGER, RunDirectory
 
 @dataclass(frozen=True)
 class Attendance:
-    """Who did what in a round, and how long it took."""
+    """Who did what in a round, and how long it took; `errors` are the types of what failed clients raised."""
 
     round: int
     seconds: float
@@ -35,6 +35,12 @@ class Attendance:
     exhausted: tuple[str, ...]
     failed: tuple[str, ...]
     refused: Mapping[str, str]
+    errors: Mapping[str, str]
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether clients were asked and all of them failed or were turned away."""
+        return bool(self.failed or self.refused) and not (self.contributed or self.reused)
 
 
 @dataclass(frozen=True)
@@ -56,11 +62,25 @@ def owner(run: RunDirectory, config: RunConfig | None = None, shared: RunFacts |
     accounts, problem = _accounts(run, config)
     return OwnerFacts(
         run=with_every_score(shareable(run, config) if shared is None else shared, run),
-        by_round=tuple(_attendance(record) for record in run.owner_rounds()),
+        by_round=attendance(run),
         accounts=accounts,
         problem=problem,
         left_out=_left_out(run),
     )
+
+
+def unanswered(rounds: Sequence[Attendance]) -> str:
+    """Return a sentence about rounds in which nobody contributed; an empty text if there are none.
+
+    A run whose clients all fail goes on to its end as any other, so that others do not see it: its owner must.
+    """
+    empty = [each for each in rounds if each.is_unanswered]
+    if not empty:
+        return ""
+    reasons = sorted({reason for each in empty for reason in (*each.errors.values(), *each.refused.values())})
+    why = f" ({', '.join(reasons)})" if reasons else ""
+    message = f"In {len(empty)} of {len(rounds)} rounds no update came: everybody asked failed or was turned away{why}"
+    return f"{message}. Their charges are spent, and the model has nothing of these rounds but noise, if any."
 
 
 def _left_out(run: RunDirectory) -> int | None:
@@ -68,9 +88,15 @@ def _left_out(run: RunDirectory) -> int | None:
     return int(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
+def attendance(run: RunDirectory) -> tuple[Attendance, ...]:
+    """Return who did what, round by round."""
+    return tuple(_attendance(record) for record in run.owner_rounds())
+
+
 def _attendance(record: Mapping[str, Any]) -> Attendance:
     groups = {name: tuple(record.get(name, ())) for name in ("contributed", "reused", "exhausted", "failed")}
-    return Attendance(record["round"], record["seconds"], **groups, refused=dict(record["refused"]))
+    refused, errors = dict(record["refused"]), dict(record.get("errors", {}))  # older files have no errors
+    return Attendance(record["round"], record["seconds"], **groups, refused=refused, errors=errors)
 
 
 def _accounts(run: RunDirectory, config: RunConfig | None) -> tuple[tuple[Balance, ...], str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dpfed.report.documents import Alarm, Document, Section, Table
 from dpfed.report.figures import digits_for, figures, percent, printable
 from dpfed.report.run_facts import RunFacts
-from dpfed.report.run_owner import Attendance, OwnerFacts
+from dpfed.report.run_owner import Attendance, OwnerFacts, unanswered
 from dpfed.report.run_page import MOST_ROWS, alarms, footer, sections, shortened
 from dpfed.report.statement import alarm
 
@@ -24,10 +24,11 @@ def page(facts: OwnerFacts) -> Document:
     run = facts.run
     overspent = (Alarm(alarm(balance), True) for balance in facts.accounts if balance.is_overspent)
     problem = (Alarm(f"The accounts cannot be shown: {printable(facts.problem)}", True),) if facts.problem else ()
+    empty = (Alarm(printable(sentence), False),) if (sentence := unanswered(facts.by_round)) else ()
     return Document(
         title=f"Owner's report of run {printable(run.name)}",
         subtitle=KEPT,
-        alarms=(*alarms(run), *overspent, *problem),
+        alarms=(*alarms(run), *empty, *overspent, *problem),
         sections=(*sections(run), *(each for each in _own_sections(facts) if not each.is_empty)),
         footer=footer(run),
     )

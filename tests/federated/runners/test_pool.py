@@ -153,8 +153,20 @@ def test_a_client_that_breaks_down_is_a_failure_with_its_reason_for_the_owner():
         raise ValueError("patient 4711")
 
     failure = asked(breaks)["c0"]
-    assert str(failure.error) == "ValueError: patient 4711"
+    assert (type(failure.error).__name__, str(failure.error)) == ("ValueError", "patient 4711")
     assert "4711" not in repr(failure)
+
+
+def test_an_update_that_cannot_be_sent_is_a_failure_of_its_client_alone():
+    class Texts(Doing):
+        def train(self, *arguments):
+            return np.array(["no number"], dtype=np.dtypes.StringDType())
+
+    runner = PoolRunner([Texts("texts", None), Doing("c1", lambda _: 1.0)])
+    runner.enroll(a_plan("none", {"texts": 10, "c1": 10}), np.zeros(3))
+    outcomes = {outcome.client: outcome for outcome in runner.train(TASK, ["texts", "c1"])}
+    assert outcomes["texts"] == Failure("texts", "failed")
+    assert outcomes["c1"].value[0] == 1.0
 
 
 def test_an_update_of_the_wrong_form_comes_as_it_is():

@@ -73,7 +73,7 @@ class EnsembleRunner(LocalRunner):
             pace = self._pace(model, form) if len(members) >= FEWEST else None
             if pace is None or self._chunk == 1:
                 continue
-            with suppress(Exception):  # one client's data may raise it: whoever is left then trains alone
+            with suppress(Exception, SystemExit):  # one client's data may raise it: whoever is left then trains alone
                 for update in self._at_once(pace, model, members, task, head):
                     del waiting[update.client]
                     yield update

@@ -134,7 +134,7 @@ class LocalRunner:
         try:
             value = client.train(self._plan.local[client.name], task.weights, source, task.proximal)
             return Update(client.name, task.round, np.asarray(value), head)
-        except Exception as error:  # whatever a client's data does to it, the others go on
+        except (Exception, SystemExit) as error:  # whatever a client's data does to it, the others go on
             return Failure(client.name, FAILED, error)
 
     def _source_of(self, client: Client, task: Task, head: str) -> RandomSource:

@@ -100,7 +100,7 @@ class _Worker:
             self._process.join()
             why = f"the process of {self.client} ended with code {self._process.exitcode} before it was done"
             return Failure(self.client, FAILED, RuntimeError(why))
-        except (RuntimeError, ValueError) as error:
+        except Exception as error:  # whatever a client sends
             return Failure(self.client, FAILED, error)
         finally:
             self.stop()
@@ -120,7 +120,7 @@ def _work(ours: Connection, pipe: Connection, train: Callable[[], Update | Failu
     torch.set_num_threads(1)
     outcome = train()
     if isinstance(outcome, Failure):
-        pipe.send_bytes(json.dumps({"error": f"{type(outcome.error).__name__}: {outcome.error}"}).encode())
+        pipe.send_bytes(json.dumps({"kind": type(outcome.error).__name__, "error": str(outcome.error)}).encode())
     else:
         pipe.send_bytes(json.dumps({"dtype": outcome.value.dtype.str, "shape": outcome.value.shape}).encode())
         pipe.send_bytes(outcome.value.tobytes())
@@ -134,5 +134,6 @@ def _end_with_parent(pipe: Connection) -> None:
 def _received(pipe: Connection) -> Floats:
     head = json.loads(pipe.recv_bytes())
     if "error" in head:
-        raise RuntimeError(head["error"])
+        kind = type(head["kind"], (RuntimeError,), {})  # of the same name as the client's own, for the owner's view
+        raise kind(head["error"])
     return np.frombuffer(pipe.recv_bytes(), dtype=head["dtype"]).reshape(head["shape"])
