@@ -32,8 +32,9 @@ from dpfed.federated.metrics import Metric, Score
 from dpfed.federated.persons import ByPerson, PersonRows
 from dpfed.federated.weights import Layout, Vector
 from dpfed.models.seeds import seeded
-from dpfed.randomness import RandomSource
+from dpfed.randomness import RandomSource, or_system
 from dpfed.training import compat, screening
+from dpfed.training.generators import Generators, devices_of
 from dpfed.training.recipe import Recipe
 
 Factory = Callable[[], nn.Module]
@@ -106,12 +107,13 @@ class TorchModel:
     def lent(self, weights: Vector, source: RandomSource | None = None) -> Iterator[Tensor]:
         """The row of numbers behind all trained parameters, now these weights; whoever comes next waits.
 
-        Dropout and the like draw from the source, if there is one; torch's own generator is left as it was.
+        Dropout and the like draw from the source, or from the system's if there is none; the generators of torch, numpy
+        and Python are left as they were (`dpfed.training.generators`).
         """
         values = np.asarray(weights)
         if values.shape != (self.layout.size,):
             raise InvalidArgument("weights", f"weights must have {self.layout.size} numbers, got shape {values.shape}")
-        with self._lock, _drawing_from(source):
+        with self._lock, Generators(or_system(source), devices_of(self.module)).scope():
             self._restore()
             self._row.copy_(torch.from_numpy(np.require(values, requirements=["C", "W"])))
             try:
@@ -228,15 +230,3 @@ class TorchModel:
 
 def _remade(factory: Factory, loss: str | losses.Loss, recipe: Recipe | None, seed: int) -> TorchModel:
     return TorchModel(factory, loss, recipe=recipe, seed=seed)
-
-
-@contextmanager
-def _drawing_from(source: RandomSource | None) -> Iterator[None]:
-    # The generator itself: torch.manual_seed takes milliseconds, because it asks for every kind of device.
-    generator = torch.default_generator
-    before = generator.get_state()
-    generator.manual_seed(0 if source is None else int(source.stream("model").words(1)[0] >> np.uint64(1)))
-    try:
-        yield
-    finally:
-        generator.set_state(before)

@@ -28,6 +28,7 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.attention import attended
+from dpfed.training.generators import pinned
 from dpfed.training.recurrent import unrolled
 from dpfed.training.rules import embedding
 
@@ -128,8 +129,7 @@ def _run(model: nn.Module, inputs: Tensor) -> tuple[list[Tensor], Buffers, Buffe
     """The model's outputs, and its buffers before and after; these and the random state stay as they were."""
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     versions = {name: parameter._version for name, parameter in model.named_parameters()}
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
+    with pinned(), torch.no_grad():
         found = list(tensors(model(inputs)))
         left = {name: buffer.clone() for name, buffer in model.named_buffers()}
         for name, buffer in model.named_buffers():

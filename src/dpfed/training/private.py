@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,6 +53,7 @@ from dpfed.training import compat, screening
 from dpfed.training.canaries import Canaries
 from dpfed.training.clip import MOST_EXACT
 from dpfed.training.correlated import require_floats
+from dpfed.training.generators import Generators, devices_of
 from dpfed.training.gradients import ClippedGradients
 from dpfed.training.loading import Batch, Loader
 from dpfed.training.noise import FLOAT, GRID, NoiseSource
@@ -92,6 +94,7 @@ class Private:
         plan: LocalPlan,
         noise: NoiseSource,
         paid: PaidSteps,
+        generators: Generators,
         *,
         loss: Loss | None = None,
         schedule: Schedule | None = None,
@@ -106,6 +109,7 @@ class Private:
         self._paid = paid
         self._noise = noise
         self._batches = loader
+        self._generators = generators
         self._schedule = schedule
         self._rates = [group["lr"] for group in optimizer.param_groups] if schedule else []
         self._canaries = canaries
@@ -126,14 +130,17 @@ class Private:
     @property
     def loader(self) -> Iterator[Batch]:
         """The draws that are left, each as a batch; what its size is must stay secret."""
-        for batch in self._batches:
-            self._start(batch)
-            taken = self.steps_taken
-            yield batch
-            if self.steps_taken == taken:
-                message = "a draw was passed over, and which draws count must not follow the records in them"
-                raise InvalidArgument("batch", f"{message}: take a step for every batch, also for one that is empty")
-            self._batch = None
+        with self._generators.scope():
+            for batch in self._batches:
+                self._start(batch)
+                taken = self.steps_taken
+                yield batch
+                if self.steps_taken == taken:
+                    message = "a draw was passed over, and which draws count must not follow the records in them"
+                    raise InvalidArgument(
+                        "batch", f"{message}: take a step for every batch, also for one that is empty"
+                    )
+                self._batch = None
 
     @property
     def arithmetic(self) -> str:
@@ -160,8 +167,8 @@ class Private:
             raise InvalidArgument("loss", "step needs a loss: give make_private one, or use backward(losses)")
         if batch is not self._batch:
             raise InvalidArgument("batch", "batch must be the one that the loader gave last: each draw is used once")
-        with self._whole_or_nothing():
-            for inputs, targets in (_pair(piece) for piece in batch):
+        with self._generators.scope(), self._whole_or_nothing():
+            for inputs, targets in map(_pair, batch):
                 self._is_probed = self._is_probed or screening.probe(self.model, self._loss, inputs, targets)
                 self.backward(self._loss(self.model(inputs), targets))
         self.optimizer.step()
@@ -170,6 +177,7 @@ class Private:
         """Nothing; adds the clipped gradients of these losses, one for each example, to the step."""
         drawn = len(self._current().indices)
         with self._whole_or_nothing():
+            self._require_private_numbers()
             self._is_probed = self._is_probed or (self._watch is not None and self._watch.probe(len(losses)))
             gradients, norms = self._gradients.sum_and_norms(losses)
             self._seen += len(losses)
@@ -219,6 +227,12 @@ class Private:
                 "there is no draw to use: iterate over private.loader and take one step for each of its batches",
             )
         return self._batch
+
+    def _require_private_numbers(self) -> None:
+        if not self._generators.are_private:
+            message = "these losses may have been made with random numbers that others can repeat (dropout by a seed)"
+            remedy = "compute them inside `for batch in private.loader`, and seed nothing there"
+            raise InvalidArgument("losses", f"{message}, and then one record moves the others' gradients: {remedy}")
 
     def _start(self, batch: Batch | None) -> None:
         """Nothing; begins the sum of a draw, or drops the one begun."""
@@ -329,25 +343,39 @@ def make_private(
     noises = NoiseSource(origin, noise)
     if plan.tree:
         require_floats(noises)
-    _loader(data, plan, plan.steps, origin, physical, place)  # what it refuses must not have been reserved
+    generators = Generators(origin, devices_of(model))
+    served = partial(_loader, data, plan, origin, generators, physical, place)
+    served(plan.steps)  # what it refuses must not have been reserved
     paid = paid_steps(plan, account, run, ahead)
-    loader = _loader(data, plan, paid.left, origin, physical, place)
+    loader = served(paid.left)
     watch = screening.Watch(model) if loss is None else None
     return Private(
-        model, optimizer, loader, plan, noises, paid, loss=loss, schedule=schedule, canaries=canaries, watch=watch
+        model,
+        optimizer,
+        loader,
+        plan,
+        noises,
+        paid,
+        generators,
+        loss=loss,
+        schedule=schedule,
+        canaries=canaries,
+        watch=watch,
     )
 
 
 def _loader(
     data: Dataset[Any] | DataLoader[Any],
     plan: LocalPlan,
-    steps: int,
     source: RandomSource,
+    generators: Generators,
     physical: int,
     device: torch.device | None,
+    steps: int,
 ) -> Loader:
     records = data.dataset if isinstance(data, DataLoader) else data
-    return Loader(data, sampler_of(plan, _length(records), steps, source), max_physical_batch=physical, device=device)
+    sampler = sampler_of(plan, _length(records), steps, source)
+    return Loader(data, sampler, max_physical_batch=physical, device=device, generators=generators)
 
 
 def _length(records: Any) -> int:
