@@ -109,6 +109,7 @@ class Private:
         self._paid = paid
         self._noise = noise
         self._batches = loader
+        self._served = iter(loader)
         self._generators = generators
         self._schedule = schedule
         self._rates = [group["lr"] for group in optimizer.param_groups] if schedule else []
@@ -120,7 +121,7 @@ class Private:
         self._release = Release(plan, noise, self._parameters)
         self._is_probed = False
         self._watch = watch
-        self._batch: Batch | None = None
+        self._open: Batch | None = None  # the draw that was handed out and not charged yet
         self._start(None)
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
@@ -129,18 +130,19 @@ class Private:
 
     @property
     def loader(self) -> Iterator[Batch]:
-        """The draws that are left, each as a batch; what its size is must stay secret."""
+        """The draws that are left, each as a batch; what its size is must stay secret.
+
+        A draw without a step comes again: leaving a loop because of the records in it would be a release of them.
+        """
         with self._generators.scope():
-            for batch in self._batches:
+            while (batch := self._next_batch()) is not None:
                 self._start(batch)
                 taken = self.steps_taken
                 yield batch
                 if self.steps_taken == taken:
-                    message = "a draw was passed over, and which draws count must not follow the records in them"
-                    raise InvalidArgument(
-                        "batch", f"{message}: take a step for every batch, also for one that is empty"
-                    )
-                self._batch = None
+                    message = "no step was taken for a draw, and which draws count must not follow the records in them"
+                    remedy = "take one for every batch, also for one that is empty; this draw comes again in a new loop"
+                    raise InvalidArgument("batch", f"{message}: {remedy}")
 
     @property
     def arithmetic(self) -> str:
@@ -165,8 +167,9 @@ class Private:
         """Nothing; takes one step with the batch: forward, clip, charge, noise, optimizer."""
         if self._loss is None:
             raise InvalidArgument("loss", "step needs a loss: give make_private one, or use backward(losses)")
-        if batch is not self._batch:
+        if batch is not self._open:
             raise InvalidArgument("batch", "batch must be the one that the loader gave last: each draw is used once")
+        self._start(batch)
         with self._generators.scope(), self._whole_or_nothing():
             for inputs, targets in map(_pair, batch):
                 self._is_probed = self._is_probed or screening.probe(self.model, self._loss, inputs, targets)
@@ -180,6 +183,7 @@ class Private:
             self._require_private_numbers()
             self._is_probed = self._is_probed or (self._watch is not None and self._watch.probe(len(losses)))
             gradients, norms = self._gradients.sum_and_norms(losses)
+            self._has_losses = True
             self._seen += len(losses)
             if self._seen > drawn:
                 message = "there are more losses than records in this draw, and each may add one: add up those of one"
@@ -220,6 +224,11 @@ class Private:
     def _charged(self) -> Event:
         return self.plan.event if self.plan.tree else Repeated(self.plan.step_event, self.steps_taken)
 
+    def _next_batch(self) -> Batch | None:
+        if self._open is None:
+            self._open = next(self._served, None)
+        return self._open
+
     def _current(self) -> Batch:
         if self._batch is None:
             raise InvalidArgument(
@@ -235,10 +244,11 @@ class Private:
             raise InvalidArgument("losses", f"{message}, and then one record moves the others' gradients: {remedy}")
 
     def _start(self, batch: Batch | None) -> None:
-        """Nothing; begins the sum of a draw, or drops the one begun."""
+        """Begin the sum of a draw, or drop the one begun."""
         if self.plan.adaptive:  # here, so that however the last step ended, what is cut and the noise agree
             self._gradients.clip = replace(self._gradients.clip, clip_norm=self.clip_norm)
         self._batch = batch
+        self._has_losses = False
         self._sum: dict[str, Tensor] = {}
         self._seen = 0
         self._count = 0.0  # +1/2 for each example that was not cut and −1/2 for each that was
@@ -266,12 +276,14 @@ class Private:
         if self.plan.tree and batch.number != self._noised:
             message = f"draw {self._noised} failed or was stopped, so records would take part sooner than declared"
             raise InvalidArgument("batch", f"{message}: repair what failed, and charge and start a new run")
+        self._require_losses(batch)
         with self._whole_or_nothing():
             for canary in self._canaries(self.steps_taken) if self._canaries else ():
                 self._add(extra.clipped(canary, self._parameters, self._gradients.clip))
-        self._set_rates(optimizer)
-        batch.token.use()
-        self._paid.take()
+            self._set_rates(optimizer)
+            self._paid.take()
+            batch.token.use()
+        self._open = None
         self.steps_taken += 1
         for group in optimizer.param_groups:
             for value in group["params"]:
@@ -280,6 +292,15 @@ class Private:
             self._parameters[name].grad = mean
         self._noised += 1  # last: a step that was stopped before has none, and with a tree no other may follow
         self._start(None)
+
+    def _require_losses(self, batch: Batch) -> None:
+        # Not one for each record: a loop may leave out a record for a reason of its own, and then it counts as zero.
+        if not batch.is_empty and not self._has_losses:
+            message = "nothing was added up for this draw, so the model would get noise alone; loss.backward() does not"
+            remedy = "use private.backward(losses), with one loss for each record, or private.step(batch)"
+            raise InvalidArgument(
+                "losses", f"{message} clip: {remedy}; nothing was charged, and the draw is still open"
+            )
 
     def _set_rates(self, optimizer: Optimizer) -> None:
         if self._schedule is None:
