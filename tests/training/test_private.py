@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default_collate
 
 import dpfed
 from dpfed.accounting import epsilon
@@ -120,12 +120,56 @@ def test_backward_and_the_optimizer_do_the_same_as_step():
     assert torch.equal(weights(lambda private, batch: private.step(batch)), weights(by_hand))
 
 
-def test_a_loss_that_is_one_number_is_refused_with_the_remedy_and_nothing_is_charged(ledger):
-    account = ledger.account("icu")
-    private = made(loss=lambda outputs, targets: per_example(outputs, targets).mean(), account=account, run="r")
-    with pytest.raises(InvalidArgument, match='reduction="none"'):
-        train(private)
-    assert ledger.balance("icu").spent == 0
+class Words(Dataset):
+    """Records of a dict of tensors and a label, as loaders of text have them."""
+
+    def __len__(self):
+        return SIZE
+
+    def __getitem__(self, index):
+        return {"x": torch.full((3,), index / SIZE), "mask": torch.ones(3, dtype=torch.long)}, torch.tensor(0.5)
+
+
+class OfDicts(nn.Linear):
+    def forward(self, inputs):
+        return super().forward(inputs["x"] * inputs["mask"])
+
+
+BAD_LOSSES = {
+    "mean": lambda outputs, targets: per_example(outputs, targets).mean(),
+    "sum": lambda outputs, targets: per_example(outputs, targets).sum(),
+    "one column": lambda outputs, targets: LOSS(outputs, targets[:, None]),
+    "no axis for a batch of one": lambda outputs, targets: LOSS(outputs, targets[:, None]).squeeze(),
+    "no tensor": lambda outputs, targets: per_example(outputs, targets).tolist(),
+}
+
+
+@pytest.mark.parametrize("kind", ["tensors", "records", "dicts", "loader"])
+@pytest.mark.parametrize("loss", BAD_LOSSES.values(), ids=BAD_LOSSES)
+def test_a_loss_of_another_shape_is_refused_by_make_private_and_nothing_is_reserved(ledger, kind, loss):
+    data = {"tensors": some_data(), "records": Records(some_data().tensors), "dicts": Words()}
+    data["loader"] = DataLoader(data["records"], batch_size=4, collate_fn=lambda rows: default_collate(rows))
+    model = OfDicts(3, 1) if kind == "dicts" else a_model()
+    source = SeededSource(1)
+    with pytest.raises(InvalidArgument, match=r'one number per example.*reduction="none"'):
+        made(data=data[kind], model=model, loss=loss, account=ledger.account("icu"), run="r", source=source)
+    assert not ledger.reservations(open_only=False)
+    assert "training samples" not in source._streams  # nobody was sampled
+
+
+def test_records_of_dicts_are_trained_on():
+    private = made(data=Words(), model=OfDicts(3, 1))
+    train(private)
+    assert private.steps_taken == 4
+
+
+def test_records_that_are_no_pairs_are_refused_by_make_private_if_there_is_a_loss(ledger):
+    data = TensorDataset(*some_data().tensors, torch.zeros(SIZE))
+    for given in (data, Records(data.tensors)):
+        with pytest.raises(InvalidArgument, match="records of inputs and target"):
+            made(data=given, account=ledger.account("icu"), run="r")
+        made(data=given, loss=None)
+    assert not ledger.reservations(open_only=False)
 
 
 def test_each_draw_is_used_once_and_there_are_no_more_than_planned():
@@ -479,17 +523,71 @@ def test_a_collate_that_fills_gaps_is_left_to_do_so():
     ids=["features", "precision", "targets"],
 )
 def test_tensors_that_do_not_fit_the_model_are_refused_before_anything_is_reserved(ledger, data):
-    with pytest.raises(InvalidArgument, match="fails on made-up examples of shape"):
+    with pytest.raises(InvalidArgument, match=r"fails on made-up examples of shape|one number per example"):
         made(data=data, loss=lambda o, t: (o[:, 0] - t).square(), account=ledger.account("icu"), run="r")
     assert not ledger.reservations(open_only=False)
 
 
-def test_records_that_do_not_fit_the_model_spend_nothing_where_they_cannot_be_seen_before(ledger):
+def test_records_of_a_data_set_that_do_not_fit_the_model_are_refused_before_anything_is_reserved(ledger):
     data = Records([torch.randn(SIZE, 5), torch.randn(SIZE)])
-    private = made(a_plan(batch_size=SIZE), data=data, account=ledger.account("icu"), run="r")
-    with pytest.raises(RuntimeError, match="shapes"):
-        train(private)
-    assert ledger.balance("icu").spent == 0
+    with pytest.raises(InvalidArgument, match="fails on made-up examples of shape"):
+        made(a_plan(batch_size=SIZE), data=data, account=ledger.account("icu"), run="r")
+    assert not ledger.reservations(open_only=False)
+
+
+LABELS = nn.CrossEntropyLoss(reduction="none")
+
+
+@pytest.mark.parametrize("wrap", [lambda data: data, lambda data: Subset(data, range(SIZE))], ids=["all", "a part"])
+@pytest.mark.parametrize("bad", [-1, 5, 1000, -50])
+def test_a_label_out_of_range_is_refused_before_the_first_draw_and_not_shown(ledger, bad, wrap):
+    x, labels = torch.randn(SIZE, 3), torch.arange(SIZE) % 5
+    labels[17] = -100  # the class that the loss leaves out
+    model = nn.Linear(3, 5)
+    made(model=model, data=wrap(TensorDataset(x, labels.clone())), loss=LABELS).close()
+    labels[31] = bad
+    with pytest.raises(InvalidArgument, match="fails on a record") as refusal:
+        made(model=model, data=wrap(TensorDataset(x, labels)), loss=LABELS, account=ledger.account("icu"), run="r")
+    assert str(bad) not in str(refusal.value)
+    assert refusal.value.__cause__ is None
+    assert not ledger.reservations(open_only=False)
+
+
+@pytest.mark.parametrize("bad", [-1, 7, 10**9])
+def test_a_token_out_of_the_table_is_refused_before_the_first_draw(ledger, bad):
+    tokens = torch.randint(0, 7, (SIZE, 4))
+    model = nn.Sequential(nn.Embedding(7, 2), nn.Flatten(), nn.Linear(8, 1))
+    made(model=model, data=TensorDataset(tokens.clone(), torch.zeros(SIZE))).close()
+    tokens[11, 2] = bad
+    with pytest.raises(InvalidArgument, match="tokens outside its table"):
+        made(model=model, data=TensorDataset(tokens, torch.zeros(SIZE)), account=ledger.account("icu"), run="r")
+    assert not ledger.reservations(open_only=False)
+
+
+def test_columns_whose_extremes_never_meet_in_a_record_are_accepted():
+    """No record has both columns high, and together they would leave the table."""
+    tokens = torch.tensor([[0, 6], [6, 0]] * (SIZE // 2))
+    table = nn.Embedding(7, 1)
+
+    class Added(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = table
+
+        def forward(self, x):
+            return self.table(x.sum(1))
+
+    train(made(model=Added(), data=TensorDataset(tokens, torch.zeros(SIZE))))
+
+
+def test_a_loss_over_the_realised_batch_size_is_refused_before_anything_is_reserved(ledger):
+    for loss in (
+        lambda o, t: per_example(o, t) / len(t),
+        lambda o, t: per_example(o, t) * t.new_ones(t.shape).sum().rsqrt(),
+    ):
+        with pytest.raises(InvalidArgument, match="removing one example moved"):
+            made(loss=loss, account=ledger.account("icu"), run="r")
+    assert not ledger.reservations(open_only=False)
 
 
 def test_a_model_that_is_not_finite_at_the_start_is_refused():
@@ -758,12 +856,10 @@ def balanced(outputs, targets):
     [{"model": nn.Sequential(Centred(), nn.Linear(3, 1))}, {"loss": balanced}],
     ids=["model", "loss"],
 )
-def test_examples_that_mix_without_a_gradient_are_refused_at_the_first_step_and_nothing_is_spent(ledger, change):
-    private = made(account=ledger.account("icu"), run="r", **change)
+def test_examples_that_mix_without_a_gradient_are_refused_before_anything_is_reserved(ledger, change):
     with pytest.raises(InvalidArgument, match="moved the output of another"):
-        train(private)
-    assert ledger.balance("icu").spent == 0
-    assert private.steps_taken == 0
+        made(account=ledger.account("icu"), run="r", **change)
+    assert not ledger.reservations(open_only=False)
 
 
 def own_loop(private):

@@ -138,14 +138,20 @@ class TorchModel:
         self._rehearsed.add(known)
 
     def require_fitting(self, data: Examples, name: str) -> None:
-        """Nothing, unless a label is no class of the model: found in the middle of a run, it would tell of a draw."""
-        if self.loss is not losses.cross_entropy or not isinstance(data, Tensors):
+        """Refuse a label or a token that has no place in the model: found in a run, it would tell of a draw."""
+        if not isinstance(data, Tensors):
             return
         self.rehearse(data, self.first_weights, is_private=False)
         classes = self._widths[data.form]
-        if data.targets.is_floating_point() or not bool(((data.targets >= 0) & (data.targets < classes)).all()):
+        is_class = (data.targets >= 0) & (data.targets < classes)
+        if self.loss is losses.cross_entropy and (data.targets.is_floating_point() or not bool(is_class.all())):
             message = f"labels of {name} must be whole numbers from 0 to {classes - 1}, one for each class of the model"
             raise InvalidArgument("data", message)
+        try:
+            with self.lent(self.first_weights):
+                screening.require_in_range(self.module, self.loss, data.inputs, data.targets)
+        except InvalidArgument as error:
+            raise InvalidArgument("data", f"data of {name} do not fit: {error}") from None
 
     def evaluate(
         self, weights: Vector, data: Any, measured: Sequence[str | Metric] = ("accuracy",), *, is_public: bool
@@ -207,7 +213,9 @@ class TorchModel:
         try:
             outputs = self.module(inputs)
             values = self.loss(outputs, targets)
+            screening.require_one_each(values, len(inputs))
             if is_private:
+                screening.require_one_each(self.loss(self.module(inputs[:1]), targets[:1]), 1)
                 screening.probe(self.module, self.loss, inputs, targets)
         except PrivacyError:
             raise
@@ -215,10 +223,6 @@ class TorchModel:
             shapes = f"{tuple(inputs.shape[1:])} with targets of shape {tuple(targets.shape[1:])}"
             message = f"the model or its loss fails on made-up records of shape {shapes}: {error}"
             raise InvalidArgument("data", message) from error
-        if not isinstance(values, Tensor) or values.shape != (len(inputs),):
-            shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-            message = f'the loss must give one number per record, {len(inputs)} here, got {shape}: use reduction="none"'
-            raise InvalidArgument("loss", message)
         self._widths[form] = outputs.shape[1] if isinstance(outputs, Tensor) and outputs.dim() > 1 else 1
 
     def __reduce__(self) -> tuple[Any, ...]:

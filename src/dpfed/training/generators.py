@@ -185,14 +185,14 @@ class WorkerSeeds:
 
 
 @contextmanager
-def pinned() -> Iterator[None]:
-    """Let all generators start from zero inside, for trials on made-up records; their states come back afterwards."""
+def pinned(seed: int = 0) -> Iterator[None]:
+    """Let all generators start from a seed inside, for trials on made-up records; their states come back afterwards."""
     with _LENT.lock:
         restore = [_restore_torch(torch.default_generator), _restore_numpy(), _restore_python()]
-        torch.default_generator.manual_seed(0)  # torch.manual_seed asks for every kind of device, which takes long
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed asks for every kind of device, which takes long
         mtrand.set_bit_generator(_PINNED)
-        np.random.seed(0)
-        random.seed(0)
+        np.random.seed(seed)
+        random.seed(seed)
         try:
             yield
         finally:

@@ -121,7 +121,7 @@ class Loader:
                 self._generators.refresh()  # for what the data set draws; the loop may have seeded something
             piece = _NONE if self._ahead is None else self._ahead.take(key)
             found = self._fetch(indices) if piece is _NONE else piece
-            yield found if self._device is None else _moved(found, self._device)
+            yield found if self._device is None else moved(found, self._device)
 
 
 _Key = tuple[int, int]  # the number of a draw, and that of a piece in it
@@ -208,14 +208,14 @@ class _Ahead:
                 yield indices.tolist()
 
 
-def _moved(piece: Any, device: torch.device) -> Any:
-    """The piece with all its tensors, and what else can be moved, on the device."""
+def moved(piece: Any, device: torch.device) -> Any:
+    """Return the piece with all its tensors, and what else can be moved, on the device."""
     if hasattr(piece, "to"):
         return piece.to(device)
     if isinstance(piece, dict):
-        return {name: _moved(value, device) for name, value in piece.items()}
+        return {name: moved(value, device) for name, value in piece.items()}
     if isinstance(piece, list | tuple):
-        parts = [_moved(value, device) for value in piece]
+        parts = [moved(value, device) for value in piece]
         return type(piece)(*parts) if hasattr(piece, "_fields") else type(piece)(parts)
     return piece
 

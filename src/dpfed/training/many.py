@@ -93,7 +93,7 @@ def train_many(
     records = [_records(data, number, dtype) for number, data in enumerate(datasets)]
     _require_alike(records)
     compat.check(model)  # the layer by its name, before it is found by what it does
-    screening.require_sound(TensorDataset(*records[0]), model, loss, None)
+    screening.require_sound(TensorDataset(*map(torch.cat, zip(*records, strict=True))), model, loss, None)
     origin = or_system(source)
     members = [
         Member(*pair, plan, origin.once(f"model {number}"))

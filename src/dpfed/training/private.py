@@ -171,7 +171,7 @@ class Private:
             raise InvalidArgument("batch", "batch must be the one that the loader gave last: each draw is used once")
         self._start(batch)
         with self._generators.scope(), self._whole_or_nothing():
-            for inputs, targets in map(_pair, batch):
+            for inputs, targets in map(screening.pair, batch):
                 self._is_probed = self._is_probed or screening.probe(self.model, self._loss, inputs, targets)
                 self.backward(self._loss(self.model(inputs), targets))
         self.optimizer.step()
@@ -401,11 +401,3 @@ def _loader(
 
 def _length(records: Any) -> int:
     return len(records) if hasattr(records, "__len__") else 0  # what has no length is refused by the loader
-
-
-def _pair(piece: Any) -> tuple[Any, Any]:
-    if not isinstance(piece, list | tuple) or len(piece) != 2:
-        raise InvalidArgument(
-            "data", "step takes records of inputs and target: compute the losses yourself and call backward(losses)"
-        )
-    return piece[0], piece[1]
