@@ -170,11 +170,12 @@ class Private:
         if batch is not self._open:
             raise InvalidArgument("batch", "batch must be the one that the loader gave last: each draw is used once")
         self._start(batch)
-        with self._generators.scope(), self._whole_or_nothing():
-            for inputs, targets in map(screening.pair, batch):
-                self._is_probed = self._is_probed or screening.probe(self.model, self._loss, inputs, targets)
-                self.backward(self._loss(self.model(inputs), targets))
-        self.optimizer.step()
+        with self._generators.scope():
+            with self._whole_or_nothing():
+                for inputs, targets in map(screening.pair, batch):
+                    self._is_probed = self._is_probed or screening.probe(self.model, self._loss, inputs, targets)
+                    self.backward(self._loss(self.model(inputs), targets))
+            self.optimizer.step()
 
     def backward(self, losses: Tensor) -> None:
         """Nothing; adds the clipped gradients of these losses, one for each example, to the step."""
