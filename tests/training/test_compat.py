@@ -212,3 +212,19 @@ def test_examples_that_stop_being_numbers_because_of_another_one_mix():
 
     with pytest.raises(InvalidArgument, match="moved the output of another"):
         compat.probe(Spoiling(), torch.tensor([[1.0], [2.0], [3.0]]))
+
+
+class OverCount(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) / len(x)
+
+
+class ByPlace(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) + torch.arange(len(x)).unsqueeze(1)
+
+
+@pytest.mark.parametrize("kind", [OverCount, ByPlace])
+def test_the_probe_also_removes_an_example(kind):
+    with pytest.raises(InvalidArgument, match="removing one example moved the output of another"):
+        compat.probe(nn.Sequential(nn.Dropout(0.5), kind(4, 4)), torch.randn(5, 4))
