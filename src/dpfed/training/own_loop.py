@@ -64,8 +64,9 @@ class OwnLoop:
         return watch
 
     def require_apart(self, losses: Tensor) -> None:
-        """Refuse losses of this micro-batch in which examples could have met, or which could have been chosen by
-        them.""" watch = self.end() if watch is None:
+        """Refuse losses of this micro-batch in which examples could have met, or that Python could have chosen by."""
+        watch = self.end()
+        if watch is None:
             return
         if watch.escaped is not None:
             message = f"{watch.escaped} before backward lets Python decide by the records of a batch"
