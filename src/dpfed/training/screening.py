@@ -102,9 +102,9 @@ def require_in_range(
     else:  # the columns' extremes need not go together: let records decide
         flat = inputs.flatten(1)
         rest = torch.cat([rare, flat.argmin(0), flat.argmax(0)] if flat.shape[1] else [rare])
-    for some in torch.split(rest, AT_ONCE):
+    for some in torch.split(rest, AT_ONCE) if len(rest) else ():
         rows = some.repeat(2)  # a layer that plain training may have refuses a batch of one
-        if len(rows) and not _runs(model, loss, inputs[rows], targets[rows], device):
+        if not _runs(model, loss, inputs[rows], targets[rows], device):
             message = "the model or the loss fails on a record, of which some value has no place in it"
             remedy = "look for labels that are no class of the model, and for tokens outside its table"
             raise InvalidArgument("data", f"{message}: {remedy}")
