@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.training import compat
@@ -79,7 +79,7 @@ def require_sound(
         blank = tuple(part.new_zeros((TRIED, *part.shape[1:]), device=device) for part in tensors)
         _require_fitting(model, loss, _made_up_pairs(blank))
         require_in_range(model, loss, inputs, targets, device)
-    elif len(records := data.dataset if isinstance(data, DataLoader) else data):  # type: ignore[arg-type]
+    elif (records := _readable(data)) is not None:
         fetch = _first(records, data.collate_fn if isinstance(data, DataLoader) else default_collate, device)
         _require_fitting(model, loss, [*_made_up_pairs(fetch(torch.arange(TRIED))), fetch])
 
@@ -117,6 +117,15 @@ def pair(piece: Any) -> tuple[Any, Any]:
             "data", "step takes records of inputs and target: compute the losses yourself and call backward(losses)"
         )
     return piece[0], piece[1]
+
+
+def _readable(data: Any) -> Any:
+    """Return the records if they can be read by number; what is wrong with others is said by the loader."""
+    records: Any = data.dataset if isinstance(data, DataLoader) else data
+    is_stream = isinstance(records, IterableDataset) or not (
+        hasattr(records, "__len__") and hasattr(records, "__getitem__")
+    )
+    return None if is_stream or getattr(data, "batch_size", 1) is None or not len(records) else records
 
 
 def _first(records: Any, collate: Callable[[Any], Any], device: torch.device | None) -> Fetch:
