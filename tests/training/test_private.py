@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 import dpfed
 from dpfed.accounting import epsilon
@@ -161,6 +161,25 @@ def test_records_of_dicts_are_trained_on():
     private = made(data=Words(), model=OfDicts(3, 1))
     train(private)
     assert private.steps_taken == 4
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        return iter([])
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (Endless(), "drawn by number"),
+        (iter([]), "drawn by number"),
+        (DataLoader(some_data(), batch_size=None), "its own batches"),
+        (DataLoader(Words(), batch_size=None), "its own batches"),
+    ],
+)
+def test_data_that_cannot_be_drawn_are_refused_for_that_reason(data, match):
+    with pytest.raises(InvalidArgument, match=match):
+        made(data=data)
 
 
 def test_records_that_are_no_pairs_are_refused_by_make_private_if_there_is_a_loss(ledger):

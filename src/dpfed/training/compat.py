@@ -26,7 +26,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.attention import attended
@@ -101,9 +101,9 @@ def _probe_removal(model: nn.Module, inputs: Tensor) -> None:
     """Refuse a model that asks how many examples there are, or where in the batch one stands.
 
     A model that draws random numbers draws others when a row is missing. So they are all one constant here; where they
-    are not (random orders, numbers of numpy), nothing can be told.
+    are not (random orders, numbers of numpy, dropout inside a fused layer), nothing can be told.
     """
-    with _ConstantNumbers():  # type: ignore[no-untyped-call]
+    with _ConstantNumbers():
         whole, again = (trial(model, inputs, seed)[0] for seed in (0, 1))
         if not all(map(_is_same, whole, again)):
             return
@@ -115,15 +115,17 @@ def _probe_removal(model: nn.Module, inputs: Tensor) -> None:
                     _require_still(one[kept], two, "removing")
 
 
-class _ConstantNumbers(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Fills with one constant what torch would fill with random numbers: dropout keeps everything."""
+class _ConstantNumbers(TorchFunctionMode):
+    """Fills with one constant what torch would fill with random numbers; dropout keeps everything."""
 
-    def __torch_dispatch__(
+    def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run the operation, and write the constant over random numbers."""
+        name = getattr(function, "__name__", "")
+        if "dropout" in name and args and isinstance(args[0], Tensor):
+            return args[0].clone()
         found = function(*args, **(kwargs or {}))
-        name = function.overloadpacket.__name__
         if name in _RANDOM and isinstance(found, Tensor) and found.is_floating_point():
             found.fill_(1.0 if "bernoulli" in name else 0.5)
         return found

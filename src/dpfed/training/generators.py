@@ -208,8 +208,10 @@ def devices_of(model: nn.Module) -> set[torch.device]:
 def _generator_of(device: torch.device) -> torch.Generator:
     if device.type == "mps":
         return torch.mps._get_default_mps_generator()
-    index = torch.accelerator.current_device_index() if device.index is None else device.index
-    found: torch.Generator = torch.get_device_module(device).default_generators[index]
+    module = torch.get_device_module(device)
+    found: torch.Generator = module.default_generators[
+        module.current_device() if device.index is None else device.index
+    ]
     return found
 
 

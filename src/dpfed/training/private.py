@@ -86,6 +86,9 @@ class Private:
     record moves what noise is added to by at most clip_norm + grid·√dimension, for which the noise is enough, as
     computed and not only in theory, if `max_physical_batch` is 1. With more examples at a time torch may round the
     values of one otherwise when others are beside it, by some 2⁻²⁴ of them in float32.
+
+    What a step draws besides (dropout, augmentation) is private as well: inside the loop, in `step` and while a batch
+    is read, the generators of torch, numpy and Python are filled from the run's source (`Generators`).
     """
 
     def __init__(

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.training import compat
@@ -80,7 +80,7 @@ def require_sound(
         blank = tuple(part.new_zeros((TRIED, *part.shape[1:]), device=device) for part in tensors)
         _require_fitting(model, loss, _made_up_pairs(blank))
         require_in_range(model, loss, inputs, targets, device)
-    elif len(records := data.dataset if isinstance(data, DataLoader) else data):  # type: ignore[arg-type]
+    elif (records := _readable(data)) is not None:
         fetch = _first(records, data.collate_fn if isinstance(data, DataLoader) else default_collate, device)
         _require_fitting(model, loss, [*_made_up_pairs(fetch(torch.arange(TRIED))), fetch])
 
@@ -103,9 +103,9 @@ def require_in_range(
     else:  # the columns' extremes need not go together: let records decide
         flat = inputs.flatten(1)
         rest = torch.cat([rare, flat.argmin(0), flat.argmax(0)] if flat.shape[1] else [rare])
-    for some in torch.split(rest, AT_ONCE):
+    for some in torch.split(rest, AT_ONCE) if len(rest) else ():
         rows = some.repeat(2)  # a layer that plain training may have refuses a batch of one
-        if len(rows) and not _runs(model, loss, inputs[rows], targets[rows], device):
+        if not _runs(model, loss, inputs[rows], targets[rows], device):
             message = "the model or the loss fails on a record, of which some value has no place in it"
             remedy = "look for labels that are no class of the model, and for tokens outside its table"
             raise InvalidArgument("data", f"{message}: {remedy}")
@@ -118,6 +118,15 @@ def pair(piece: Any) -> tuple[Any, Any]:
             "data", "step takes records of inputs and target: compute the losses yourself and call backward(losses)"
         )
     return piece[0], piece[1]
+
+
+def _readable(data: Any) -> Any:
+    """Return the records if they can be read by number; what is wrong with others is said by the loader."""
+    records: Any = data.dataset if isinstance(data, DataLoader) else data
+    is_stream = isinstance(records, IterableDataset) or not (
+        hasattr(records, "__len__") and hasattr(records, "__getitem__")
+    )
+    return None if is_stream or getattr(data, "batch_size", 1) is None or not len(records) else records
 
 
 def _first(records: Any, collate: Callable[[Any], Any], device: torch.device | None) -> Fetch:
