@@ -1,22 +1,32 @@
-"""How hard the tests try, and what a skip means.
+"""How hard the tests try, what a skip means, and what a test finds when it starts.
 
 ``DPFED_CAMPAIGN=1`` makes random tests draw many more, and fresh, examples; without it they are few
 and always the same.
 
 ``DPFED_NO_SKIP=1`` turns every skip into a failure: a laptop may skip with one line of reason, CI may not.
+
+Tests run in a random order; the last lines say its seed. Nothing in a test depends on that seed or on the tests before
+it: dpfed's caches are empty, and the global generators start from the test's own name.
 """
 
 from __future__ import annotations
 
+import functools
 import os
+import random
+import sys
 from collections.abc import Generator
+from typing import Any
+from zlib import crc32
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
 CAMPAIGN = os.environ.get("DPFED_CAMPAIGN") == "1"
 NO_SKIP = os.environ.get("DPFED_NO_SKIP") == "1"
 SCALE = 10
+CACHE = type(functools.cache(len))
 
 # Two workers share two cores: threads of torch that wait for each other take seven times as long there.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -40,6 +50,41 @@ settings.load_profile("campaign" if CAMPAIGN else "short")
 def campaign_scale() -> int:
     """How many times more cases a random test takes than on a laptop: 1, or 10 in a campaign."""
     return SCALE if CAMPAIGN else 1
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.option.randomly_reset_seed = False  # it would seed by the order's seed: a red run could be chance's fault
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if "randomly_seed" in config.option:
+        terminalreporter.write_line(f"in the random order of --randomly-seed={config.option.randomly_seed}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    _forget()
+    _seed("set-up")  # the same for all: a fixture of a module is set up by whichever test comes first
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    _seed(item.nodeid)
+
+
+def _forget() -> None:
+    """Empty every cache of dpfed: what an earlier test faked, say an ε, must not be the answer in this one."""
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "dpfed"]
+    for value in [value for module in modules for value in vars(module).values() if isinstance(value, CACHE)]:
+        value.cache_clear()
+
+
+def _seed(name: str) -> None:
+    seed = crc32(name.encode())
+    random.seed(seed)
+    np.random.seed(seed)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
 
 
 def _forbid_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

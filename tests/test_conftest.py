@@ -23,7 +23,7 @@ def run_suite(tmp_path, monkeypatch):
         (tmp_path / "tests" / "test_it.py").write_text(source)
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     return run
@@ -83,3 +83,44 @@ def test_a_campaign_draws_ten_times_the_examples(run_suite, campaign, examples, 
         f"    assert (settings().max_examples, campaign_scale) == ({examples}, {scale})\n"
     )
     assert run_suite(source, DPFED_CAMPAIGN=campaign).returncode == pytest.ExitCode.OK
+
+
+def test_an_epsilon_that_a_test_fakes_is_not_the_answer_in_the_next(run_suite):
+    source = (
+        "import pytest\n"
+        "from dpfed import events, plan_costs\n"
+        "@pytest.mark.parametrize('fake', [1.0, 2.0])\n"
+        "def test_it(monkeypatch, fake):\n"
+        "    monkeypatch.setattr(plan_costs, 'epsilon_of', lambda *_, **__: fake)\n"
+        "    assert plan_costs.epsilon(events.Gaussian(1.0), 1e-5, 'add_remove') == fake\n"
+    )
+    result = run_suite(source)
+    assert result.returncode == pytest.ExitCode.OK, result.stdout
+
+
+MANY = (
+    "import random, numpy, pytest, torch\n"
+    "@pytest.fixture(scope='module')\n"
+    "def shared(): return torch.rand(3)\n"
+    "@pytest.mark.parametrize('number', range(20))\n"
+    "def test_it(number, shared):\n"
+    "    print('drew', number, shared, random.random(), numpy.random.rand(), torch.rand(1).item())\n"
+)
+
+
+def drawn(result: subprocess.CompletedProcess[str]) -> list[str]:
+    assert result.returncode == pytest.ExitCode.OK, result.stdout
+    return [line[line.index("drew") :] for line in result.stdout.splitlines() if "drew" in line]
+
+
+def test_the_order_of_tests_is_random_and_what_they_draw_is_not(run_suite):
+    one, other = (drawn(run_suite(MANY, PYTEST_ADDOPTS=f"-s --randomly-seed={seed}")) for seed in (1, 2))
+    assert one != other
+    assert sorted(one) == sorted(other)
+    assert len({line.split(" ", 2)[2] for line in one}) == 20
+
+
+@pytest.mark.parametrize("loudness", ["-q", "-v", "-n2 -q"])
+def test_the_seed_of_the_order_is_printed(run_suite, loudness):
+    result = run_suite("def test_it(): pass\n", PYTEST_ADDOPTS=f"{loudness} --randomly-seed=1234")
+    assert "--randomly-seed=1234" in result.stdout
