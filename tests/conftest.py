@@ -6,7 +6,7 @@ and always the same.
 ``DPFED_NO_SKIP=1`` turns every skip into a failure: a laptop may skip with one line of reason, CI may not.
 
 Tests run in a random order; the last lines say its seed. Nothing in a test depends on that seed or on the tests before
-it: dpfed's caches are empty, and the global generators start from the test's own name.
+it: dpfed's caches are empty, modules that tests wrote are gone, and the global generators start from its own name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import functools
 import os
 import random
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -50,6 +51,17 @@ settings.load_profile("campaign" if CAMPAIGN else "short")
 def campaign_scale() -> int:
     """How many times more cases a random test takes than on a laptop: 1, or 10 in a campaign."""
     return SCALE if CAMPAIGN else 1
+
+
+@pytest.fixture(autouse=True)
+def _modules_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Forget modules that a test wrote and imported: the next one may write another of the same name."""
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        file = vars(sys.modules[name]).get("__file__")
+        if file and Path(file).is_relative_to(tmp_path_factory.getbasetemp()):
+            del sys.modules[name]
 
 
 def pytest_configure(config: pytest.Config) -> None:

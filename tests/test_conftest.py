@@ -98,6 +98,19 @@ def test_an_epsilon_that_a_test_fakes_is_not_the_answer_in_the_next(run_suite):
     assert result.returncode == pytest.ExitCode.OK, result.stdout
 
 
+def test_a_module_that_a_test_writes_is_not_the_one_that_the_next_imports(run_suite):
+    source = (
+        "import pytest\n"
+        "from dpfed.references import resolve\n"
+        "@pytest.mark.parametrize('value', [1, 2])\n"
+        "def test_it(tmp_path, value):\n"
+        "    (tmp_path / 'mine.py').write_text(f'VALUE = {value}')\n"
+        "    assert resolve('mine:VALUE', tmp_path) == value\n"
+    )
+    result = run_suite(source)
+    assert result.returncode == pytest.ExitCode.OK, result.stdout
+
+
 MANY = (
     "import random, numpy, pytest, torch\n"
     "@pytest.fixture(scope='module')\n"
