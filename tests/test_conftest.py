@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -133,7 +134,29 @@ def test_the_order_of_tests_is_random_and_what_they_draw_is_not(run_suite):
     assert len({line.split(" ", 2)[2] for line in one}) == 20
 
 
-@pytest.mark.parametrize("loudness", ["-q", "-v", "-n2 -q"])
+@pytest.mark.parametrize("loudness", ["-q", "-n2 -q"])
 def test_the_seed_of_the_order_is_printed(run_suite, loudness):
     result = run_suite("def test_it(): pass\n", PYTEST_ADDOPTS=f"{loudness} --randomly-seed=1234")
     assert "--randomly-seed=1234" in result.stdout
+
+
+def generators(node: ast.AST) -> list[int]:
+    """Return the lines where the code makes a seeded generator that it keeps: `default_rng(1).normal()` keeps none."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [line for decorator in node.decorator_list for line in generators(decorator)]
+    if isinstance(node, ast.Lambda) or (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call)):
+        return []
+    here = isinstance(node, ast.Call) and node.args and ast.unparse(node.func).split(".")[-1] in MAKERS
+    below = [line for child in ast.iter_child_nodes(node) for line in generators(child)]
+    return [node.lineno, *below] if here else below
+
+
+MAKERS = {"default_rng", "SeededSource", "RandomState", "Random", "Generator"}
+FILES = sorted((ROOT / "tests").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT / "tests")))
+def test_no_two_tests_draw_from_one_generator(path):
+    """What a test draws from a generator of its module depends on the tests before it."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert not [line for node in tree.body for line in generators(node)]
