@@ -15,7 +15,7 @@ import functools
 import os
 import random
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -28,6 +28,13 @@ CAMPAIGN = os.environ.get("DPFED_CAMPAIGN") == "1"
 NO_SKIP = os.environ.get("DPFED_NO_SKIP") == "1"
 SCALE = 10
 CACHE = type(functools.cache(len))
+SETTINGS: dict[str, Callable[[Any], object]] = {
+    "decimal": lambda decimal: decimal.getcontext().prec,
+    "mpmath": lambda mpmath: mpmath.mp.prec,
+    "numpy": lambda numpy: numpy.geterr(),
+    "os": lambda os: os.getcwd(),
+    "torch": lambda torch: (torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()),
+}
 
 # Two workers share two cores: threads of torch that wait for each other take seven times as long there.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -51,6 +58,20 @@ settings.load_profile("campaign" if CAMPAIGN else "short")
 def campaign_scale() -> int:
     """How many times more cases a random test takes than on a laptop: 1, or 10 in a campaign."""
     return SCALE if CAMPAIGN else 1
+
+
+def _settings() -> dict[str, object]:
+    return {name: look(sys.modules[name]) for name, look in SETTINGS.items() if name in sys.modules}
+
+
+@pytest.fixture(autouse=True)
+def _what_is_set_is_given_back() -> Iterator[None]:
+    """Fail a test that leaves a setting of the whole process changed: a later one would compute with other digits."""
+    before = _settings()
+    yield
+    after = _settings()
+    changed = {name: after[name] for name in before if after[name] != before[name]}
+    assert not changed, f"the test changed settings that all tests share and did not give them back: {changed}"
 
 
 @pytest.fixture(autouse=True)

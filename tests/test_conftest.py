@@ -112,6 +112,32 @@ def test_a_module_that_a_test_writes_is_not_the_one_that_the_next_imports(run_su
     assert result.returncode == pytest.ExitCode.OK, result.stdout
 
 
+LEFT = {
+    "digits": "from mpmath import mp\ndef test_it(): mp.dps = 40\n",
+    "decimals": "import decimal\ndef test_it(): decimal.getcontext().prec = 50\n",
+    "floats": "import numpy\ndef test_it(): numpy.seterr(all='ignore')\n",
+    "a directory": "import os\ndef test_it(): os.chdir('tests')\n",
+    "a dtype": "import torch\ndef test_it(): torch.set_default_dtype(torch.float64)\n",
+}
+
+
+@pytest.mark.parametrize("source", LEFT.values(), ids=LEFT.keys())
+def test_a_test_that_does_not_give_back_what_it_set_fails(run_suite, source):
+    result = run_suite(source)
+    assert result.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "did not give them back" in result.stdout
+
+
+def test_what_a_test_gives_back_is_no_failure(run_suite):
+    source = (
+        "import os\nfrom mpmath import mp\n"
+        "def test_it(monkeypatch):\n"
+        "    monkeypatch.chdir('tests')\n"
+        "    with mp.workdps(40): pass\n"
+    )
+    assert run_suite(source).returncode == pytest.ExitCode.OK
+
+
 MANY = (
     "import random, numpy, pytest, torch\n"
     "@pytest.fixture(scope='module')\n"
