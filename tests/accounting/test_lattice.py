@@ -31,9 +31,9 @@ def test_gaussians_are_bracketed_tightly(steps: int, delta: float) -> None:
     assert high - low <= 1e-3 * max(true, 0.01)
 
 
+@mp.workdps(30)
 def exact_coin_delta(epsilon: float, steps: int, revealed: Fraction, at: float) -> float:
     """In exact binomials: heads e^ε times as likely as tails."""
-    mp.dps = 30
     kept, heads = 1 - mpf(revealed.numerator) / revealed.denominator, 1 / (1 + mp.exp(-mpf(epsilon)))
     total = 1 - kept**steps
     for up in range(steps + 1):
