@@ -1,8 +1,8 @@
 """Every rule of the allow-list against what the operation does: a mark must be the truth about who is where.
 
 Each operation runs with its examples at every axis of every input, alone and with another axis folded into theirs.
-Where the rules say that examples stay apart and in their places, permuting the examples must permute the result, leaving
-one out must leave it out of the result, and changing one must change no other. Where they say MIXED nothing is claimed.
+Where the rules say that examples stay apart and in their places, permuting the examples must permute the result,
+leaving one out must leave it out of the result, and changing one must change no other. Nothing is claimed of MIXED.
 """
 
 from __future__ import annotations
@@ -152,6 +152,7 @@ CASES: dict[str, Case] = {
         ((3,),),
     ),
     "mse": (lambda x, y: functional.mse_loss(x, y, reduction="none"), ((2, 3), (2, 3))),
+    "bce": (lambda x, y: functional.binary_cross_entropy_with_logits(x, y, reduction="none"), ((2, 3), (2, 3))),
     "margin": (lambda x: functional.multi_margin_loss(x, _whole(x)[:, 0] % x.shape[1], reduction="none"), ((3,),)),
     "lstm": (lambda x: LSTM(x)[0], ((2, 3),)),
     "gru": (lambda x: GRU(x)[0], ((2, 3),)),
