@@ -34,6 +34,8 @@ _TILTS = np.concatenate(([0.0], np.geomspace(2.0**-12, 2.0**13, 101)))
 _RESOLUTION = 5e-7
 _CUT = 1e-8
 _OUTSIDE = -34.0
+# How many lattices δ at ε may take, and the factor of δ that the shape of one does not notice.
+_LATTICES, _NEAR = 4, 0.2
 # The log of the cancellation that a lower tilt may cost.
 _MOST_DIGITS = 8.0
 
@@ -113,18 +115,18 @@ def epsilon_bracket(counted: Counted, delta: float) -> tuple[float, float]:
     return largest_lower(below, delta, upper), upper
 
 
-def delta_upper(counted: Counted, epsilon: float) -> float:
-    """A certified upper bound on the δ of the composition at ε."""
-    shape = _shape(counted, max(_chernoff_delta(counted, epsilon), 1e-300))
-    return min(1.0, _compose(counted, shape, _dominating).upper(epsilon))
+def delta_upper(counted: Counted, epsilon: float, known: float, enough: float = 0.0) -> float:
+    """Return a certified upper bound on the δ of the composition at ε, where δ ≤ `known` is proved already.
 
-
-def _chernoff_delta(counted: Counted, epsilon: float) -> float:
-    """A quick upper bound on δ(ε): the least e^{K(θ) − θε} plus the mass at infinity."""
-    cut = 1e-30 / sum(count for _, count in counted)
-    total = _total_cumulants(counted, cut)
-    infinite = -math.expm1(math.fsum(count * math.log1p(-law.at_infinity) for law, count in counted))
-    return min(1.0, math.exp(min(0.0, float(np.min(total - _TILTS * epsilon)))) + infinite + 1e-30)
+    A lattice is shaped for the δ that it is to answer. One for a δ far too large is too coarse, so what it finds shapes
+    the next one, until δ is near what was known or no more than `enough`; each of them is an upper bound.
+    """
+    for _ in range(_LATTICES):
+        shape = _shape(counted, max(known, 1e-300))
+        before, known = known, min(known, _compose(counted, shape, _dominating).upper(epsilon))
+        if known > before * _NEAR or known <= enough:
+            break
+    return known
 
 
 def composed_law(counted: Counted, tail: float) -> DiscreteLaw:
