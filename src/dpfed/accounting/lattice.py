@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import fft
 
-from dpfed.accounting.laws import Array, ComplexArray, DiscreteLaw, Law, cumulants, split
+from dpfed.accounting.laws import Array, ComplexArray, DiscreteLaw, LaplaceLaw, Law, cumulants, split
 from dpfed.accounting.roots import crossing, first_passing, log_excess
 
 Counted = Sequence[tuple[Law, int]]
@@ -34,6 +34,8 @@ _TILTS = np.concatenate(([0.0], np.geomspace(2.0**-12, 2.0**13, 101)))
 _RESOLUTION = 5e-7
 _CUT = 1e-8
 _OUTSIDE = -34.0
+# A law of fewer cells than that is left where it lies.
+_FINE = 16
 # How many lattices δ at ε may take, and the factor of δ that the shape of one does not notice.
 _LATTICES, _NEAR = 4, 0.2
 # The log of the cancellation that a lower tilt may cost.
@@ -159,7 +161,7 @@ def _shape(counted: Counted, delta: float) -> _Shape:
     unit = _common_unit(counted)
     # No law is cut into more than a million cells, however far its tail reaches.
     span = max(high - low for low, high in (law.span(tail) for law, _ in counted))
-    width = unit or max(width, span / _MOST_LAW_CELLS)
+    width = unit or _aligned(counted, max(width, span / _MOST_LAW_CELLS))
     for _ in range(30):
         # On its own unit a discrete law is not spread at all.
         raised = total if width == unit else total + _raise(width, steps)
@@ -204,6 +206,17 @@ def _common_unit(counted: Counted) -> float:
     """The lattice width on which every law lies exactly, or 0."""
     units = {law.unit if isinstance(law, DiscreteLaw) else 0.0 for law, _ in counted}
     return units.pop() if len(units) == 1 else 0.0
+
+
+def _aligned(counted: Counted, width: float) -> float:
+    """Return about that width, such that the largest loss of the law with most steps is a point, and is not spread.
+
+    Only for laws that state this loss: one of sampling computes it, and may have rounded it beyond the last point.
+    """
+    stated = [(count, law.maximum) for law, count in counted if isinstance(law, DiscreteLaw | LaplaceLaw)]
+    _, top = max(stated, default=(0, 0.0))
+    # A hair above, so that the last point is not rounded below the loss.
+    return top / math.ceil(top / width) * (1 + 2.0**-48) if top > _FINE * width else width
 
 
 def _compose(counted: Counted, shape: _Shape, cut: _Cut) -> _Composed:
