@@ -106,6 +106,10 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             written += [keywords[a.name] for a in schema.arguments if _is_written(a) and a.name in keywords]
             # Before it happens: afterwards the old numbers are gone.
             found = _judged(watch, Operation(function, args, keywords, written[0] if written else (), marks))
+            if torch.Tag.inplace_view in function.tags:  # the same memory, seen with other axes
+                output = function(*args, **keywords)
+                marks.put(output, _mark_in(output, found, marks))
+                return output
             for value in tensors_in(written):
                 marks.overwrite(value, _mark_in(value, found, marks) if len(written) == 1 else _or_mixed(found))
             return function(*args, **keywords)
