@@ -22,7 +22,7 @@ MODEL = "The model and the loss"
 SEARCH = "The search"
 
 
-def _sizes(context: click.Context, option: click.Parameter, text: str | None) -> tuple[int, ...]:
+def _sizes(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[int, ...]:
     """Return the sizes of axes that a text such as 1,28,28 names."""
     sizes = text.split(",") if text else []
     if not all(size.strip().isdecimal() and int(size) for size in sizes):
@@ -30,7 +30,7 @@ def _sizes(context: click.Context, option: click.Parameter, text: str | None) ->
     return tuple(map(int, sizes))
 
 
-def _settings(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+def _settings(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
     """Return the names and values of texts such as width=8."""
     import yaml
 
@@ -61,12 +61,28 @@ def check() -> None:
     section=RECORDS,
     help="Shape of one input: 30, or 1,28,28.",
 )
-@run.option("--classes", type=click.IntRange(1), section=RECORDS, help="Targets are classes, so many; else numbers.")
-@run.option("--tokens", type=click.IntRange(1), section=RECORDS, help="Inputs are tokens of a vocabulary this large.")
 @run.option(
-    "--target-shape", metavar="SIZES", callback=_sizes, section=RECORDS, help="Shape of one target, if not a number."
+    "--classes",
+    type=click.IntRange(1),
+    metavar="N",
+    section=RECORDS,
+    help="Targets are one of N classes; else real numbers.",
 )
-@run.option("--loss", section=MODEL, help="A loss by name, or package.module:name.  [default: cross_entropy, mse]")
+@run.option(
+    "--tokens",
+    type=click.IntRange(1),
+    metavar="N",
+    section=RECORDS,
+    help="Inputs are tokens, from 0 to N−1; else real numbers.",
+)
+@run.option(
+    "--target-shape",
+    metavar="SIZES",
+    callback=_sizes,
+    section=RECORDS,
+    help="Shape of one target, if it is not one number.",
+)
+@run.option("--loss", section=MODEL, help="One of ours or package.module:name; cross_entropy with classes, else mse.")
 @run.option(
     "-o",
     "--option",
@@ -75,13 +91,11 @@ def check() -> None:
     callback=_settings,
     multiple=True,
     section=MODEL,
-    help="Of the model: width=8.",
+    help="An option of the model, such as width=8.",
 )
 @run.option("--clip", "clip_norm", type=float, default=1.0, show_default=True, section=SEARCH, help="Clip norm.")
 @run.option("--searches", type=int, default=3, show_default=True, section=SEARCH, help="Random starts in each mode.")
-@run.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, section=SEARCH, help="Of all that is random."
-)
+@run.option("--seed", type=int, default=0, show_default=True, section=SEARCH, help="Seed of records and weights.")
 @run.as_json
 def model(name: str, as_json: bool, **settings: Any) -> None:
     """Try to move a sum of clipped gradients further than one record may.

@@ -114,7 +114,7 @@ def _maker(kind: str, directory: Path) -> Callable[..., Any]:
         message = f"model.kind must be one of {', '.join(KINDS)} or package.module:name, got {kind!r}"
         raise InvalidArgument("kind", message)
     made = resolve(kind, directory)
-    if not callable(made):
+    if not callable(made) or isinstance(made, nn.Module):  # a model can be called as well, and makes outputs
         raise InvalidArgument("kind", f"model.kind: {kind} is no class or function that makes a model")
     return made  # type: ignore[no-any-return]
 

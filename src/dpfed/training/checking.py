@@ -69,7 +69,7 @@ def check(
         movements, remarks = _searched(model, search, used, searches)
         return ModelCheck(
             model=f"{type(model).__name__}, {sum(p.numel() for p in model.parameters() if p.requires_grad):,} numbers",
-            searches=searches * len(used),
+            searches=search.runs,
             pairs=search.pairs,
             modes=tuple(_summary(mode, movements) for mode in used),
             unused=tuple(mode for mode in found if isinstance(mode, Unused)),
@@ -137,11 +137,12 @@ def _searched(
 
 def _draws(search: Search, mode: Mode) -> bool:
     """Return whether random numbers decide a sum; refuse a model that does not even give the same with the same."""
-    point = search.first(4)
-    one, _, again, other = (
+    point, rows = search.first(4), [0, 1, 2]
+    for seed in (1, 2):  # a program that is new is looked at, which takes random numbers as well
         search.sum(mode, point, rows, seed)
-        for rows, seed in (([0, 1, 2], 1), ([3, 0], 1), ([0, 1, 2], 1), ([0, 1, 2], 2))
-    )
+    one = search.sum(mode, point, rows, 1)
+    search.sum(mode, point, [3, 0], 1)
+    again, other = (search.sum(mode, point, rows, seed) for seed in (1, 2))
     if not search.apart(mode, one, again) <= SAME:
         message = "the model does not give the same twice on the same records"
         remedy = "let it keep nothing from one call to the next, and draw random numbers of torch only"
@@ -150,11 +151,11 @@ def _draws(search: Search, mode: Mode) -> bool:
 
 
 def _summary(mode: Mode, movements: Sequence[Movement]) -> ModeCheck:
-    own = [each for each in movements if each.mode == mode.name]
-    moved = [each.distance for each in own if each.change.kind != REPLACED]
-    return ModeCheck(
-        mode.name, max(moved, default=None), max((e.distance for e in own if e.change.kind == REPLACED), default=None)
-    )
+    def furthest(*kinds: str) -> float | None:
+        own = (each for each in movements if each.mode == mode.name and each.change.kind in kinds)
+        return max((each.distance for each in own), default=None)
+
+    return ModeCheck(mode.name, furthest(REMOVED, ADDED), furthest(REPLACED))
 
 
 def _looked_at(model: nn.Module, clip_norm: float, forward: Forward) -> tuple[Way, float]:

@@ -108,7 +108,7 @@ def _as_batch(example: Any) -> Any:
     sizes = {part.shape[:1] for part in tensors_of(converted)}
     has_numbers = any(isinstance(part, int | float) for part in example)
     is_batch = len(sizes) == 1 and () not in sizes and not has_numbers
-    batch: Any = converted if is_batch else default_collate([tuple(example)])  # type: ignore[no-untyped-call]
+    batch: Any = converted if is_batch else default_collate([tuple(example)])
     if not all(len(part) for part in tensors_of(batch)):
         raise InvalidArgument("example", "example must have at least one record: its shape is what is tried")
     return tuple(batch)

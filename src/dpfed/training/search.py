@@ -102,10 +102,12 @@ class Search:
         self._generator = generator
         self._parameters = [value for value in model.parameters() if value.requires_grad]
         self._first = [value.detach().clone() for value in self._parameters]
+        self.runs = 0
         self.pairs = 0  # of neighbouring data sets that were compared
 
     def run(self, mode: Mode, kinds: Sequence[str]) -> list[Movement]:
         """Return, for each kind of change, the furthest movement of one start and a climb from there."""
+        self.runs += 1
         point = self._start()
         # A program that is new is looked at, which takes random numbers: after the first time all are the same.
         self.sum(mode, point, range(point.size))
