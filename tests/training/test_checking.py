@@ -33,14 +33,6 @@ class Between(nn.Module):
         return self._back(self.second(self._there(kept, x)), x)
 
 
-def by_order(values, x):
-    return values[x[:, 0].argsort()]
-
-
-def back_in_order(values, x):
-    return values[x[:, 0].argsort().argsort()]
-
-
 def test_a_sound_model_passes_in_every_mode_and_the_search_reaches_the_bound():
     found = check(small(nn.Tanh()), entropy, LABELLED, searches=2)
     assert found.is_sound
@@ -61,16 +53,7 @@ def test_layers_are_listed_with_the_rule_that_serves_them():
     assert found.slow is None
 
 
-def test_a_model_that_sorts_its_batch_names_the_reason_why_it_is_slow():
-    found = check(Between(by_order, back_in_order), entropy, LABELLED, searches=1)
-    assert found.is_sound
-    assert "sort" in found.slow
-    assert {layer.way for layer in found.layers} == {"one example at a time"}
-    assert found.slow in str(found)
-    assert [each.why for each in found.unused] == [found.slow]
-
-
-def test_a_recurrent_layer_gets_the_remedy():
+def test_a_model_without_a_fast_way_names_the_reason_and_the_remedy():
     class Last(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -79,9 +62,13 @@ def test_a_recurrent_layer_gets_the_remedy():
         def forward(self, x):
             return self.head(self.cell(x)[0][:, -1])
 
-    found = check(Last(), entropy, (torch.zeros(3, 2), 1), searches=1)
-    assert found.slow is not None
-    assert any("compat.fix(model) gives GRU" in remark for remark in found.remarks)
+    found = check(Last(), entropy, (torch.zeros(2, 2), 1), searches=1)
+    assert found.is_sound
+    assert "cell.weight_ih_l0" in found.slow
+    assert {layer.way for layer in found.layers} == {"one example at a time"}
+    assert found.slow in str(found)
+    assert [each.why for each in found.unused] == [found.slow]
+    assert "dpfed.training.compat.fix(model) gives GRU a fast way." in found.remarks
 
 
 def test_an_engine_that_does_not_clip_is_caught(monkeypatch):
@@ -95,7 +82,6 @@ def test_an_engine_that_does_not_clip_is_caught(monkeypatch):
 
 def test_an_operation_that_is_wrongly_on_the_allow_list_is_caught(monkeypatch):
     model = Between(lambda values, _: values.flip(0), lambda values, _: values.flip(0))
-    assert check(model, entropy, LABELLED, searches=1).slow == "flip is not known to keep examples apart"
     monkeypatch.setitem(operations.RULES, "flip", operations.as_numbers)
     found = check(model, entropy, LABELLED, searches=2)
     assert found.slow is None
@@ -111,9 +97,8 @@ def test_layers_that_are_not_clipped_to_their_share_are_caught_in_the_mode_that_
 
 
 def test_the_same_seed_finds_the_same():
-    one, two, other = (check(small(nn.Tanh()), entropy, LABELLED, searches=1, seed=seed) for seed in (1, 1, 2))
+    one, two = (check(small(nn.Tanh()), entropy, LABELLED, searches=1, seed=1) for _ in range(2))
     assert one == two
-    assert one != other
 
 
 def test_the_model_and_all_generators_are_given_back_as_they_were():
