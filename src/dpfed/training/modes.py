@@ -87,6 +87,8 @@ def _tried(mode: Mode, pool: Forward) -> Mode | Unused:
         mode.sums(pool, range(pool.size))
     except InvalidArgument as error:
         return Unused(mode.name, str(error))
+    except Exception as error:
+        return Unused(mode.name, f"it fails ({type(error).__name__}: {error})")
     return mode
 
 

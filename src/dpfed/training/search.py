@@ -45,6 +45,13 @@ class Change:
         """How many clip norms it may move the sum by."""
         return 2.0 if self.kind == REPLACED else 1.0
 
+    def in_words(self, size: int) -> str:
+        """Return what was done to a data set of so many records."""
+        which = f"record {self.record + 1} of {size}"
+        if self.kind == ADDED:
+            return f"a new record added to {size}" if self.record == size else f"{which} added once more"
+        return f"{which} {self.kind}"
+
     def rows(self, size: int) -> list[int]:
         """Return the records of the neighbour of the first `size` ones; the newcomer is the one after them."""
         rows = list(range(size))
@@ -74,8 +81,8 @@ class Movement:
         return self.share <= 1 + ROUNDING
 
     def __str__(self) -> str:
-        what = f"record {self.change.record + 1} of {self.size} {self.change.kind}"
-        return f"{self.mode}, {what}: {self.distance:.4f} clip norms, where {self.change.allowed:g} is allowed"
+        moved = f"{self.distance:.4f} clip norms, where {self.change.allowed:g} is allowed"
+        return f"{self.mode}, {self.change.in_words(self.size)}: {moved}"
 
 
 @dataclass(frozen=True, eq=False)
