@@ -175,7 +175,7 @@ class Remembering(nn.Linear):
     ("model", "loss", "example", "why"),
     [
         (nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)), entropy, LABELLED, "BatchNorm1d, which mixes"),
-        (nn.Linear(4, 3), nn.CrossEntropyLoss(), LABELLED, "one value per example"),
+        (nn.Linear(4, 3), nn.CrossEntropyLoss(), LABELLED, "one number per example"),
         (nn.Linear(4, 3), lambda outputs, targets: outputs.mean() + outputs[:, 0], LABELLED, "moved the output"),
         (nn.Linear(4, 3), entropy, (torch.zeros(5), 2), "fails on made-up records of shape (5,)"),
         (nn.Linear(4, 3), entropy, (torch.zeros(4), 3), "no class or token that it has not"),

@@ -21,22 +21,22 @@ from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.utils.data import TensorDataset
 
 from dpfed import checks
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.training import compat, modes, screening
 from dpfed.training.attribution import Way
 from dpfed.training.clip import Clip, group_of
-from dpfed.training.forward import Forward, mapped, of_model
+from dpfed.training.forward import Forward
+from dpfed.training.generators import pinned
 from dpfed.training.gradients import ClippedGradients
 from dpfed.training.made_up import MadeUp
 from dpfed.training.model_check import BATCH, LayerCheck, ModeCheck, ModelCheck
 from dpfed.training.modes import SLOWLY, Mode, Unused
-from dpfed.training.search import ADDED, REMOVED, REPLACED, Movement, Search, restored, same_numbers
+from dpfed.training.search import ADDED, REMOVED, REPLACED, Movement, Search, restored
 
 Loss = Callable[[Any, Any], Tensor]
-LOOKED_AT = 8  # records on which model and loss are tried first
+LOOKED_AT = 8  # records on which every mode is tried first
 TIMES = 5
 SAME = 1e-4  # clip norms that rounding may put between two sums of the same
 HIDDEN = (*compat.RECURRENT, nn.MultiheadAttention)
@@ -60,7 +60,7 @@ def check(
     Clip(clip_norm)
     checks.count(searches=searches)
     generator = Generator().manual_seed(seed)
-    with restored(model), ExitStack() as stack:
+    with pinned(), restored(model), ExitStack() as stack:
         made_up = _fitting(model, loss, example, generator)
         search = Search(model, loss, made_up, clip_norm, generator)
         found = modes.found(model, loss, clip_norm, search.forward(LOOKED_AT), stack)
@@ -82,12 +82,13 @@ def check(
 
 
 def _fitting(model: nn.Module, loss: Loss, example: Any, generator: Generator) -> MadeUp:
-    """Return records that model and loss can take: of any size, or else of targets, or of both, between 0 and 1."""
+    """Return records on which model and loss are accepted: of any size, or else with numbers between 0 and 1."""
+    compat.check(model)
     errors: list[Exception] = []
     for bounded in ((), (1,), (0, 1)):
         made_up = MadeUp(example, bounded)
         try:
-            _require_accepted(model, loss, made_up.draw(LOOKED_AT, generator))
+            screening.try_out(model, loss, *made_up.draw(screening.TRIED, generator))
         except PrivacyError:
             raise
         except Exception as error:
@@ -97,24 +98,6 @@ def _fitting(model: nn.Module, loss: Loss, example: Any, generator: Generator) -
     message = f"the model or the loss fails on made-up records {made_up.shapes} ({errors[0]})"
     remedy = "give the shapes that the model takes, and no class or token that it has not"
     raise InvalidArgument("example", f"{message}: {remedy}") from errors[0]
-
-
-def _require_accepted(model: nn.Module, loss: Loss, records: Any) -> None:
-    """Refuse what `make_private` and its first step refuse."""
-    same_numbers(0)
-    inputs, targets = records
-    is_plain = isinstance(inputs, Tensor) and isinstance(targets, Tensor)
-    data: Any = TensorDataset(inputs, targets) if is_plain else [_row(records, number) for number in range(LOOKED_AT)]
-    compat.check(model)
-    losses = of_model(model, loss, inputs, targets).losses()
-    if not bool(losses.isfinite().any()):
-        raise ValueError("no loss is finite")
-    screening.require_sound(data, model, loss, None)
-    screening.probe(model, loss, inputs, targets)
-
-
-def _row(records: Any, number: int) -> Any:
-    return mapped(records, lambda part: part[number])
 
 
 def _searched(

@@ -76,13 +76,15 @@ class _Bounded(_Normal):
 
 
 class _Whole:
-    """Values of a table."""
+    """Values of a table; the first record has the last of them, so that one without a place shows at once."""
 
     def __init__(self, values: Tensor) -> None:
         self._values = values
 
     def drawn(self, part: Tensor, scales: Tensor, generator: Generator) -> Tensor:
-        return self._values[torch.randint(len(self._values), (len(scales), *part.shape[1:]), generator=generator)]
+        found = self._values[torch.randint(len(self._values), (len(scales), *part.shape[1:]), generator=generator)]
+        found[:1] = self._values[-1]
+        return found
 
     def near(self, part: Tensor, step: float, generator: Generator) -> Tensor:
         fresh = self._values[torch.randint(len(self._values), part.shape, generator=generator)]

@@ -14,7 +14,7 @@ all at once [0.6, 1.3]
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from dpfed.errors import InvalidArgument
 from dpfed.training.ensemble import Ensemble, Unsupported
 from dpfed.training.forward import Forward
 from dpfed.training.gradients import ClippedGradients
+from dpfed.training.own_loop import OwnLoop
 
 Summed = Callable[[Forward, Sequence[int]], Tensor]
 PIECE = 3  # records of a micro-batch
@@ -73,7 +74,7 @@ def found(
     alone = [
         Mode("in micro-batches", partial(_in_pieces, clipped(), PIECE)),
         Mode("record by record", partial(_in_pieces, clipped(), 1)),
-        Mode("a loop of your own", partial(_by_losses, clipped())),
+        Mode("a loop of your own", partial(_by_losses, clipped(), stack.enter_context(closing(OwnLoop(model))))),
         *(
             Mode(name, partial(_sums, clipped(**settings)), settings.get("norm", "l2"))
             for name, settings in GRADIENTS.items()
@@ -118,10 +119,17 @@ def _in_pieces(gradients: ClippedGradients, size: int, pool: Forward, rows: Sequ
     return torch.stack([_sums(gradients, pool, piece) for piece in pieces]).sum(0)
 
 
-def _by_losses(gradients: ClippedGradients, pool: Forward, rows: Sequence[int]) -> Tensor:
+def _by_losses(gradients: ClippedGradients, loop: OwnLoop, pool: Forward, rows: Sequence[int]) -> Tensor:
     if not rows:
         return _sums(gradients, pool, rows)
-    return vector(gradients.sum(pool.rows(rows).losses()))
+    some = pool.rows(rows)
+    loop.begin(some.values)
+    try:
+        losses = some.losses()
+        loop.require_apart(losses)
+    finally:
+        loop.end()
+    return vector(gradients.sum(losses))
 
 
 def _of_two(

@@ -11,17 +11,16 @@ what moves the sum further is kept. It may find a fault, and proves nothing if i
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
 from dpfed.training.forward import Forward, of_model
+from dpfed.training.generators import pinned
 from dpfed.training.made_up import MadeUp
 from dpfed.training.modes import Mode
 
@@ -128,8 +127,8 @@ class Search:
         with torch.no_grad():
             for parameter, value in zip(self._parameters, point.weights, strict=True):
                 parameter.copy_(value)
-        same_numbers(seed)
-        return mode.sums(of_model(self._model, self._loss, *point.records), rows)
+        with pinned(seed):
+            return mode.sums(of_model(self._model, self._loss, *point.records), rows)
 
     def apart(self, mode: Mode, one: Tensor, two: Tensor) -> float:
         """Return how many clip norms two sums are apart; infinitely many if one of them is not finite."""
@@ -186,25 +185,14 @@ def _share(movement: Movement) -> float:
 
 @contextmanager
 def restored(model: nn.Module) -> Iterator[None]:
-    """Give parameters, buffers, modes and all generators of random numbers back as they were."""
+    """Give parameters, buffers and modes back as they were."""
     state = [(value, value.detach().clone()) for value in (*model.parameters(), *model.buffers())]
     modes = [(module, module.training) for module in model.modules()]
-    numbers, legacy = random.getstate(), np.random.get_state()
     try:
-        with torch.random.fork_rng(devices=[]):
-            yield
+        yield
     finally:
-        random.setstate(numbers)
-        np.random.set_state(legacy)
         for module, is_training in modes:
             module.training = is_training
         with torch.no_grad():
             for value, before in state:
                 value.copy_(before)
-
-
-def same_numbers(seed: int) -> None:
-    """Make torch, numpy and `random` give the same numbers each time."""
-    torch.manual_seed(seed)
-    np.random.seed(seed)
-    random.seed(seed)
