@@ -187,9 +187,38 @@ def test_random_numbers_that_differ_by_the_place_in_the_batch_are_seen(noise):
     assert not watch.marks.is_in_front(output)
 
 
-def test_noise_of_another_strength_for_each_feature_is_allowed():
-    watch, output = watched(lambda x: x + torch.randn(SIZE, 3) * torch.arange(3), numbers())
+def test_noise_of_one_strength_is_allowed():
+    watch, output = watched(lambda x: x + torch.randn(SIZE, 3) * 0.5 + torch.rand_like(x).mul_(2), numbers())
     assert watch.marks.is_in_front(output)
+
+
+def test_aliases_do_not_keep_what_was_overwritten():
+    def stale_place(x):
+        z = x[:, :1].expand(SIZE, SIZE).clone()
+        alias = z.view(SIZE, SIZE)
+        z.copy_(x[:, :1].t().expand(SIZE, SIZE))
+        return alias.sum(1)
+
+    def stale_noise(x):
+        noise = torch.rand(SIZE)
+        alias = noise.view(-1)
+        noise.copy_(torch.arange(SIZE))
+        return x * alias.unsqueeze(1)
+
+    for function in (stale_place, stale_noise):
+        watch, output = watched(function, numbers())
+        assert not watch.marks.is_in_front(output)
+
+
+def test_distances_between_all_points_are_seen():
+    watch, output = watched(lambda x: torch.cdist(x, x).sum(1), numbers())
+    assert not watch.marks.is_in_front(output)
+
+
+def test_shapes_that_follow_from_numbers_are_seen():
+    for function in (lambda x: x[x > 1].shape, lambda x: torch.repeat_interleave((x > 1).long().flatten())):
+        watch, _ = watched(function, numbers())
+        assert watch.escaped is not None
 
 
 @pytest.mark.parametrize("is_before", [True, False])

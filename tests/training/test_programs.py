@@ -172,11 +172,13 @@ class Scaled(nn.Module):
     "constant",
     [
         lambda x: x * torch.full((1,), 1.0 if len(x) % 2 else -1.0),
-        lambda x: x * torch.tensor([1.0, 2.0, 3.0])[torch.arange(3) if len(x) % 2 else [2, 1, 0]],
+        lambda x: x.roll(len(x), 1),
+        lambda x: torch.cat([x[:, :2], torch.full((len(x), 1), float(len(x)))], 1),
+        lambda x: x.masked_fill(x > 0, float(len(x) ** 3)),
     ],
-    ids=["sign", "order"],
+    ids=["sign", "roll", "feature", "filling"],
 )
-def test_a_constant_whose_sign_or_order_follows_from_the_batch_size_goes_the_slow_way(constant):
+def test_a_constant_that_follows_from_the_batch_size_goes_the_slow_way(constant):
     model, (x, y) = Scaled(constant), data(8)
     with ClippedGradients(model, clip_norm=0.5) as engine:
         whole, _ = engine.clipped(of_model(model, squares, x, y))
@@ -212,3 +214,56 @@ def test_what_is_known_of_a_model_keeps_neither_it_nor_a_loss_alive():
     del model, loss, engine
     gc.collect()
     assert gone() is None
+
+
+def test_losses_of_a_model_in_which_examples_may_meet_are_refused_from_the_first_batch_on():
+    """Their gradients at the outputs come from a pass over the whole batch: one unusual record would change all."""
+    model, (x, y) = Changing(), data(9)
+    x[8] *= 60
+    model.move = lambda hidden: hidden.relu() if float(x.detach().abs().max()) < 0 else hidden
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        engine.sum(squares(model(x), y))  # a constant decides here, and no example
+    model.move = lambda hidden: hidden.relu() if float(hidden.detach().abs().max()) < 20 else -50 * hidden
+    for some in (slice(3), slice(9)):
+        with (
+            ClippedGradients(model, clip_norm=0.5) as engine,
+            pytest.raises(InvalidArgument, match="examples may meet in the model"),
+        ):
+            engine.sum(squares(model(x[some]), y[some]))
+
+
+class Moded(nn.Module):
+    """Adds up the batch, in ways that leave no trace in autograd's graph."""
+
+    def __init__(self, is_mixing) -> None:
+        super().__init__()
+        self.head, self._is_mixing = nn.Linear(3, 2), is_mixing
+
+    def forward(self, x):
+        x = x.cumsum(0) if self._is_mixing(self, x) else x
+        return self.head(x).sum(tuple(range(1, x.dim() - 1))) if x.dim() > 2 else self.head(x)
+
+
+def test_a_mode_or_a_shape_that_was_not_seen_before_is_looked_at():
+    torch.manual_seed(0)
+    for is_mixing, before, after in (
+        (
+            lambda module, x: module.training,
+            lambda m: m.eval() and torch.randn(6, 3),
+            lambda m: m.train() and torch.randn(6, 3),
+        ),
+        (
+            lambda module, x: x.dim() == 3 and x.shape[1] > 3,
+            lambda m: torch.randn(6, 2, 3),
+            lambda m: torch.randn(6, 5, 3),
+        ),
+        (lambda module, x: len(x) > 4, lambda m: torch.randn(3, 3), lambda m: torch.randn(8, 3)),
+    ):
+        model = Moded(is_mixing)
+        with ClippedGradients(model, clip_norm=0.5) as engine:
+            x = before(model)
+            engine.clipped(of_model(model, squares, x, torch.zeros(len(x))))
+            assert engine.slow_reasons == ()
+            x = after(model)
+            engine.clipped(of_model(model, squares, x, torch.zeros(len(x))))
+            assert engine.slow_reasons == ("cumsum is not known to keep examples apart",)

@@ -61,10 +61,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How the gradients of a program are made: by these calls, or one example at a time if there is a reason why."""
+    """How the gradients of a program are made: by these calls, or one example at a time if there is a reason why.
+
+    `is_apart` says that examples were seen to stay apart nevertheless, only not where layers need them.
+    """
 
     parts: tuple[Claim, ...] = ()
     why: str | None = None
+    is_apart: bool = False
 
     @property
     def is_certain(self) -> bool:

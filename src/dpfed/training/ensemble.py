@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from dpfed.errors import InvalidArgument
-from dpfed.training import compat, segments
+from dpfed.training import compat, screening, segments
 from dpfed.training.capture import form_of
 from dpfed.training.clip import TOLERANCE
 from dpfed.training.entropy import for_many
@@ -64,6 +64,7 @@ class Ensemble:
 
     def __init__(self, model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor]) -> None:
         compat.check(model)
+        screening.try_out(model, loss, *(part[: screening.TRIED] for part in like))
         self._model = model
         self._loss = for_many(loss)
         self._layers = _layers(model, loss, like)

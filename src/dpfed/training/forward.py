@@ -48,6 +48,11 @@ class Forward:
         return [tensor for tensor in tensors_of(self.values) if tensor.shape[:1] == (self.size,)]
 
     @property
+    def shapes(self) -> Hashable:
+        """The shape and type of each tensor, for one example."""
+        return tuple([(tensor.shape[1:], tensor.dtype) for tensor in tensors_of(self.values)])
+
+    @property
     def is_separable(self) -> bool:
         """Whether every tensor has the examples, so that the pass can be run on some of them."""
         return all(tensor.shape[:1] == (self.size,) for tensor in tensors_of(self.values))

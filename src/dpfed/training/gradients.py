@@ -166,24 +166,41 @@ class ClippedGradients:
             again = self._recorder.forward(run.losses)
         if way is None and again is not None:
             way = self._programs.way(run, again)
-        found = None if way is None or way.why is not None else self._by_layers(way, run, mask)
+        found = None if way is None or way.why is not None else self._by_layers(way, run, mask, forward)
         if found is None:
             again = self._recorder.forward(run.losses) if again is None else again
+            if forward is None:
+                self._require_apart(way)
             if forward is None and not self._is_tried:
                 self._recorder.require_repeatable(again)
             found = self._one_by_one(again, mask)
         self._is_tried = True
         return found
 
+    def _require_apart(self, way: Way | None) -> None:
+        """Refuse losses of a model in which examples may meet: what comes after it was computed from all of them."""
+        if way is not None and way.why is not None and not way.is_apart:
+            message = f"examples may meet in the model ({way.why}), and these losses were computed from all of them"
+            raise InvalidArgument("losses", f"{message}: give make_private the loss and call step(batch)")
+
     # --- all examples at once ---
 
-    def _by_layers(self, way: Way, run: Run, mask: Tensor | None) -> tuple[Sums, Tensor] | None:
+    def _by_layers(
+        self, way: Way, run: Run, mask: Tensor | None, forward: Forward | None
+    ) -> tuple[Sums, Tensor] | None:
         """Return what book-keeping gives, None where this run of the program cannot be served by it."""
         parts = way.parts_of(run.calls)
         if not parts or not is_ready(parts, len(run.losses)):
             return None
         with self._programs.capture.paused(), self._recorder.paused():
-            _differentiate([part.call for part in parts], run.losses, self._programs.leaves.type)
+            try:
+                _differentiate([part.call for part in parts], run.losses, self._programs.leaves.type)
+            except InvalidArgument:
+                raise
+            except Exception:
+                if forward is None or not self._is_tried:
+                    raise
+                return None  # a record on which the backward pass fails must not stop the others
             try:
                 with torch.no_grad():
                     return self._kept(parts, mask)
@@ -265,7 +282,7 @@ class ClippedGradients:
             return {}, torch.tensor(torch.inf)
         wide = torch.float64 if self.is_exact else self._programs.leaves.type
         named = zip(self._parameters.items(), found, strict=True)
-        rows = {name: rows_of((torch.zeros_like(p) if row is None else row).to(wide)[None]) for (name, p), row in named}
+        rows = {name: rows_of(_dense(p, row).to(wide)[None]) for (name, p), row in named}
         groups = self.clip.grouped([(Materialised(rows), {name: name for name in rows})])
         lengths = [self.clip.lengths(pieces) for pieces in groups]
         if not all(own.item() <= REACH * self.clip.clip_norm for own in lengths):
@@ -298,6 +315,13 @@ def _widened(call: Call) -> Call:
     x, g = call.pair
     statistics = None if call.statistics is None else (call.statistics[0].double(), call.statistics[1].double())
     return replace(call, x=x.double() if x.is_floating_point() else x, gradient=g.double(), statistics=statistics)
+
+
+def _dense(parameter: Tensor, row: Tensor | None) -> Tensor:
+    """Return one example's gradient, also where it has none or a sparse one."""
+    if row is None:
+        return torch.zeros_like(parameter)
+    return row.to_dense() if row.is_sparse else row
 
 
 def _coefficients(lengths: Tensor, limit: float, mask: Tensor | None) -> Tensor:

@@ -40,7 +40,10 @@ _OUT_OF_SIGHT: frozenset[Any] = frozenset(
         Tensor.__dlpack__,
         Tensor.__deepcopy__,
         Tensor.__reduce_ex__,
+        Tensor.__repr__,
+        Tensor.__format__,
         Tensor.data.__get__,  # type: ignore[attr-defined]
+        Tensor.data.__set__,  # type: ignore[attr-defined]
     }
 )
 _CLOSE = 1e-6
@@ -142,7 +145,7 @@ class _Functions(TorchFunctionMode):
 
 def _judged(watch: Watch, operation: Operation) -> operations.Found:
     has_examples = any(map(watch.is_example, operation.tensors))
-    if has_examples and operation.kind in operations.ESCAPES:
+    if has_examples and (operation.kind in operations.ESCAPES or operations.chooses(operation)):
         watch.escaped = watch.escaped or operation.name
     found = operations.result(operation)
     if has_examples:
@@ -176,26 +179,24 @@ def _or_mixed(found: operations.Found) -> int:
 
 
 def _numbers(operation: Operation) -> list[float]:
-    """Return the numbers of a call that change values; sizes and axes are whole numbers of other operations."""
-    kinds = (float, int) if operation.kind in operations.SCALED else (float,)
-    return [float(value) for value in operation.values.values() if isinstance(value, kinds)]
+    """Return the numbers of a call, without the sizes that follow from the batch's."""
+    given = [value for name, value in operation.values.items() if name != "N"]
+    if operation.kind not in operations.SIZED:
+        given += [number for value in given if isinstance(value, list | tuple) for number in value]
+    return [float(value) for value in given if isinstance(value, float | int)]
 
 
 def _constants(operation: Operation) -> list[float]:
     """Return what tells the values of the constants and parameters that examples meet, whatever the batch's size."""
-    if operation.kind not in operations.SCALED:
-        return []
     marks = operation.marks
     constants = [value.detach() for value in operation.tensors if marks.of(value) == NONE and value.numel()]
     reals = [torch.view_as_real(value.resolve_conj()) if value.is_complex() else value for value in constants]
     return [number for value in reals for number in _summary(value.double())]
 
 
-def _summary(values: Tensor) -> tuple[float, ...]:
-    """Return the means of the positive and of the negative part, and the same with weights along the last axis."""
-    weights = torch.linspace(1, 2, values.shape[-1], dtype=values.dtype) if values.dim() else 1.0
-    parts = (values.clamp(min=0), values.clamp(max=0))
-    return tuple(float(part.mean()) for plain in parts for part in (plain, plain * weights))
+def _summary(values: Tensor) -> tuple[float, float]:
+    """Return the means of the positive and of the negative part: the same however often a constant is repeated."""
+    return float(values.clamp(min=0).mean()), float(values.clamp(max=0).mean())
 
 
 def _agree(one: Sequence[Any], two: Sequence[Any]) -> bool:

@@ -80,10 +80,13 @@ class Marks:
         mark: int = self._marks.get(tensor, NONE)  # type: ignore[no-untyped-call]
         if not self._written:
             return mark
-        step = self._written.get(tensor.untyped_storage()._cdata, (None, NONE))[1]
-        if step in (MIXED, NONE) or mark == MIXED:
-            return MIXED if step == MIXED else mark
-        return mark if mark > NONE else self._found(tensor, step)
+        entry = self._written.get(tensor.untyped_storage()._cdata)
+        if entry is None or mark == MIXED:
+            return mark
+        if entry[1] == NONE:  # constants were written: what was random, or counted, may not be any more
+            return mark if mark > NONE else NONE
+        found = self._found(tensor, entry[1]) if entry[1] > NONE else MIXED
+        return found if mark in (NONE, NOISE, COUNT, found) else MIXED
 
     def place(self, tensor: Tensor) -> Place | None:
         """Return where the examples are, if the tensor has any at one axis."""
@@ -97,21 +100,29 @@ class Marks:
 
     def put(self, tensor: Tensor, mark: int) -> None:
         """Mark a new tensor."""
-        if mark != NONE:
-            self._marks[tensor] = mark
+        self._marks[tensor] = mark
 
     def overwrite(self, tensor: Tensor, mark: int) -> None:
         """Mark a tensor that is about to be written in place, and with it all that shares its memory."""
         before = self.of(tensor)
         self._marks[tensor] = mark
-        if mark in (NONE, NOISE, COUNT) or (mark == before and mark != MIXED):
+        if mark == NOISE or (mark == before and mark != MIXED):
             return
         storage = tensor.untyped_storage()
-        place = place_of(tensor.shape, mark, self.size) if mark > NONE else None
-        step = MIXED if place is None else tensor.stride(place.axis) * place.inner
         _, earlier = self._written.get(storage._cdata, (None, NONE))
-        is_kept = step == earlier or (earlier == NONE and (before > NONE or self._is_laid_out(tensor, step)))
-        self._written[storage._cdata] = (storage, step if is_kept else MIXED)
+        if mark in (NONE, COUNT):
+            self._written.setdefault(storage._cdata, (storage, NONE))
+            return
+        step = self._step(tensor, mark)
+        is_first = earlier == NONE and (
+            self._step(tensor, before) == step if before > NONE else self._is_laid_out(tensor, step)
+        )
+        self._written[storage._cdata] = (storage, step if is_first or step == earlier else MIXED)
+
+    def _step(self, tensor: Tensor, mark: int) -> int:
+        """Return the step in memory from one example to the next, MIXED if there is none."""
+        place = place_of(tensor.shape, mark, self.size) if mark > NONE else None
+        return MIXED if place is None else tensor.stride(place.axis) * place.inner
 
     def _is_laid_out(self, tensor: Tensor, step: int) -> bool:
         """Return whether all of a tensor's memory is, before examples are written, the same for each of them."""

@@ -118,16 +118,11 @@ def _without_examples(operation: Operation, marked: set[int]) -> int:
 
 
 def _is_flat(operation: Operation) -> bool:
-    """Return whether what meets, or makes, random numbers is the same along every axis that examples may have."""
+    """Return whether what meets, or makes, random numbers is one number everywhere."""
     marks = operation.marks
     values = operation.tensors[1:] if operation.name.endswith("_") and operation.kind in RANDOM else operation.tensors
-    return all(
-        marks.is_alike(value, Place(axis, 1, length // marks.size))
-        for value in values
-        if marks.of(value) != NOISE
-        for axis, length in enumerate(value.shape)
-        if length and length % marks.size == 0
-    )
+    constants = [value.detach() for value in values if marks.of(value) != NOISE and value.numel() > 1]
+    return all(bool((value == value.flatten()[0]).all()) for value in constants)
 
 
 # --- the rules; None where examples could meet or move ---
@@ -320,6 +315,17 @@ def transformed(operation: Operation) -> Found | None:
     return inside(1, "weight", "bias")(operation)
 
 
+def distances(operation: Operation) -> Found | None:
+    """Distances between all points of an example; without an axis of examples, between all points there are."""
+    return in_front("x1", "x2")(operation) if operation["x1"].dim() == operation["x2"].dim() == 3 else None
+
+
+def grouped(operation: Operation) -> Found | None:
+    """Groups of channels normalised, each example on its own."""
+    is_so = operation["N"] == operation.marks.size
+    return in_front("input", clean=("weight", "bias"))(operation) if is_so else None
+
+
 def attended(operation: Operation) -> Found | None:
     """Attention over (example, head, position, feature), with a mask that is broadcast to it."""
     mask = operation.get("attn_mask")
@@ -405,6 +411,15 @@ def _stays(marks: Marks, other: Tensor, shape: Sequence[int]) -> bool:
     if marks.of(other) > NONE:
         return broadcast(marks, other, shape) == FRONT
     return marks.is_alike(other, FRONT.moved(other.dim() - len(shape)))
+
+
+def chooses(operation: Operation) -> bool:
+    """Return whether the shape of what an operation makes follows from numbers: a mask, or how often to repeat."""
+    masks = operation.get("indices") if operation.kind == "index" else None
+    is_mask = isinstance(masks, list | tuple) and any(
+        isinstance(mask, Tensor) and mask.dtype in (torch.bool, torch.uint8) for mask in masks
+    )
+    return is_mask or operation.kind in ("repeat_interleave", "to_sparse", "_to_sparse")
 
 
 def filled(operation: Operation) -> Found | None:
@@ -514,7 +529,7 @@ POINTWISE = named(
     "_prelu_kernel native_dropout complex polar bernoulli normal poisson",
 )
 IN_ORDER = named(
-    "view reshape _unsafe_view _reshape_alias unsqueeze squeeze flatten unflatten alias detach clone contiguous",
+    "view reshape _unsafe_view unsqueeze squeeze flatten unflatten alias detach clone contiguous",
     "_to_copy to lift_fresh lift positive _conj _neg_view resolve_conj resolve_neg view_copy fill zero",
 )
 SHAPES = named("expand permute transpose t select slice")
@@ -537,11 +552,8 @@ ESCAPES = named(
 
 # Marks of what has nothing of any example.
 EXAMPLE_FREE = (NONE, NOISE, COUNT)
-# Where a number, or a constant, changes what becomes of an example.
-SCALED = POINTWISE | named(
-    "mm addmm mv addmv bmm baddbmm linear convolution mse_loss smooth_l1_loss huber_loss binary_cross_entropy",
-    "soft_margin_loss multi_margin_loss nll_loss_forward nll_loss2d_forward binary_cross_entropy_with_logits",
-)
+# Whose lists of numbers are sizes, which follow from the batch's.
+SIZED = IN_ORDER | MADE_NEW | named("expand repeat")
 
 RULES: dict[str, Callable[[Operation], Found | None]] = {
     **dict.fromkeys(POINTWISE, pointwise),
@@ -568,9 +580,10 @@ RULES: dict[str, Callable[[Operation], Found | None]] = {
     "addmv": multiplied("mat", "vec", "self"),
     "bmm": paired("self", "mat2"),
     "baddbmm": paired("batch1", "batch2", "self"),
-    "_cdist_forward": in_front("x1", "x2"),
+    "_cdist_forward": distances,
     "linear": transformed,
-    **ruled(in_front("input", clean=("weight", "bias")), "convolution mkldnn_convolution native_group_norm"),
+    **ruled(in_front("input", clean=("weight", "bias")), "convolution mkldnn_convolution"),
+    "native_group_norm": grouped,
     **ruled(normalised, "native_layer_norm _fused_rms_norm"),
     **ruled(batch_normalised, "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training"),
     **ruled(inside(1), "avg_pool1d adaptive_avg_pool1d upsample_nearest1d upsample_linear1d reflection_pad1d"),

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from dpfed.errors import InvalidArgument
 from dpfed.training.forward import tensors_of
 from dpfed.training.independence import Watch
-from dpfed.training.marks import MIXED, NONE, Place, mark_of
+from dpfed.training.marks import NONE, Place, mark_of
 
 _REMEDY = "compute each loss from its own row, or give make_private the loss and call step(batch)"
 
@@ -91,7 +91,8 @@ class OwnLoop:
         if self._watch is not None and self._depth == 1:
             self._switch(is_on=False)
             marks = self._watch.marks
-            self._is_mixed |= any(marks.of(tensor) == MIXED for tensor in tensors_of((arguments, keywords)))
+            given = [tensor for tensor in tensors_of((arguments, keywords)) if self._watch.is_example(tensor)]
+            self._is_mixed |= not all(map(marks.is_in_front, given))
 
     def _leave_model(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         self._depth -= 1

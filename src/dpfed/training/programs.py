@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -52,12 +52,12 @@ class Run:
     calls: list[Call]
     graph: Graph
     model: Graph
-    loss: Hashable = None
+    setting: Hashable  # what the graph does not show: loss, modes of the modules, shapes, about how many examples
 
     @property
     def key(self) -> Hashable:
         """What runs of one program have in common."""
-        return self.loss, self.graph.form, self._calls(self.graph)
+        return self.setting, self.graph.form, self._calls(self.graph)
 
     @property
     def program(self) -> Hashable:
@@ -78,6 +78,7 @@ class Programs:
     def __init__(self, model: nn.Module, pinned: Mapping[str, str], *, is_tried: bool = False) -> None:
         self.leaves = Leaves(model)
         self.capture = Capture(model)
+        self._modules = list(model.modules())
         self._pinned = pinned
         self._ways = _WAYS.setdefault(model, {}) if not pinned else {}
         self._is_tried = is_tried
@@ -97,12 +98,17 @@ class Programs:
         losses, roots = forward.run()
         graph = self.leaves.graph([losses.grad_fn])
         model = graph if roots is None else self.leaves.graph(roots)
-        return Run(losses, self.capture.taken(), graph, model, forward.loss)
+        setting = (forward.loss, self._modes(), forward.shapes, len(losses).bit_length())
+        return Run(losses, self.capture.taken(), graph, model, setting)
+
+    def _modes(self) -> Hashable:
+        return tuple([module.training for module in self._modules])
 
     def recorded(self, losses: Tensor, recorder: Recorder) -> Run:
         """Return the run that gave these losses, of which the model's own calls can be run again."""
         graph = self.leaves.graph([losses.grad_fn])
-        return Run(losses, self.capture.taken(), graph, self.leaves.graph(recorder.keep(graph.numbers)))
+        model = self.leaves.graph(recorder.keep(graph.numbers))
+        return Run(losses, self.capture.taken(), graph, model, (self._modes(), len(losses).bit_length()))
 
     def known(self, run: Run) -> Way | None:
         """Return the way of a program that was seen before."""
@@ -110,7 +116,7 @@ class Programs:
 
     def slow(self, run: Run, why: str) -> None:
         """Remember that a program is run on one example at a time from here on."""
-        self._ways[run.key] = Way(why=why)
+        self._ways[run.key] = Way(why=why, is_apart=True)  # or it would not have had a fast way
 
     def way(self, run: Run, forward: Forward) -> Way:
         """Return the way of the run's program; looks at it if it is new."""
@@ -123,7 +129,7 @@ class Programs:
 
     def _looked_at(self, run: Run, forward: Forward) -> Way:
         way = attributed(run.calls, run.graph, self.leaves, self._pinned)
-        if way.why is not None:
+        if way.why is not None and forward.roots is None:  # all of it runs again, so nothing else has to be known
             return way
         for _ in range(TRIALS):
             try:
@@ -204,13 +210,15 @@ def _is_placed(marks: Marks, call: Call, output: Any) -> bool:
 
 def _judged(way: Way, looks: Sequence[_Look], calls: Sequence[Call]) -> Way:
     """Return the way, or one with the reason why it cannot be taken."""
-    for look in looks:
-        if look.why is not None:
-            return Way(why=look.why)
-        for claim in way.parts:
-            if not look.placed[claim.number]:
-                return Way(why=f"{calls[claim.number].path or 'the model'} has not the example as first axis")
     first, second = looks
+    if (why := first.why or second.why) is not None:
+        return Way(why=why)
     if not first.watch.agrees_with(second.watch):
         return Way(why="what is computed depends on the number of examples")
+    if way.why is not None:
+        return replace(way, is_apart=True)
+    for claim in way.parts:
+        if not all(look.placed[claim.number] for look in looks):
+            path = calls[claim.number].path or "the model"
+            return Way(why=f"{path} has not the example as first axis", is_apart=True)
     return way
