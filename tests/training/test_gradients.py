@@ -392,7 +392,10 @@ def test_one_loss_that_depends_on_one_other_example_is_refused_at_once(one, othe
 def test_one_example_without_batch_axis_is_refused():
     torch.manual_seed(0)
     model = nn.Conv1d(4, 4, 1)
-    with ClippedGradients(model, clip_norm=1.0) as gradients, pytest.raises(InvalidArgument, match="examples may meet in the model"):
+    with (
+        ClippedGradients(model, clip_norm=1.0) as gradients,
+        pytest.raises(InvalidArgument, match="examples may meet in the model"),
+    ):
         gradients.sum(model(torch.randn(4, 7)).sum(1))
 
 

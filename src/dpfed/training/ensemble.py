@@ -64,7 +64,7 @@ class Ensemble:
 
     def __init__(self, model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor]) -> None:
         compat.check(model)
-        screening.try_out(model, loss, *(part[: screening.TRIED] for part in like))
+        screening.probe(model, loss, *like)
         self._model = model
         self._loss = for_many(loss)
         self._layers = _layers(model, loss, like)

@@ -99,7 +99,7 @@ class Programs:
         graph = self.leaves.graph([losses.grad_fn])
         model = graph if roots is None else self.leaves.graph(roots)
         setting = (forward.loss, self._modes(), forward.shapes, len(losses).bit_length())
-        return Run(losses, self.capture.taken(), graph, model, setting)
+        return Run(losses, self._used(graph), graph, model, setting)
 
     def _modes(self) -> Hashable:
         return tuple([module.training for module in self._modules])
@@ -108,7 +108,11 @@ class Programs:
         """Return the run that gave these losses, of which the model's own calls can be run again."""
         graph = self.leaves.graph([losses.grad_fn])
         model = self.leaves.graph(recorder.keep(graph.numbers))
-        return Run(losses, self.capture.taken(), graph, model, (self._modes(), len(losses).bit_length()))
+        return Run(losses, self._used(graph), graph, model, (self._modes(), len(losses).bit_length()))
+
+    def _used(self, graph: Graph) -> list[Call]:
+        """Return the calls since the last time that the losses use."""
+        return [call for call in self.capture.taken() if graph.place(call) is not None]
 
     def known(self, run: Run) -> Way | None:
         """Return the way of a program that was seen before."""
@@ -143,10 +147,14 @@ class Programs:
 
     def _watched(self, forward: Forward) -> _Look:
         watch = Watch(forward.size, forward.tensors)
-        placed: list[bool] = []
-        with watch, self.capture.shown_to(lambda call, output: placed.append(_is_placed(watch.marks, call, output))):
+        placed: dict[int, bool] = {}
+
+        def note(call: Call, output: Any) -> None:
+            placed[id(call)] = _is_placed(watch.marks, call, output)
+
+        with watch, self.capture.shown_to(note):
             run = self.run(forward)
-        return _Look(run.program, watch, placed, watch.marks.is_in_front(run.losses))
+        return _Look(run.program, watch, [placed[id(call)] for call in run.calls], watch.marks.is_in_front(run.losses))
 
     def _require_used(self, graph: Graph) -> None:
         """Refuse parameters that the first losses do not depend on; later that may be for a reason in a record."""

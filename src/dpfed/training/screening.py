@@ -200,6 +200,11 @@ class _NotFinite(ValueError):
     """The losses are not finite."""
 
 
+def probe(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> None:
+    """Refuse a model or a loss that mixes these made-up examples, or keeps something of them."""
+    compat.probe(_Rows(model, loss, partial(_taken, (inputs, targets))), torch.arange(len(inputs)))
+
+
 def try_out(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> None:
     """Refuse a model or a loss that fails, mixes or keeps something of these three examples, which are made up."""
     _try(model, loss, partial(_taken, (inputs, targets)))
