@@ -1,0 +1,83 @@
+"""Every mutant of our own code is killed by the tests it names.
+
+Killers run in a process of their own, on a copy of the package with the fault in it. `make test` looks only whether
+every mutant still fits the code and every killer is there; `make mutants` runs them, which takes minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from mutants.mutant import ROOT, SOURCE, Mutant
+from mutants.mutants import MUTANTS
+
+KILLERS = sorted({killer for mutant in MUTANTS for killer in mutant.killers})
+# What a test says that has found the fault: not that names are missing, or that something broke on the way.
+FOUND = re.compile(r"AssertionError|assert |Failed: ")
+PASSED, FAILED, BROKEN = "passed", "failed", "broken"
+
+every_mutant = pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+
+
+def outcomes(killers: Collection[str], package: Path, folder: Path) -> dict[str, set[str]]:
+    """Return how the cases of each killer ended with the package in that folder; none for a test that is not there."""
+    report = folder / "report.xml"
+    environment = {**os.environ, "PYTHONPATH": str(package), "DPFED_CAMPAIGN": "0", "OMP_NUM_THREADS": "1"}
+    options = ["-q", "-n0", "-p", "no:cacheprovider", "-p", "no:randomly", f"--junitxml={report}"]
+    command = [sys.executable, "-m", "pytest", *options, *killers]
+    subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
+    found: dict[str, set[str]] = {killer: set() for killer in killers}
+    for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():  # noqa: S314 - pytest wrote it
+        name = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
+        for killer in killers:
+            if name == killer or name.startswith(f"{killer}["):
+                found[killer].add(outcome(case))
+    return found
+
+
+def outcome(case: ElementTree.Element) -> str:
+    if not len(case):
+        return PASSED
+    return FAILED if case[0].tag == "failure" and FOUND.match(case[0].get("message", "")) else BROKEN
+
+
+@every_mutant
+def test_a_mutant_fits_the_code_and_its_killers_are_there(mutant: Mutant):
+    compile(mutant.text, mutant.file, "exec")
+    assert mutant.killers
+    for killer in mutant.killers:
+        file, _, name = killer.partition("::")
+        assert f"def {name.partition('[')[0]}(" in (ROOT / file).read_text()
+
+
+def test_no_two_mutants_are_the_same():
+    assert len({mutant.name for mutant in MUTANTS}) == len({mutant.text for mutant in MUTANTS}) == len(MUTANTS)
+
+
+@pytest.mark.mutants
+@every_mutant
+def test_every_killer_finds_the_mutant(mutant: Mutant, tmp_path: Path):
+    mutant.write_to(tmp_path / "src")
+    for killer, ends in outcomes(mutant.killers, tmp_path / "src", tmp_path).items():
+        assert FAILED in ends, f"{mutant.name!r} lives: {killer} ended {ends or 'nowhere, it is not there'}"
+
+
+@pytest.mark.mutants
+def test_killers_find_nothing_in_the_code_as_it_is(tmp_path: Path):
+    ends = outcomes(KILLERS, SOURCE.parent, tmp_path)
+    assert {killer: found for killer, found in ends.items() if found != {PASSED}} == {}
+
+
+@pytest.mark.mutants
+def test_a_mutant_whose_killer_is_removed_lives(tmp_path: Path):
+    assert outcomes([f"{MUTANTS[0].killers[0]}_no_more"], SOURCE.parent, tmp_path) == {
+        f"{MUTANTS[0].killers[0]}_no_more": set()
+    }
