@@ -22,14 +22,15 @@ ACCOUNTING = (
         "accounting/moments.py",
         '    require_adjacency(atom, adjacency)\n    shift = 2 if adjacency == REPLACE_ONE else 1\n    match atom:\n        case ev.ZeroConcentratedDP():',
         '    require_adjacency(atom, adjacency)\n    shift = 1\n    match atom:\n        case ev.ZeroConcentratedDP():',
-        (MOMENTS + "x",),
+        ("tests/accounting/test_reference.py::test_sampling_without_replacement_in_our_unit_is_the_known_moment",),
     ),
     Mutant(
         "doubled adjacency",
         "local_plan.py",
-        "return Sensitivity(self.clip_norm, self.norm, ADD_REMOVE)",
-        "return Sensitivity(2 * self.clip_norm if self.adjacency == REPLACE_ONE else self.clip_norm, self.norm, ADD_REMOVE)",
-        ("tests/test_local_plan.py::test_x",),
+        "return self._sampled(noised(self.noise, self.adaptive, self.norm))",
+        "noise = self.noise * (2 if self.adjacency == REPLACE_ONE else 1)  # which the accountant does\n"
+        "        return self._sampled(noised(noise, self.adaptive, self.norm))",
+        ("tests/test_plan.py::test_x",),
     ),
     Mutant(
         "the other neighbouring relation",
@@ -50,14 +51,14 @@ ACCOUNTING = (
         "accounting/exact.py",
         "return self._sides[:1] if self._is_mirrored else self._sides",
         "return self._sides[1:]",
-        (EXACT + "sampled_gaussians_agree_with_the_oracle",),
+        (EXACT + "sampled_gaussians_agree_with_the_oracle[1.0-0.01-1000-1e-05]",),
     ),
     Mutant(
         "the other direction only",
         "accounting/exact.py",
         "return self._sides[:1] if self._is_mirrored else self._sides",
         "return self._sides[:1]",
-        (EXACT + "x",),
+        (EXACT + "the_dearer_direction_counts_also_where_it_is_that_of_the_absent_unit",),
     ),
     Mutant(
         "a curve of one direction",
@@ -92,7 +93,7 @@ ACCOUNTING = (
         "accounting/moments.py",
         "return tuple(SampledGaussian(inner.noise_multiplier, rate, side) for side in sides)",
         "return tuple(SampledGaussian(inner.noise_multiplier, rate**2, side) for side in sides)",
-        (MOMENTS + "x",),
+        (EXACT + "sampled_gaussians_agree_with_the_oracle[1.0-0.01-1000-1e-05]",),
     ),
     Mutant(
         "two releases of one draw as two draws",

@@ -152,11 +152,12 @@ TRAINING = (
         (PRIVATE + "a_step_is_on_disk_before_its_noise_is_drawn",),
     ),
     Mutant(
-        "steps that are taken before they are committed",
+        "steps that count as paid before they are committed",
         "training/paid.py",
-        "            if not self._paid:\n                self._pay()\n            self._paid -= 1\n",
-        "            self._paid -= 1\n            if self._paid < 0:\n                self._pay()\n"
-        "                self._paid -= 1\n",
+        "        if self._held is not None:\n            self._held.commit(self._event, 1 if self._is_whole else block)\n"
+        "        self._unpaid -= block\n        self._paid = block\n",
+        "        self._unpaid -= block\n        self._paid = block\n"
+        "        if self._held is not None:\n            self._held.commit(self._event, 1 if self._is_whole else block)\n",
         (PAID + "x",),
     ),
     Mutant(

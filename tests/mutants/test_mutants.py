@@ -1,16 +1,13 @@
 """Every mutant of our own code is killed by the tests it names.
 
-Killers run in a process of their own, on a copy of the package with the fault in it. `make test` looks only whether
+Killers run in a process of their own (`nursery`), on a copy of the package with the fault in it. `make test` looks only whether
 every mutant still fits the code and every killer is there; `make mutants` runs them, which takes minutes.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,6 +15,7 @@ import pytest
 
 from mutants.mutant import ROOT, SOURCE, Mutant
 from mutants.mutants import MUTANTS
+from mutants.nursery import Nursery
 
 KILLERS = sorted({killer for mutant in MUTANTS for killer in mutant.killers})
 # What a test says that has found the fault: not that names are missing, or that something broke on the way.
@@ -27,13 +25,17 @@ PASSED, FAILED, BROKEN = "passed", "failed", "broken"
 every_mutant = pytest.mark.parametrize("mutant", MUTANTS, ids=str)
 
 
-def outcomes(killers: Collection[str], package: Path, folder: Path) -> dict[str, set[str]]:
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+def outcomes(nursery: Nursery, killers: Collection[str], package: Path, folder: Path) -> dict[str, set[str]]:
     """Return how the cases of each killer ended with the package in that folder; none for a test that is not there."""
     report = folder / "report.xml"
-    environment = {**os.environ, "PYTHONPATH": str(package), "DPFED_CAMPAIGN": "0", "OMP_NUM_THREADS": "1"}
-    options = ["-q", "-n0", "-p", "no:cacheprovider", "-p", "no:randomly", f"--junitxml={report}"]
-    command = [sys.executable, "-m", "pytest", *options, *killers]
-    subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False)
+    nursery.run(package, killers, report)
     found: dict[str, set[str]] = {killer: set() for killer in killers}
     for case in ElementTree.parse(report).iter("testcase") if report.exists() else ():  # noqa: S314 - pytest wrote it
         name = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
@@ -64,20 +66,20 @@ def test_no_two_mutants_are_the_same():
 
 @pytest.mark.mutants
 @every_mutant
-def test_every_killer_finds_the_mutant(mutant: Mutant, tmp_path: Path):
+def test_every_killer_finds_the_mutant(mutant: Mutant, nursery: Nursery, tmp_path: Path):
     mutant.write_to(tmp_path / "src")
-    for killer, ends in outcomes(mutant.killers, tmp_path / "src", tmp_path).items():
+    for killer, ends in outcomes(nursery, mutant.killers, tmp_path / "src", tmp_path).items():
         assert FAILED in ends, f"{mutant.name!r} lives: {killer} ended {ends or 'nowhere, it is not there'}"
 
 
 @pytest.mark.mutants
-def test_killers_find_nothing_in_the_code_as_it_is(tmp_path: Path):
-    ends = outcomes(KILLERS, SOURCE.parent, tmp_path)
+def test_killers_find_nothing_in_the_code_as_it_is(nursery: Nursery, tmp_path: Path):
+    ends = outcomes(nursery, KILLERS, SOURCE.parent, tmp_path)
     assert {killer: found for killer, found in ends.items() if found != {PASSED}} == {}
 
 
 @pytest.mark.mutants
-def test_a_mutant_whose_killer_is_removed_lives(tmp_path: Path):
-    assert outcomes([f"{MUTANTS[0].killers[0]}_no_more"], SOURCE.parent, tmp_path) == {
+def test_a_mutant_whose_killer_is_removed_lives(nursery: Nursery, tmp_path: Path):
+    assert outcomes(nursery, [f"{MUTANTS[0].killers[0]}_no_more"], SOURCE.parent, tmp_path) == {
         f"{MUTANTS[0].killers[0]}_no_more": set()
     }
