@@ -315,7 +315,8 @@ def test_data_that_cannot_be_trained_on_are_refused_at_the_door(data, word):
 
 
 def test_a_rehearsal_shows_the_model_no_record_and_no_number_of_them():
-    seen = []
+    """The owner's own check of labels and tokens, when the client is made, sees records; a rehearsal does not."""
+    seen, shown = [], []
 
     class Watching(Logistic):
         def forward(self, inputs):
@@ -324,17 +325,51 @@ def test_a_rehearsal_shows_the_model_no_record_and_no_number_of_them():
 
     for count in (5, 50):
         client = ward(records(count), model(partial(Watching, 4, 3)))
+        seen.clear()
         client.rehearse(LOCAL, client.model.first_weights)
-    half = len(seen) // 2
-    assert half
-    assert all(bool((one == two).all()) for one, two in zip(seen[:half], seen[half:], strict=True))
+        shown.append([*seen])
+    assert shown[0]
+    assert all(torch.equal(one, two) for one, two in zip(*shown, strict=True))
+
+
+def with_tokens():
+    return nn.Sequential(nn.Embedding(5, 2), nn.Flatten(), nn.Linear(6, 3))
+
+
+def test_a_token_or_a_label_out_of_range_is_refused_when_the_client_is_made_whatever_the_loss():
+    def margin(outputs, targets):
+        return nn.functional.multi_margin_loss(outputs, targets, reduction="none")
+
+    tokens, labels = np.arange(60).reshape(20, 3) % 5, np.arange(20) % 3
+    for loss in ("cross_entropy", margin):
+        shared = model(with_tokens, loss)
+        ward((tokens, labels), shared)
+        outside, wrong = tokens.copy(), labels.copy()
+        outside[13, 1], wrong[11] = 5, 3
+        with pytest.raises(InvalidArgument, match=r"data of ward do not fit: .*tokens outside its table"):
+            ward((outside, labels), shared)
+        with pytest.raises(InvalidArgument, match="ward"):
+            ward((tokens, wrong), shared)
+
+
+def test_a_loss_that_is_a_mean_is_refused_when_the_client_is_made():
+    with pytest.raises(InvalidArgument, match="one number per example"):
+        ward(shared=model(loss=nn.functional.cross_entropy))
+
+
+def test_a_loss_that_loses_the_axis_of_a_batch_of_one_is_refused_in_the_rehearsal():
+    def squeezed(outputs, targets):
+        return nn.functional.cross_entropy(outputs, targets, reduction="none").squeeze()
+
+    client = ward(shared=model(loss=squeezed))
+    with pytest.raises(InvalidArgument, match="one number per example"):
+        client.rehearse(LOCAL, client.model.first_weights)
 
 
 @pytest.mark.parametrize(
     ("factory", "loss", "word"),
     [
         (Dropping, "cross_entropy", "BatchNorm"),
-        (small, nn.functional.cross_entropy, "one number per record"),
         (small, lambda outputs, _: outputs[:, 0] + outputs[:, 1].sum(), "changing one example moved"),
     ],
 )

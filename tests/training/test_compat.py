@@ -212,3 +212,30 @@ def test_examples_that_stop_being_numbers_because_of_another_one_mix():
 
     with pytest.raises(InvalidArgument, match="moved the output of another"):
         compat.probe(Spoiling(), torch.tensor([[1.0], [2.0], [3.0]]))
+
+
+class OverCount(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) / len(x)
+
+
+class ByPlace(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) + torch.arange(len(x)).unsqueeze(1)
+
+
+class DropPath(nn.Module):
+    """Stochastic depth: a row goes through or not."""
+
+    def forward(self, x):
+        return x * torch.empty(len(x), 1).bernoulli_(0.8) + (0.7 + torch.rand(len(x), 1)).floor() * torch.randn_like(x)
+
+
+@pytest.mark.parametrize(
+    "random", [nn.Dropout(0.5), nn.AlphaDropout(), DropPath()], ids=lambda layer: type(layer).__name__
+)
+@pytest.mark.parametrize("kind", [OverCount, ByPlace])
+def test_the_probe_also_removes_an_example(kind, random):
+    compat.probe(nn.Sequential(random, nn.Linear(4, 4)), torch.randn(5, 4))
+    with pytest.raises(InvalidArgument, match="removing one example moved the output of another"):
+        compat.probe(nn.Sequential(random, kind(4, 4)), torch.randn(5, 4))

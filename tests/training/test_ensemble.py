@@ -304,3 +304,60 @@ def test_bytes_are_those_of_parameters_and_of_what_an_example_holds():
     assert ensemble.bytes_per_example == 4 * (6 + 2 * 2)
     written = Ensemble(nn.Conv1d(2, 3, 2), squares, batch((2, 6), torch.float32, 4))
     assert written.bytes_per_example == 4 * (12 + 2 * 15 + 15)
+
+
+def test_a_token_beyond_the_table_is_not_looked_up_in_the_next_models_table():
+    """Under vmap tables stand behind each other, and so did their gradients: the last example's reached the next."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(5, 3), nn.Flatten(1), nn.Linear(18, 2))
+    targets = torch.zeros(2, 4, dtype=torch.long)
+    ensemble = Ensemble(model, nn.CrossEntropyLoss(reduction="none"), (torch.randint(0, 2, (4, 6)), targets[0]))
+    many = {name: value + torch.randn_like(value) for name, value in ensemble.stacked(2).items()}
+    inputs = torch.randint(0, 5, (2, 4, 6))
+    beyond = inputs.clone()
+    beyond[0, 3, 0] = 7
+    clips, mask = torch.ones(2), torch.ones(2, 4)
+    for before, after in (
+        [ensemble.clipped_sums(many, given, targets, mask, clips) for given in (inputs, beyond)],
+        [ensemble.mean_gradients(many, given, targets, mask) for given in (inputs, beyond)],
+    ):
+        assert all(torch.equal(before[name][1], after[name][1]) for name in before)
+
+
+class Reordered(nn.Module):
+    """Sorts the rows by their first feature, and puts them back: examples are right, their places are not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        order = x[:, 0].argsort()
+        return self.head(self.body(x[order]).tanh()[order.argsort()])
+
+
+def test_a_model_that_moves_rows_is_trained_one_after_the_other():
+    with pytest.raises(InvalidArgument, match="not known to keep examples apart"):
+        Ensemble(Reordered(), nn.CrossEntropyLoss(reduction="none"), (torch.randn(4, 3), torch.zeros(4).long()))
+
+
+class Late(nn.Module):
+    """Turns the batch around from some call on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head, self.is_late = nn.Linear(3, 4), nn.Linear(4, 2), False
+
+    def forward(self, x):
+        hidden = self.body(x).tanh()
+        return self.head(hidden.flip(0) if self.is_late else hidden)
+
+
+def test_a_program_that_changes_is_looked_at_again():
+    model = Late()
+    ensemble = Ensemble(model, nn.CrossEntropyLoss(reduction="none"), (torch.randn(4, 3), torch.zeros(4).long()))
+    inputs, targets = torch.randn(2, 5, 3), torch.zeros(2, 5, dtype=torch.long)
+    ensemble.clipped_sums(ensemble.stacked(2), inputs, targets, torch.ones(2, 5), torch.ones(2))
+    model.is_late = True
+    with pytest.raises(InvalidArgument, match="not known to keep examples apart"):
+        ensemble.clipped_sums(ensemble.stacked(2), inputs, targets, torch.ones(2, 5), torch.ones(2))

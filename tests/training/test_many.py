@@ -198,11 +198,13 @@ def test_what_cannot_be_trained_is_refused_in_a_sentence():
     refused("fails on", model=nn.Linear(7, 3))
     refused("all be float32 or all float64, got none", model=network().requires_grad_(False))
     refused("all be float32 or all float64", model=network().half())
-    refused("one value per example", loss=nn.CrossEntropyLoss())
+    refused("one number per example", loss=nn.CrossEntropyLoss())
+    refused("removing one example", loss=lambda outputs, targets: LOSS(outputs, targets) / len(outputs))
     refused("mixes|moved", loss=lambda outputs, targets: LOSS(outputs, targets) / len(outputs) * outputs.sum().detach())
     refused("BatchNorm", model=nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)))
     refused("cannot be trained at once", error=Unsupported, model=nn.Sequential(network(), nn.Dropout(0.1)))
     refused("chunk", chunk=0)
+    refused("fails on a record", datasets=[good, (good[0], np.where(np.arange(20) == 7, 3, good[1]))])
     broken = network()
     nn.init.constant_(broken[0].weight, torch.nan)
     refused("not finite", model=broken)
@@ -271,3 +273,15 @@ def test_memory_bounds_the_models_at_once():
     one = 4 * ensemble.bytes_per_model + 1000 * ensemble.bytes_per_example
     work = Work(steps=1, batch_size=1000, is_private=False, is_shared=True)
     assert Pace(ensemble).best(10**6, work) <= (1 << 28) // one
+
+
+def test_a_token_outside_the_table_is_refused_whosever_it_is():
+    """Under vmap it would be looked up in the table of the next model."""
+    model = nn.Sequential(nn.Embedding(5, 2), nn.Flatten(), nn.Linear(6, 2))
+    tokens, labels = np.arange(60).reshape(20, 3) % 5, np.arange(20) % 2
+    outside = tokens.copy()
+    outside[13, 1] = 5
+    assert len(train_many(model, [(tokens, labels)] * 2, [PLAN] * 2, loss=LOSS)) == 2
+    for place in (0, 1, 2):
+        datasets = [(outside if number == place else tokens, labels) for number in range(3)]
+        refused("tokens outside its table", model=model, datasets=datasets)

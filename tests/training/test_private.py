@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import stats
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 import dpfed
 from dpfed.accounting import epsilon
@@ -120,12 +120,75 @@ def test_backward_and_the_optimizer_do_the_same_as_step():
     assert torch.equal(weights(lambda private, batch: private.step(batch)), weights(by_hand))
 
 
-def test_a_loss_that_is_one_number_is_refused_with_the_remedy_and_nothing_is_charged(ledger):
-    account = ledger.account("icu")
-    private = made(loss=lambda outputs, targets: per_example(outputs, targets).mean(), account=account, run="r")
-    with pytest.raises(InvalidArgument, match='reduction="none"'):
-        train(private)
-    assert ledger.balance("icu").spent == 0
+class Words(Dataset):
+    """Records of a dict of tensors and a label, as loaders of text have them."""
+
+    def __len__(self):
+        return SIZE
+
+    def __getitem__(self, index):
+        return {"x": torch.full((3,), index / SIZE), "mask": torch.ones(3, dtype=torch.long)}, torch.tensor(0.5)
+
+
+class OfDicts(nn.Linear):
+    def forward(self, inputs):
+        return super().forward(inputs["x"] * inputs["mask"])
+
+
+BAD_LOSSES = {
+    "mean": lambda outputs, targets: per_example(outputs, targets).mean(),
+    "sum": lambda outputs, targets: per_example(outputs, targets).sum(),
+    "one column": lambda outputs, targets: LOSS(outputs, targets[:, None]),
+    "no axis for a batch of one": lambda outputs, targets: LOSS(outputs, targets[:, None]).squeeze(),
+    "no tensor": lambda outputs, targets: per_example(outputs, targets).tolist(),
+}
+
+
+@pytest.mark.parametrize("kind", ["tensors", "records", "dicts", "loader"])
+@pytest.mark.parametrize("loss", BAD_LOSSES.values(), ids=BAD_LOSSES)
+def test_a_loss_of_another_shape_is_refused_by_make_private_and_nothing_is_reserved(ledger, kind, loss):
+    data = {"tensors": some_data(), "records": Records(some_data().tensors), "dicts": Words()}
+    data["loader"] = DataLoader(data["records"], batch_size=4, collate_fn=lambda rows: default_collate(rows))
+    model = OfDicts(3, 1) if kind == "dicts" else a_model()
+    source = SeededSource(1)
+    with pytest.raises(InvalidArgument, match=r'one number per example.*reduction="none"'):
+        made(data=data[kind], model=model, loss=loss, account=ledger.account("icu"), run="r", source=source)
+    assert not ledger.reservations(open_only=False)
+    assert "training samples" not in source._streams  # nobody was sampled
+
+
+def test_records_of_dicts_are_trained_on():
+    private = made(data=Words(), model=OfDicts(3, 1))
+    train(private)
+    assert private.steps_taken == 4
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        return iter([])
+
+
+@pytest.mark.parametrize(
+    ("data", "match"),
+    [
+        (Endless(), "drawn by number"),
+        (iter([]), "drawn by number"),
+        (DataLoader(some_data(), batch_size=None), "its own batches"),
+        (DataLoader(Words(), batch_size=None), "its own batches"),
+    ],
+)
+def test_data_that_cannot_be_drawn_are_refused_for_that_reason(data, match):
+    with pytest.raises(InvalidArgument, match=match):
+        made(data=data)
+
+
+def test_records_that_are_no_pairs_are_refused_by_make_private_if_there_is_a_loss(ledger):
+    data = TensorDataset(*some_data().tensors, torch.zeros(SIZE))
+    for given in (data, Records(data.tensors)):
+        with pytest.raises(InvalidArgument, match="records of inputs and target"):
+            made(data=given, account=ledger.account("icu"), run="r")
+        made(data=given, loss=None)
+    assert not ledger.reservations(open_only=False)
 
 
 def test_each_draw_is_used_once_and_there_are_no_more_than_planned():
@@ -153,19 +216,150 @@ def test_a_draw_that_was_released_elsewhere_is_not_released_again():
     assert private.steps_taken == 0
 
 
-def test_a_draw_that_is_passed_over_is_refused_because_that_would_tell_of_its_records():
-    draws = made().loader
-    next(draws)
-    with pytest.raises(InvalidArgument, match="a draw was passed over"):
+def records_of(batch):
+    return [row.tolist() for inputs, _ in batch for row in inputs]
+
+
+def loaders(workers):
+    return DataLoader(some_data(), batch_size=4, num_workers=workers) if workers else some_data()
+
+
+def test_a_draw_without_a_step_is_refused_because_that_would_tell_of_its_records_and_comes_again():
+    private = made()
+    draws = private.loader
+    first = next(draws)
+    with pytest.raises(InvalidArgument, match="no step was taken for a draw"):
         next(draws)
+    assert next(private.loader) is first
+    train(private)
+    assert private.steps_taken == 4
 
 
-def test_leaving_the_loop_and_coming_back_is_no_passing_over():
+@pytest.mark.parametrize("workers", [0, 2])
+def test_leaving_the_loop_is_no_way_to_skip_a_draw(workers):
+    """Whether it was read to the end, in part or not at all: the same records come again, and from the first on."""
+    private = made(data=loaders(workers), max_physical_batch=3, source=SeededSource(4))
+    twin = made(data=loaders(workers), max_physical_batch=3, source=SeededSource(4))
+    expected = []
+    for batch in twin.loader:
+        expected.append(records_of(batch))
+        twin.step(batch)
+    for number, wanted in enumerate(expected):
+        for read in (records_of, lambda batch: next(iter(batch), None), lambda batch: None):
+            for batch in private.loader:
+                assert batch.number == number
+                read(batch)
+                break
+        batch = next(private.loader)
+        assert records_of(batch) == wanted
+        private.step(batch)
+    assert private.steps_taken == 4
+    assert not list(private.loader)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_draw_during_which_the_loop_failed_comes_again(workers):
+    private = made(a_plan(batch_size=SIZE), data=loaders(workers), loss=None, max_physical_batch=10)
+
+    def fail_halfway():
+        for batch in private.loader:
+            for inputs, targets in batch:
+                private.backward(per_example(private.model(inputs), targets))
+                raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            fail_halfway()
+    assert private.steps_taken == 0
+    for batch in private.loader:
+        seen = 0
+        for inputs, targets in batch:
+            private.backward(per_example(private.model(inputs), targets))
+            seen += len(inputs)
+        private.optimizer.step()
+        assert seen == SIZE
+    assert private.steps_taken == 4
+
+
+def test_a_step_that_failed_halfway_may_be_taken_again_and_is_then_whole():
+    """At next to no noise: what is released is the sum of the draw, once."""
+    ends = []
+    for failures in (0, 2):
+        private = made(a_plan(batch_size=SIZE, noise_multiplier=1e-9, steps=1), max_physical_batch=10)
+        left = [failures] * 3
+
+        def failing(outputs, targets, left=left):
+            if outputs.requires_grad and len(left) > 1 and left[0]:
+                left.pop()
+                raise OSError("the disk is gone")
+            return per_example(outputs, targets)
+
+        private._loss = failing
+        batch = next(private.loader)
+        for _ in range(failures):
+            with pytest.raises(OSError, match="disk"):
+                private.step(batch)
+        assert next(private.loader) is batch
+        private.step(batch)
+        ends.append(flat(private.model))
+    assert torch.allclose(*ends, atol=1e-6)
+
+
+def test_a_draw_that_the_ledger_refused_to_charge_comes_again(ledger):
+    private = made(account=ledger.account("icu"), run="r")
+    batch = next(private.loader)
+    ledger.freeze("icu", reason="audit")
+    with pytest.raises(dpfed.errors.AccountUnavailable):
+        private.step(batch)
+    ledger.unfreeze("icu", reason="done")
+    assert next(private.loader) is batch
+    train(private)
+    assert private.steps_taken == 4
+
+
+def test_leaving_the_loop_after_a_step_goes_on_with_the_next_draw():
     private = made()
     for batch in private.loader:
         private.step(batch)
         break
     train(private)
+    assert private.steps_taken == 4
+
+
+@pytest.mark.parametrize("reduce", [torch.mean, torch.sum, None], ids=["mean", "sum", "none at all"])
+def test_a_plain_backward_is_refused_with_what_to_type_and_nothing_is_charged(ledger, reduce):
+    private = made(a_plan(batch_size=SIZE), loss=None, account=ledger.account("icu"), run="r")
+    before = flat(private.model)
+    draws = private.loader
+    for inputs, targets in next(draws):
+        private.optimizer.zero_grad()
+        if reduce is not None:
+            reduce(per_example(private.model(inputs), targets)).backward()
+    with pytest.raises(InvalidArgument, match=r"private\.backward\(losses\).*or private\.step\(batch\)"):
+        private.optimizer.step()
+    assert torch.equal(flat(private.model), before)
+    assert ledger.balance("icu").spent == 0
+    assert private.steps_taken == 0
+    draws.close()
+    own_loop(private)
+    assert private.steps_taken == 4
+
+
+def test_an_empty_draw_takes_its_step_without_losses():
+    nobody = TensorDataset(torch.empty(0, 3), torch.empty(0))
+    private = made(data=nobody, loss=None)
+    own_loop(private)
+    assert private.steps_taken == 4
+
+
+def test_a_loop_may_leave_out_records_for_a_reason_of_their_own():
+    """A refusal would tell that such a record was drawn."""
+    private = made(a_plan(batch_size=SIZE), loss=None)
+    for batch in private.loader:
+        for inputs, targets in batch:
+            kept = targets > 10
+            private.backward(per_example(private.model(inputs[kept]), targets[kept]))
+        private.optimizer.step()
     assert private.steps_taken == 4
 
 
@@ -188,7 +382,8 @@ def test_a_closure_by_name_is_refused_too():
 def test_an_example_moves_the_count_of_an_adaptive_clip_by_one_half(clip_norm, share):
     adaptive = AdaptiveClip(quantile=0.5, learning_rate=0.2, count_noise=10.0)
     private = made(a_plan(batch_size=SIZE, clip_norm=clip_norm, adaptive=adaptive), loss=None)
-    ((inputs, targets),) = next(private.loader)
+    draws = private.loader
+    ((inputs, targets),) = next(draws)
     private.backward(per_example(private.model(inputs), targets))
     assert private._count == share * SIZE
 
@@ -347,17 +542,71 @@ def test_a_collate_that_fills_gaps_is_left_to_do_so():
     ids=["features", "precision", "targets"],
 )
 def test_tensors_that_do_not_fit_the_model_are_refused_before_anything_is_reserved(ledger, data):
-    with pytest.raises(InvalidArgument, match="fails on made-up examples of shape"):
+    with pytest.raises(InvalidArgument, match=r"fails on made-up examples of shape|one number per example"):
         made(data=data, loss=lambda o, t: (o[:, 0] - t).square(), account=ledger.account("icu"), run="r")
     assert not ledger.reservations(open_only=False)
 
 
-def test_records_that_do_not_fit_the_model_spend_nothing_where_they_cannot_be_seen_before(ledger):
+def test_records_of_a_data_set_that_do_not_fit_the_model_are_refused_before_anything_is_reserved(ledger):
     data = Records([torch.randn(SIZE, 5), torch.randn(SIZE)])
-    private = made(a_plan(batch_size=SIZE), data=data, account=ledger.account("icu"), run="r")
-    with pytest.raises(RuntimeError, match="shapes"):
-        train(private)
-    assert ledger.balance("icu").spent == 0
+    with pytest.raises(InvalidArgument, match="fails on made-up examples of shape"):
+        made(a_plan(batch_size=SIZE), data=data, account=ledger.account("icu"), run="r")
+    assert not ledger.reservations(open_only=False)
+
+
+LABELS = nn.CrossEntropyLoss(reduction="none")
+
+
+@pytest.mark.parametrize("wrap", [lambda data: data, lambda data: Subset(data, range(SIZE))], ids=["all", "a part"])
+@pytest.mark.parametrize("bad", [-1, 5, 1000, -50])
+def test_a_label_out_of_range_is_refused_before_the_first_draw_and_not_shown(ledger, bad, wrap):
+    x, labels = torch.randn(SIZE, 3), torch.arange(SIZE) % 5
+    labels[17] = -100  # the class that the loss leaves out
+    model = nn.Linear(3, 5)
+    made(model=model, data=wrap(TensorDataset(x, labels.clone())), loss=LABELS).close()
+    labels[31] = bad
+    with pytest.raises(InvalidArgument, match="fails on a record") as refusal:
+        made(model=model, data=wrap(TensorDataset(x, labels)), loss=LABELS, account=ledger.account("icu"), run="r")
+    assert str(bad) not in str(refusal.value)
+    assert refusal.value.__cause__ is None
+    assert not ledger.reservations(open_only=False)
+
+
+@pytest.mark.parametrize("bad", [-1, 7, 10**9])
+def test_a_token_out_of_the_table_is_refused_before_the_first_draw(ledger, bad):
+    tokens = torch.randint(0, 7, (SIZE, 4))
+    model = nn.Sequential(nn.Embedding(7, 2), nn.Flatten(), nn.Linear(8, 1))
+    made(model=model, data=TensorDataset(tokens.clone(), torch.zeros(SIZE))).close()
+    tokens[11, 2] = bad
+    with pytest.raises(InvalidArgument, match="tokens outside its table"):
+        made(model=model, data=TensorDataset(tokens, torch.zeros(SIZE)), account=ledger.account("icu"), run="r")
+    assert not ledger.reservations(open_only=False)
+
+
+def test_columns_whose_extremes_never_meet_in_a_record_are_accepted():
+    """No record has both columns high, and together they would leave the table."""
+    tokens = torch.tensor([[0, 6], [6, 0]] * (SIZE // 2))
+    table = nn.Embedding(7, 1)
+
+    class Added(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = table
+
+        def forward(self, x):
+            return self.table(x.sum(1))
+
+    train(made(model=Added(), data=TensorDataset(tokens, torch.zeros(SIZE))))
+
+
+def test_a_loss_over_the_realised_batch_size_is_refused_before_anything_is_reserved(ledger):
+    for loss in (
+        lambda o, t: per_example(o, t) / len(t),
+        lambda o, t: per_example(o, t) * t.new_ones(t.shape).sum().rsqrt(),
+    ):
+        with pytest.raises(InvalidArgument, match="removing one example moved"):
+            made(loss=loss, account=ledger.account("icu"), run="r")
+    assert not ledger.reservations(open_only=False)
 
 
 def test_a_model_that_is_not_finite_at_the_start_is_refused():
@@ -578,7 +827,8 @@ def test_a_run_with_canaries_says_so():
 
 def test_a_record_adds_one_loss_to_a_step_and_no_more():
     private = made(a_plan(batch_size=SIZE))
-    ((inputs, targets),) = next(private.loader)
+    draws = private.loader
+    ((inputs, targets),) = next(draws)
     private.backward(per_example(private.model(inputs), targets))
     again = per_example(private.model(inputs), targets)
     with pytest.raises(InvalidArgument, match="more losses than records"):
@@ -604,6 +854,7 @@ def test_a_draw_of_which_a_part_failed_is_not_released():
     with pytest.raises(InvalidArgument, match="no draw"):
         private.optimizer.step()
     assert private.steps_taken == 0
+    assert next(private.loader) is batch
 
 
 # --- examples that mix ---
@@ -626,12 +877,10 @@ def balanced(outputs, targets):
     [{"model": nn.Sequential(Centred(), nn.Linear(3, 1))}, {"loss": balanced}],
     ids=["model", "loss"],
 )
-def test_examples_that_mix_without_a_gradient_are_refused_at_the_first_step_and_nothing_is_spent(ledger, change):
-    private = made(account=ledger.account("icu"), run="r", **change)
+def test_examples_that_mix_without_a_gradient_are_refused_before_anything_is_reserved(ledger, change):
     with pytest.raises(InvalidArgument, match="moved the output of another"):
-        train(private)
-    assert ledger.balance("icu").spent == 0
-    assert private.steps_taken == 0
+        made(account=ledger.account("icu"), run="r", **change)
+    assert not ledger.reservations(open_only=False)
 
 
 def own_loop(private):
@@ -662,7 +911,8 @@ def test_such_a_loop_is_watched_until_its_model_was_tried():
 
 def test_calls_on_other_data_and_records_that_are_not_finite_do_not_end_the_watch():
     private = made(a_plan(batch_size=SIZE), loss=None)
-    ((inputs, targets),) = next(private.loader)
+    draws = private.loader
+    ((inputs, targets),) = next(draws)
     losses = per_example(private.model(torch.full_like(inputs, math.nan)), targets)
     private.model(inputs[:4])
     assert not private._watch.probe(len(losses))
@@ -675,11 +925,9 @@ def test_calls_on_other_data_and_records_that_are_not_finite_do_not_end_the_watc
 def test_dropout_in_training_mode_is_not_taken_for_mixing():
     model = nn.Sequential(nn.Linear(3, 64), nn.Dropout(0.5), nn.Linear(64, 1))
     private = made(model=model)
-    state = torch.get_rng_state()
     train(private)
     assert model.training
     assert private._is_probed
-    assert not torch.equal(torch.get_rng_state(), state)  # dropout itself draws, and not the same each time
 
 
 def test_the_probe_waits_for_two_examples_that_are_finite():

@@ -204,9 +204,10 @@ def test_a_run_goes_on_from_the_clip_that_was_reached_with_the_steps_that_are_le
 
 def test_a_draw_that_failed_leaves_no_count_behind():
     private = made(SILENT, records())
-    next(private.loader)
+    draws, (inputs, _) = private.loader, records().tensors
+    next(draws)
     for size in (40, 1):
-        losses = squares(private.model(records().tensors[0][:size]), torch.zeros(size))
+        losses = squares(private.model(inputs[:size]), torch.zeros(size))
         if size == 1:
             with pytest.raises(InvalidArgument, match="more losses"):
                 private.backward(losses)

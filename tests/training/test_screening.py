@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from dpfed.errors import InvalidArgument
-from dpfed.training.screening import Watch, probe, require_sound, require_trainable
+from dpfed.training.screening import Watch, probe, require_in_range, require_sound, require_trainable
 
 LOSS = nn.CrossEntropyLoss(reduction="none")
 
@@ -32,13 +33,60 @@ def test_tensors_that_fit_are_accepted_and_leave_the_model_as_it_was():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_the_trial_knows_shapes_only_and_no_record():
+class Items(Dataset):
+    """Records that nobody can look at all at once."""
+
+    def __init__(self, *tensors):
+        self.tensors = tensors
+
+    def __len__(self):
+        return len(self.tensors[0])
+
+    def __getitem__(self, index):
+        return tuple(tensor[index] for tensor in self.tensors)
+
+
+def seen_by(model):
     seen = []
-    model = nn.Linear(3, 2)
     model.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].clone()))
-    require_sound(TensorDataset(*some()), model, LOSS, None)
-    assert seen
-    assert all(torch.equal(inputs, torch.tensor([[0.25, 0.5, 0.75]] * 2)) for inputs in seen)
+    return seen
+
+
+def test_the_trial_knows_the_form_of_records_and_no_values_of_them():
+    model = nn.Linear(3, 2)
+    seen = seen_by(model)
+    require_sound(Items(*some()), model, LOSS, None)
+    assert {len(inputs) for inputs in seen} == {1, 2, 3}
+    assert all(bool(((inputs >= 0.25) & (inputs <= 0.75)).all()) for inputs in seen)
+
+
+def test_where_made_up_records_have_no_meaning_the_first_ones_are_tried():
+    class Lengths(nn.Linear):
+        def forward(self, parts):
+            lengths, x = parts
+            if bool((lengths < 2).any()):
+                raise ValueError("no empty sequences")
+            return super().forward(x)
+
+    x, labels = some()
+    records = [((torch.tensor(5), one), label) for one, label in zip(x, labels, strict=True)]
+    require_sound(records, Lengths(3, 2), LOSS, None)
+    with pytest.raises(InvalidArgument, match="one number per example"):
+        require_sound(records, Lengths(3, 2), nn.CrossEntropyLoss(), None)
+
+
+def test_a_failure_on_the_first_records_is_told_without_its_text():
+    def failing(rows):
+        raise RuntimeError("the patient is 93 years old")
+
+    with pytest.raises(InvalidArgument, match=r"cannot be read or collated \(RuntimeError\)") as refusal:
+        require_sound(DataLoader(Items(*some()), 2, collate_fn=failing), nn.Linear(3, 2), LOSS, None)
+    assert "93" not in str(refusal.value)
+    assert refusal.value.__suppress_context__
+
+    words = [("a word", torch.tensor(0))] * 4
+    with pytest.raises(InvalidArgument, match=r"fails on the first records \(TypeError\)"):
+        require_sound(words, nn.Linear(3, 2), LOSS, None)
 
 
 def test_a_loss_that_is_not_finite_from_the_start_is_refused():
@@ -62,13 +110,15 @@ def test_features_that_are_transformed_in_the_model_are_accepted(change):
     require_sound(TensorDataset(some()[0].sigmoid(), some()[1]), Changed(3, 2), LOSS, None)
 
 
-def test_other_data_are_not_looked_at():
-    class Unreadable(TensorDataset):
+def test_other_data_are_looked_at_for_their_form_only_and_not_without_a_loss():
+    spoiled = torch.cat([some()[0], torch.full((4, 3), math.nan)])
+    require_sound(Items(spoiled, torch.zeros(10).long()), nn.Linear(3, 2), LOSS, None)
+
+    class Unreadable(Items):
         def __getitem__(self, index):
             raise OSError("nobody may read this yet")
 
-    spoiled = Unreadable(torch.full((4, 3), math.nan), torch.zeros(4).long())
-    require_sound(spoiled, nn.Linear(3, 2), LOSS, None)
+    require_sound(Unreadable(*some()), nn.Linear(3, 2), None, None)
 
 
 def test_numbers_of_words_and_empty_data_are_accepted():
@@ -202,3 +252,29 @@ def test_every_optimizer_of_torch_is_accepted_but_the_one_with_a_closure():
         require_trainable(model, kind(model.parameters(), lr=0.1))
     with pytest.raises(InvalidArgument, match="LBFGS"):
         require_trainable(model, torch.optim.LBFGS(model.parameters()))
+
+
+@pytest.mark.parametrize("kind", [nn.Dropout, nn.AlphaDropout, nn.FeatureAlphaDropout, nn.RReLU], ids=str)
+def test_random_layers_are_not_taken_for_asking_how_many_rows_there_are(kind):
+    model = nn.Sequential(nn.Linear(3, 8), kind(), nn.Linear(8, 2), nn.Dropout(0.3))
+    require_sound(Items(*some()), model, LOSS, None)
+    require_sound(TensorDataset(*some()), model, LOSS, None)
+
+
+def test_a_model_that_draws_from_numpy_is_not_taken_for_mixing():
+    class Noisy(nn.Linear):
+        def forward(self, x):
+            return super().forward(x + torch.from_numpy(np.random.standard_normal(x.shape)).to(x))
+
+    require_sound(TensorDataset(*some()), Noisy(3, 2), LOSS, None)
+
+
+def test_every_value_of_a_map_of_labels_is_tried_and_no_other_record():
+    labels = torch.zeros(300, 4, 4).long()
+    labels[:, 0, 0] = torch.arange(300) % 3
+    images = torch.randn(300, 1, 4, 4)
+    loss = lambda o, t: LOSS(o, t).flatten(1).mean(1)  # noqa: E731
+    require_in_range(nn.Conv2d(1, 3, 1), loss, images, labels)
+    labels[260, 2, 2] = 3
+    with pytest.raises(InvalidArgument, match="fails on a record"):
+        require_in_range(nn.Conv2d(1, 3, 1), loss, images, labels)

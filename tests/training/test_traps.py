@@ -106,11 +106,17 @@ def require_right(model: nn.Module, x: Tensor, y: Tensor, clip_norm: float = 0.3
 
 
 def refused(model, x, y, match, loss=squares):
-    private = one_step(model, x, y, loss=loss)
-    batch = next(private.loader)
+    """Fails unless it is refused by make_private, or at the latest by the first step and before its charge."""
+    taken = []
+
+    def train():
+        private = one_step(model, x, y, loss=loss)
+        taken.append(private)
+        private.step(next(private.loader))
+
     with pytest.raises(InvalidArgument, match=match):
-        private.step(batch)
-    assert private.steps_taken == 0
+        train()
+    assert all(private.steps_taken == 0 for private in taken)
 
 
 def test_trap_01_a_parameter_that_no_rule_saw_is_an_error_or_counted_and_never_missing():

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from dpfed.errors import InvalidArgument
+from dpfed.training.generators import pinned
 
 Pair = tuple[Any, Any]
 Form = tuple[tuple[tuple[int, ...], torch.dtype], tuple[tuple[int, ...], torch.dtype]]
@@ -81,7 +82,8 @@ class Items:
         """Shape and type of the first record, if it is of tensors: nothing else of it is looked at."""
         if not len(self):
             return None
-        inputs, targets = self.fetch(torch.zeros(1, dtype=torch.long))
+        with pinned():  # an augmentation draws nothing that the script would have drawn
+            inputs, targets = self.fetch(torch.zeros(1, dtype=torch.long))
         is_plain = isinstance(inputs, Tensor) and isinstance(targets, Tensor)
         return (_form(inputs), _form(targets)) if is_plain else None
 

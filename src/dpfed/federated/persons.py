@@ -17,13 +17,12 @@ tensor([ 5., 25.])
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dpfed.errors import InvalidArgument
-from dpfed.federated.examples import Examples, Form, Tensors
+from dpfed.federated.examples import Form, Tensors
 from dpfed.federated.losses import Loss
 
 Part = tuple[Tensor, tuple[Tensor, Tensor]]
@@ -83,10 +82,3 @@ def by_person(loss: Loss) -> Loss:
         return torch.where(shares > 0, found * shares.to(found), 0.0).sum(1)
 
     return mean
-
-
-def learner(model: nn.Module, loss: Loss, examples: Examples) -> tuple[nn.Module, Any]:
-    """What is run on fetched examples and what gives one loss for each of them: a row, or a person."""
-    if isinstance(examples, PersonRows):
-        return ByPerson(model), by_person(loss)
-    return model, loss

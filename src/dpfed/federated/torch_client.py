@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,15 +25,16 @@ from torch.optim import Optimizer
 
 from dpfed.data.persons import Persons
 from dpfed.errors import InvalidArgument
-from dpfed.federated.examples import Examples, Tensors
+from dpfed.federated.examples import Examples, Items, Tensors
 from dpfed.federated.metrics import Score
-from dpfed.federated.persons import PersonRows, learner
+from dpfed.federated.persons import PersonRows
 from dpfed.federated.torch_model import TorchModel, layout_of
 from dpfed.federated.weights import Vector
 from dpfed.local_plan import PERSON, RECORD
 from dpfed.plan import LocalPlan
 from dpfed.randomness import RandomSource
 from dpfed.structure import Floats
+from dpfed.training.generators import Generators, devices_of
 from dpfed.training.loading import Batch
 from dpfed.training.noise import NoiseSource
 from dpfed.training.paid import paid_steps
@@ -121,15 +123,21 @@ class _Pull:
 class _Draws:
     """The draws of a sampler as batches of so many records at a time at most."""
 
-    def __init__(self, examples: Examples, sampler: Sampler, at_once: int) -> None:
+    def __init__(self, examples: Examples, sampler: Sampler, at_once: int, generators: Generators) -> None:
         self._examples = examples
         self._sampler = sampler
         self._at_once = at_once
+        self._generators = generators
 
     def __iter__(self) -> Iterator[Batch]:
         for draw in self._sampler:
             pieces = torch.split(draw.indices, self._at_once) if len(draw.indices) else ()
-            yield Batch(draw, map(self._examples.fetch, pieces))
+            yield Batch(draw, partial(map, self._fetch, pieces), self._generators)
+
+    def _fetch(self, numbers: Tensor) -> Any:
+        if isinstance(self._examples, Items):
+            self._generators.refresh()  # for what the data set draws
+        return self._examples.fetch(numbers)
 
 
 def _train_privately(
@@ -137,16 +145,16 @@ def _train_privately(
 ) -> None:
     # Not make_private: what it screens was screened when the client enrolled, and takes longer than a small client.
     sampler = sampler_of(local, len(examples), local.steps, source)
-    draws = _Draws(examples, sampler, PHYSICAL[local.unit])
+    generators = Generators(source, devices_of(model.module))
+    draws = _Draws(examples, sampler, PHYSICAL[local.unit], generators)
     paid = paid_steps(local, None, None)
-    module, loss = learner(model.module, model.loss, examples)
-    private = Private(module, optimizer, draws, local, NoiseSource(source), paid, schedule=model.recipe.schedule)
+    module, loss = model.learner(examples)
+    noise, schedule = NoiseSource(source), model.recipe.schedule
+    private = Private(module, optimizer, draws, local, noise, paid, generators, loss=loss, schedule=schedule)
     try:
         optimizer.register_step_pre_hook(pull)  # hooks run in order: the noise is there when this one looks
         for batch in private.loader:
-            for inputs, targets in batch:
-                private.backward(loss(module(inputs), targets))
-            optimizer.step()
+            private.step(batch)
     finally:
         private.close()
 
@@ -155,7 +163,7 @@ def _train_plainly(
     model: TorchModel, examples: Examples, local: LocalPlan, optimizer: Optimizer, pull: _Pull, source: RandomSource
 ) -> None:
     optimizer.register_step_pre_hook(pull)
-    module, loss = learner(model.module, model.loss, examples)
+    module, loss = model.learner(examples)
     for step, numbers in enumerate(_shuffled(len(examples), local.batch_size, local.steps, source)):
         for group in optimizer.param_groups:
             group["lr"] = model.recipe.rate(local.learning_rate, step, local.steps)

@@ -29,11 +29,12 @@ from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.federated import losses, metrics
 from dpfed.federated.examples import Examples, Form, Tensors, examples, made_up
 from dpfed.federated.metrics import Metric, Score
-from dpfed.federated.persons import ByPerson, PersonRows
+from dpfed.federated.persons import ByPerson, PersonRows, by_person
 from dpfed.federated.weights import Layout, Vector
 from dpfed.models.seeds import seeded
-from dpfed.randomness import RandomSource
+from dpfed.randomness import RandomSource, or_system
 from dpfed.training import compat, screening
+from dpfed.training.generators import Generators, devices_of
 from dpfed.training.recipe import Recipe
 
 Factory = Callable[[], nn.Module]
@@ -93,6 +94,15 @@ class TorchModel:
         _ = self._row
         return self._first
 
+    @cached_property
+    def by_person(self) -> tuple[nn.Module, Any]:
+        """The model and its loss for examples that are all rows of a person."""
+        return ByPerson(self.module), by_person(self.loss)
+
+    def learner(self, examples: Examples) -> tuple[nn.Module, Any]:
+        """Return what is run on fetched examples, and what gives one loss for each of them: a row, or a person."""
+        return self.by_person if isinstance(examples, PersonRows) else (self.module, self.loss)
+
     @property
     def dtype(self) -> torch.dtype:
         """The precision in which the model computes."""
@@ -106,12 +116,13 @@ class TorchModel:
     def lent(self, weights: Vector, source: RandomSource | None = None) -> Iterator[Tensor]:
         """The row of numbers behind all trained parameters, now these weights; whoever comes next waits.
 
-        Dropout and the like draw from the source, if there is one; torch's own generator is left as it was.
+        Dropout and the like draw from the source, or from the system's if there is none; the generators of torch, numpy
+        and Python are left as they were (`dpfed.training.generators`).
         """
         values = np.asarray(weights)
         if values.shape != (self.layout.size,):
             raise InvalidArgument("weights", f"weights must have {self.layout.size} numbers, got shape {values.shape}")
-        with self._lock, _drawing_from(source):
+        with self._lock, Generators(or_system(source), devices_of(self.module)).scope():
             self._restore()
             self._row.copy_(torch.from_numpy(np.require(values, requirements=["C", "W"])))
             try:
@@ -132,18 +143,24 @@ class TorchModel:
             if form is not None:
                 self._try(form, is_private=is_private)
             if isinstance(data, PersonRows):
-                ByPerson(self.module)(made_up(data.form, _BLANKS)[0].unsqueeze(1))
+                self._try_persons(data.form, is_private=is_private)
         self._rehearsed.add(known)
 
     def require_fitting(self, data: Examples, name: str) -> None:
-        """Nothing, unless a label is no class of the model: found in the middle of a run, it would tell of a draw."""
-        if self.loss is not losses.cross_entropy or not isinstance(data, Tensors):
+        """Refuse a label or a token that has no place in the model: found in a run, it would tell of a draw."""
+        if not isinstance(data, Tensors):
             return
         self.rehearse(data, self.first_weights, is_private=False)
         classes = self._widths[data.form]
-        if data.targets.is_floating_point() or not bool(((data.targets >= 0) & (data.targets < classes)).all()):
+        is_class = (data.targets >= 0) & (data.targets < classes)
+        if self.loss is losses.cross_entropy and (data.targets.is_floating_point() or not bool(is_class.all())):
             message = f"labels of {name} must be whole numbers from 0 to {classes - 1}, one for each class of the model"
             raise InvalidArgument("data", message)
+        try:
+            with self.lent(self.first_weights):
+                screening.require_in_range(self.module, self.loss, data.inputs, data.targets)
+        except InvalidArgument as error:
+            raise InvalidArgument("data", f"data of {name} do not fit: {error}") from None
 
     def evaluate(
         self, weights: Vector, data: Any, measured: Sequence[str | Metric] = ("accuracy",), *, is_public: bool
@@ -205,19 +222,24 @@ class TorchModel:
         try:
             outputs = self.module(inputs)
             values = self.loss(outputs, targets)
+            screening.require_one_each(values, len(inputs))
             if is_private:
-                screening.probe(self.module, self.loss, inputs, targets)
+                screening.try_out(self.module, self.loss, inputs[: screening.TRIED], targets[: screening.TRIED])
         except PrivacyError:
             raise
         except Exception as error:
             shapes = f"{tuple(inputs.shape[1:])} with targets of shape {tuple(targets.shape[1:])}"
             message = f"the model or its loss fails on made-up records of shape {shapes}: {error}"
             raise InvalidArgument("data", message) from error
-        if not isinstance(values, Tensor) or values.shape != (len(inputs),):
-            shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-            message = f'the loss must give one number per record, {len(inputs)} here, got {shape}: use reduction="none"'
-            raise InvalidArgument("loss", message)
         self._widths[form] = outputs.shape[1] if isinstance(outputs, Tensor) and outputs.dim() > 1 else 1
+
+    def _try_persons(self, form: Form, *, is_private: bool) -> None:
+        """Try the model on made-up persons with one row each."""
+        inputs, targets = (part.unsqueeze(1) for part in made_up(form, screening.TRIED))
+        module, loss = self.by_person
+        module(inputs)
+        if is_private:
+            screening.try_out(module, loss, inputs, (targets, torch.ones(len(inputs), 1)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _remade, self._arguments
@@ -228,15 +250,3 @@ class TorchModel:
 
 def _remade(factory: Factory, loss: str | losses.Loss, recipe: Recipe | None, seed: int) -> TorchModel:
     return TorchModel(factory, loss, recipe=recipe, seed=seed)
-
-
-@contextmanager
-def _drawing_from(source: RandomSource | None) -> Iterator[None]:
-    # The generator itself: torch.manual_seed takes milliseconds, because it asks for every kind of device.
-    generator = torch.default_generator
-    before = generator.get_state()
-    generator.manual_seed(0 if source is None else int(source.stream("model").words(1)[0] >> np.uint64(1)))
-    try:
-        yield
-    finally:
-        generator.set_state(before)

@@ -20,7 +20,7 @@ step and not taken for zero.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -153,6 +153,11 @@ def _one_type(parameters: Mapping[str, nn.Parameter]) -> torch.dtype:
         message = f"trainable parameters must all be float32 or all float64, got {found}: norms need the precision"
         raise InvalidArgument("model", message)
     return kinds.pop()
+
+
+def form_of(losses: Tensor) -> Hashable:
+    """Return the form of the graph behind losses, without the names of parameters."""
+    return _walked([losses.grad_fn], {}).form
 
 
 class Graph(NamedTuple):

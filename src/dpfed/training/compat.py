@@ -18,6 +18,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +26,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.utils.parametrizations import _SpectralNorm
 from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.overrides import TorchFunctionMode
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.attention import attended
+from dpfed.training.generators import pinned
 from dpfed.training.recurrent import unrolled
 from dpfed.training.rules import embedding
 
@@ -40,6 +43,10 @@ GROUPS = 32
 CHANNELS_PER_GROUP = 4
 # How far, relative to the largest output, rounding alone may move an output when a neighbour changes.
 DRIFT = 1e-4
+# Operations of torch that give nothing but random numbers.
+_RANDOM = frozenset(
+    ["bernoulli", "bernoulli_", "uniform_", "normal_", "exponential_", "rand", "rand_like", "randn", "randn_like"]
+)
 
 
 def check(model: nn.Module) -> None:
@@ -71,7 +78,7 @@ def fix(model: nn.Module) -> nn.Module:
 
 
 def probe(model: nn.Module, inputs: Tensor) -> None:
-    """Nothing, unless changing one example moves the output of another, or what the model keeps for later.
+    """Refuse a model in which one example, changed or removed, moves the output of another, or what is kept for later.
 
     It runs the model in its present mode with the same random numbers each time and restores its buffers. Not even a
     count of its calls may be kept: how often a model runs in a step depends on how many records were drawn.
@@ -81,23 +88,68 @@ def probe(model: nn.Module, inputs: Tensor) -> None:
     for place in (0, len(inputs) // 2, len(inputs) - 1):
         changed = inputs.clone()
         changed[place] = inputs[place - 1] if not inputs.is_floating_point() else inputs[place] * -2 + 1
-        (before, _, left), (after, found, left_by_change) = (_run(model, values) for values in (inputs, changed))
+        (before, _, left), (after, found, left_by_change) = (trial(model, values) for values in (inputs, changed))
         kept = [row for row in range(len(inputs)) if row != place]
         for one, two in zip(before, after, strict=True):
-            _require_still(one, two, kept, len(inputs))
+            _require_axis(one, len(inputs))
+            _require_still(one[kept], two[kept], "changing")
         _require_nothing_kept(found, left, left_by_change)
+    _probe_removal(model, inputs)
 
 
-def _require_still(before: Tensor, after: Tensor, kept: list[int], size: int) -> None:
-    if before.shape[:1] != (size,):
-        message = f"the model's output of shape {tuple(before.shape)} has no axis of {size} examples in front"
+def _probe_removal(model: nn.Module, inputs: Tensor) -> None:
+    """Refuse a model that asks how many examples there are, or where in the batch one stands.
+
+    A model that draws random numbers draws others when a row is missing. So they are all one constant here; where they
+    are not (random orders, numbers of numpy, dropout inside a fused layer), nothing can be told.
+    """
+    with _ConstantNumbers():
+        whole, again = (trial(model, inputs, seed)[0] for seed in (0, 1))
+        if not all(map(_is_same, whole, again)):
+            return
+        for place in (0, len(inputs) - 1):
+            kept = [row for row in range(len(inputs)) if row != place]
+            for one, two in zip(whole, trial(model, inputs[kept])[0], strict=False):
+                _require_axis(two, len(kept))
+                if one.shape[1:] == two.shape[1:]:
+                    _require_still(one[kept], two, "removing")
+
+
+class _ConstantNumbers(TorchFunctionMode):
+    """Fills with one constant what torch would fill with random numbers; dropout keeps everything."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operation, and write the constant over random numbers."""
+        name = getattr(function, "__name__", "")
+        if "dropout" in name and args and isinstance(args[0], Tensor):
+            return args[0].clone()
+        found = function(*args, **(kwargs or {}))
+        if name in _RANDOM and isinstance(found, Tensor) and found.is_floating_point():
+            found.fill_(1.0 if "bernoulli" in name else 0.5)
+        return found
+
+
+def _is_same(one: Tensor, two: Tensor) -> bool:
+    return one.shape == two.shape and not _differ(one, two)
+
+
+def _require_axis(output: Tensor, size: int) -> None:
+    if output.shape[:1] != (size,):
+        message = f"the model's output of shape {tuple(output.shape)} has no axis of {size} examples in front"
         raise InvalidArgument("model", message)
-    one, two = before[kept].double(), after[kept].double()
-    scale = one.nan_to_num(0.0, 0.0, 0.0).abs().amax()  # an output that is not finite must not hide the others
-    moved = ((one - two).abs() > DRIFT * (1e-6 + scale)) | (one.isfinite() != two.isfinite())
+
+
+def _require_still(before: Tensor, after: Tensor, verb: str) -> None:
+    drift = DRIFT if not before.is_floating_point() else max(DRIFT, 8 * torch.finfo(before.dtype).eps)
+    one, two = before.double(), after.double()
+    scale = one.nan_to_num(0.0, 0.0, 0.0).abs().amax() if one.numel() else 0.0  # what is not finite hides nothing
+    moved = ((one - two).abs() > drift * (1e-6 + scale)) | (one.isfinite() != two.isfinite())
     if bool(moved.any()):
-        message = "changing one example moved the output of another: find the layer that mixes the batch and remove it"
-        raise InvalidArgument("model", message)
+        message = f"{verb} one example moved the output of another, or its loss"
+        remedy = "find what mixes the batch, or divides by how many there are, and remove it"
+        raise InvalidArgument("model", f"{message}: {remedy}")
 
 
 def _require_nothing_kept(found: Buffers, left: Buffers, left_by_change: Buffers) -> None:
@@ -124,12 +176,11 @@ def _differ(one: Tensor, two: Tensor) -> bool:
     return bool(((one != two) & ~((one != one) & (two != two))).any())  # two NaN are the same
 
 
-def _run(model: nn.Module, inputs: Tensor) -> tuple[list[Tensor], Buffers, Buffers]:
-    """The model's outputs, and its buffers before and after; these and the random state stay as they were."""
+def trial(model: nn.Module, inputs: Tensor, seed: int = 0) -> tuple[list[Tensor], Buffers, Buffers]:
+    """Return the model's outputs, and its buffers before and after; these and random states stay as they were."""
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     versions = {name: parameter._version for name, parameter in model.named_parameters()}
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
+    with pinned(seed), torch.no_grad():
         found = list(tensors(model(inputs)))
         left = {name: buffer.clone() for name, buffer in model.named_buffers()}
         for name, buffer in model.named_buffers():

@@ -20,7 +20,7 @@ torch.Size([3, 2, 2])
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -30,7 +30,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from dpfed.errors import InvalidArgument
-from dpfed.training import compat, screening, segments
+from dpfed.training import compat, segments
+from dpfed.training.capture import form_of
 from dpfed.training.clip import TOLERANCE
 from dpfed.training.entropy import for_many
 from dpfed.training.forward import of_model
@@ -53,20 +54,21 @@ class Unsupported(InvalidArgument):
 class Ensemble:
     """Clipped sums and plain gradients of K models at once; `like` are a few made-up inputs and targets.
 
-    Privacy: with examples that do not mix, adding or removing one example of a model moves that model's sum by at most
-    its clip norm, as in `ClippedGradients`, and leaves the sums of all other models as they are: to the last bit if
-    as many examples stand in a row as before. That they do not mix is tried here, on the made-up examples. Models that
-    share one pass are apart for that reason alone; otherwise ``vmap`` keeps them apart whatever the model does.
+    Privacy: adding or removing one example of a model moves that model's sum by at most its clip norm, as in
+    `ClippedGradients`, and leaves the sums of all other models as they are: to the last bit if as many examples stand
+    in a row as before. Only programs of which every operation is on the allow-list are taken, and each form of their
+    graph is looked at before its sums are given. Models that share one pass are apart for that reason alone;
+    otherwise ``vmap`` keeps them apart, and look-ups are kept inside each model's own table.
     """
 
     def __init__(self, model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor]) -> None:
         compat.check(model)
-        screening.probe(model, loss, *like)
         self._model = model
         self._loss = for_many(loss)
         self._layers = _layers(model, loss, like)
         self.like = like
         self._offsets: dict[tuple[int, int], tuple[Tensor, ...]] = {}
+        self._forms: set[Hashable] = set()
         self._require_agreement(like)
 
     @property
@@ -96,7 +98,8 @@ class Ensemble:
             sums = segments.means(self._layers, self._calls(parameters, inputs, targets, is_shared=True), mask)
             return {name: sums[name] for name in parameters}
         wanted = {name: value.detach().requires_grad_() for name, value in parameters.items()}
-        losses = _over_models(self._losses, wanted, inputs, targets)
+        with self._in_bounds():
+            losses = _over_models(self._losses, wanted, inputs, targets)
         means = torch.where(mask > 0, losses, 0.0).sum(1) / mask.sum(1).clamp(min=1)
         found = dict(zip(wanted, torch.autograd.grad(means.sum(), list(wanted.values())), strict=True))
         for layer in self._layers:
@@ -135,8 +138,9 @@ class Ensemble:
                 for part in (parameters, inputs.flatten(0, 1), targets.flatten(0, 1))
             )
         offsets = self._zeros(inputs.shape[0], inputs.shape[1], inputs)
-        with self._recording() as recorded:
+        with self._recording() as recorded, self._in_bounds():
             losses, given = _over_models(partial(self._recorded, recorded), parameters, inputs, targets, offsets)
+        self._require_known(losses, inputs[0], targets[0])
         found = torch.autograd.grad(losses.sum(), offsets)
         return [segments.call(*parts) for parts in zip(self._layers, given, found, strict=True)]
 
@@ -149,6 +153,24 @@ class Ensemble:
         recorded.begin(offsets)
         losses = self._losses(parameters, inputs, targets)
         return losses, recorded.inputs()
+
+    @contextmanager
+    def _in_bounds(self) -> Iterator[None]:
+        """Keep every look-up inside its own table: under vmap the numbers beyond it are rows of the next model's."""
+        tables = [layer.module for layer in self._layers if isinstance(layer.module, nn.Embedding)]
+        handles = [table.register_forward_pre_hook(_bounded) for table in tables]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _require_known(self, losses: Tensor, inputs: Tensor, targets: Tensor) -> None:
+        """Look at the program again if its graph has a form that was not seen before: rows are taken for examples."""
+        form = form_of(losses)
+        if form not in self._forms:
+            _layers(self._model, self._loss, (inputs, targets))
+            self._forms.add(form)
 
     @contextmanager
     def _recording(self) -> Iterator[_Recorded]:
@@ -234,6 +256,10 @@ class _Recorded:
     def inputs(self) -> tuple[Tensor, ...]:
         """What each layer was given, in the order of the layers."""
         return tuple(self._inputs[number] for number in range(len(self._offsets)))
+
+
+def _bounded(table: nn.Embedding, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (arguments[0].clamp(0, table.num_embeddings - 1), *arguments[1:])
 
 
 def _require_close(found: Stacked, expected: Stacked) -> None:

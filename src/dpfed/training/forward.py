@@ -12,7 +12,7 @@ call is one: the gradients of the losses with respect to its outputs stand for t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,13 +31,14 @@ _ROUNDING = 1e-4
 class Forward:
     """A function of some values to one loss for each of `size` examples, which are the first axis of tensors in them.
 
-    A tensor with another first axis is the same for all examples. `roots` are given for a pass that stands for a part
-    of another one: the last nodes of its own part.
+    A tensor with another first axis is the same for all examples. `loss` tells apart programs that autograd's graph
+    does not. `roots` are given for a pass that stands for a part of another one: the last nodes of its own part.
     """
 
     function: Callable[..., Tensor]
     values: tuple[Any, ...]
     size: int
+    loss: Hashable = None
     roots: Callable[[], list[Node]] | None = None
 
     @property
@@ -77,7 +78,7 @@ def of_model(model: nn.Module, loss: Callable[[Any, Any], Tensor], inputs: Any, 
     if len(sizes) != 1 or not (first := sizes.pop()):
         message = "inputs and targets must be tensors, or tuples and dicts of tensors, with the example as first axis"
         raise InvalidArgument("data", f"{message}: let the collate_fn make them so")
-    return Forward(lambda given, wanted: loss(model(given), wanted), (inputs, targets), first[0])
+    return Forward(lambda given, wanted: loss(model(given), wanted), (inputs, targets), first[0], loss)
 
 
 def require_losses(losses: Any, size: int | None = None) -> int:
@@ -167,7 +168,7 @@ class Recorder:
         calls = [mapped((call.arguments, call.keywords), Tensor.detach) for call in self._calls]
         again = partial(self._again, [None if each is None else each[0] for each in found])
         gradients = [None if each is None else each[1] for each in found]
-        return Forward(again, (calls, gradients), len(losses), lambda: self._roots)
+        return Forward(again, (calls, gradients), len(losses), roots=lambda: self._roots)
 
     def require_repeatable(self, forward: Forward) -> None:
         """Refuse calls that cannot be run on single examples, or that give something else when they are run again."""

@@ -49,7 +49,9 @@ class ClippedGradients:
     """Hooks on a model that turn a forward pass over examples into the clipped sum of their gradients.
 
     `norm` and `layers` say what is clipped to `clip_norm` (`clip.Clip`). With `is_exact` all that comes after a
-    layer's input and output gradient is computed in float64, and so are the sums that are given.
+    layer's input and output gradient is computed in float64, and so are the sums that are given. What fails the first
+    time is refused; from then on, or from the start if model and loss were tried before (`is_tried`), it is an
+    example's fault.
 
     Privacy: adding or removing one example moves the sum by at most ``clip_norm`` in the norm (all trainable parameters
     together): each is cut to a little less (`clip.TOLERANCE`); one whose gradient is not finite, or on which the pass
@@ -71,6 +73,7 @@ class ClippedGradients:
         layers: str = "together",
         is_exact: bool = False,
         methods: Mapping[str, str] | None = None,
+        is_tried: bool = False,
     ) -> None:
         self.clip = Clip(clip_norm, norm, layers)
         self.is_exact = is_exact
@@ -79,8 +82,8 @@ class ClippedGradients:
         compat.check(model)
         self._pinned = _require_methods(model, methods or {})
         self._chosen: dict[Hashable, str] = {}
-        self._is_tried = False
-        self._programs = Programs(model, self._pinned)
+        self._is_tried = is_tried
+        self._programs = Programs(model, self._pinned, is_tried=is_tried)
         self._recorder = Recorder(model)
 
     def __enter__(self) -> Self:

@@ -33,6 +33,7 @@ from dpfed.training import compat, draws, screening
 from dpfed.training.clip import Clip
 from dpfed.training.descent import Descent
 from dpfed.training.ensemble import Ensemble, Loss
+from dpfed.training.generators import Generators
 from dpfed.training.noise import NoiseSource
 from dpfed.training.pace import Pace, Work
 from dpfed.training.recipe import Recipe
@@ -92,7 +93,7 @@ def train_many(
     records = [_records(data, number, dtype) for number, data in enumerate(datasets)]
     _require_alike(records)
     compat.check(model)  # the layer by its name, before it is found by what it does
-    screening.require_sound(TensorDataset(*records[0]), model, loss, None)
+    screening.require_sound(TensorDataset(*map(torch.cat, zip(*records, strict=True))), model, loss, None)
     origin = or_system(source)
     members = [
         Member(*pair, plan, origin.once(f"model {number}"))
@@ -168,16 +169,19 @@ class _Group:
         self._recipe = recipe
         self._proximal = proximal
         self._is_private = self._plans[0].noise_multiplier is not None
+        self._generators = Generators(self._sources[0])
 
     def trained(self, *, is_shared: bool) -> Stacked:
         """The parameters after all steps, of which the first is one pass if it is shared."""
         plan = self._plans[0]
         descent = Descent(self._recipe, self._parameters, plan.learning_rate)
-        for step, found in enumerate(self._noised(is_shared) if self._is_private else self._plain(is_shared)):
-            if self._proximal:
-                for name, value in self._parameters.items():
-                    found[name].add_(value - self._first[name], alpha=self._proximal)
-            descent.step(found, self._recipe.rate(plan.learning_rate, step, plan.steps))
+        with self._generators.scope():
+            for step, found in enumerate(self._noised(is_shared) if self._is_private else self._plain(is_shared)):
+                if self._proximal:
+                    for name, value in self._parameters.items():
+                        found[name].add_(value - self._first[name], alpha=self._proximal)
+                descent.step(found, self._recipe.rate(plan.learning_rate, step, plan.steps))
+                self._generators.refresh()
         return self._parameters
 
     def _plain(self, is_shared: bool) -> Iterator[Stacked]:

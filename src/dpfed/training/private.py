@@ -33,6 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -53,9 +54,11 @@ from dpfed.training.canaries import Canaries
 from dpfed.training.clip import MOST_EXACT
 from dpfed.training.correlated import require_floats
 from dpfed.training.forward import of_model
+from dpfed.training.generators import Generators, devices_of
 from dpfed.training.gradients import ClippedGradients
 from dpfed.training.loading import Batch, Loader
 from dpfed.training.noise import FLOAT, GRID, NoiseSource
+from dpfed.training.own_loop import OwnLoop
 from dpfed.training.paid import PaidSteps, paid_steps
 from dpfed.training.passes import sampler_of
 from dpfed.training.release import Release
@@ -83,6 +86,9 @@ class Private:
     record moves what noise is added to by at most clip_norm + grid·√dimension, for which the noise is enough, as
     computed and not only in theory, if `max_physical_batch` is 1. With more examples at a time torch may round the
     values of one otherwise when others are beside it, by some 2⁻²⁴ of them in float32.
+
+    What a step draws besides (dropout, augmentation) is private as well: inside the loop, in `step` and while a batch
+    is read, the generators of torch, numpy and Python are filled from the run's source (`Generators`).
     """
 
     def __init__(
@@ -93,11 +99,11 @@ class Private:
         plan: LocalPlan,
         noise: NoiseSource,
         paid: PaidSteps,
+        generators: Generators,
         *,
         loss: Loss | None = None,
         schedule: Schedule | None = None,
         canaries: Canaries | None = None,
-        watch: screening.Watch | None = None,
     ) -> None:
         self.model = model
         self.optimizer = optimizer
@@ -107,17 +113,23 @@ class Private:
         self._paid = paid
         self._noise = noise
         self._batches = loader
+        self._served = iter(loader)
+        self._generators = generators
         self._schedule = schedule
         self._rates = [group["lr"] for group in optimizer.param_groups] if schedule else []
         self._canaries = canaries
         self._gradients = ClippedGradients(
-            model, clip_norm=plan.clip_norm, norm=plan.norm, layers=plan.layers, is_exact=noise.mode == GRID
+            model,
+            clip_norm=plan.clip_norm,
+            norm=plan.norm,
+            layers=plan.layers,
+            is_exact=noise.mode == GRID,
+            is_tried=loss is not None,  # on made-up records, by whoever made this
         )
         self._parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
         self._release = Release(plan, noise, self._parameters)
-        self._is_probed = False
-        self._watch = watch
-        self._batch: Batch | None = None
+        self._own_loop = OwnLoop(model) if loss is None else None
+        self._open: Batch | None = None  # the draw that was handed out and not charged yet
         self._start(None)
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
@@ -126,15 +138,21 @@ class Private:
 
     @property
     def loader(self) -> Iterator[Batch]:
-        """The draws that are left, each as a batch; what its size is must stay secret."""
-        for batch in self._batches:
-            self._start(batch)
-            taken = self.steps_taken
-            yield batch
-            if self.steps_taken == taken:
-                message = "a draw was passed over, and which draws count must not follow the records in them"
-                raise InvalidArgument("batch", f"{message}: take a step for every batch, also for one that is empty")
-            self._batch = None
+        """The draws that are left, each as a batch; what its size is must stay secret.
+
+        A draw without a step comes again: leaving a loop because of the records in it would be a release of them.
+        """
+        with self._generators.scope(), self._watching():
+            while (batch := self._next_batch()) is not None:
+                self._start(batch)
+                if self._own_loop is not None:
+                    batch.shown_to(self._own_loop.begin)
+                taken = self.steps_taken
+                yield batch
+                if self.steps_taken == taken:
+                    message = "no step was taken for a draw, and which draws count must not follow the records in them"
+                    remedy = "take one for every batch, also for one that is empty; this draw comes again in a new loop"
+                    raise InvalidArgument("batch", f"{message}: {remedy}")
 
     @property
     def arithmetic(self) -> str:
@@ -159,23 +177,27 @@ class Private:
         """Nothing; takes one step with the batch: forward, clip, charge, noise, optimizer."""
         if self._loss is None:
             raise InvalidArgument("loss", "step needs a loss: give make_private one, or use backward(losses)")
-        if batch is not self._batch:
+        if batch is not self._open:
             raise InvalidArgument("batch", "batch must be the one that the loader gave last: each draw is used once")
-        with self._whole_or_nothing():
-            for inputs, targets in (_pair(piece) for piece in batch):
-                self._is_probed = self._is_probed or screening.probe(self.model, self._loss, inputs, targets)
-                self._take(*self._gradients.clipped(of_model(self.model, self._loss, inputs, targets)))
-        self.optimizer.step()
+        self._start(batch)
+        with self._generators.scope():
+            with self._whole_or_nothing():
+                for inputs, targets in map(screening.pair, batch):
+                    self._take(*self._gradients.clipped(of_model(self.model, self._loss, inputs, targets)))
+            self.optimizer.step()
 
     def backward(self, losses: Tensor) -> None:
         """Nothing; adds the clipped gradients of these losses, one for each example, to the step."""
         self._current()
         with self._whole_or_nothing():
-            self._is_probed = self._is_probed or (self._watch is not None and self._watch.probe(len(losses)))
+            self._require_private_numbers()
+            if self._own_loop is not None:
+                self._own_loop.require_apart(losses)
             self._take(*self._gradients.sum_and_norms(losses))
 
     def _take(self, gradients: Mapping[str, Tensor], norms: Tensor) -> None:
         """Add the clipped gradients of so many examples to the step."""
+        self._has_losses = True
         self._seen += len(norms)
         if self._seen > len(self._current().indices):
             message = "there are more losses than records in this draw, and each may add one: add up those of one"
@@ -201,8 +223,8 @@ class Private:
     def close(self) -> None:
         """Takes all hooks off the model and the optimizer; returns what was never charged to the account."""
         self._gradients.close()
-        if self._watch is not None:
-            self._watch.close()
+        if self._own_loop is not None:
+            self._own_loop.close()
         for hook in self._hooks:
             hook.remove()
         self._paid.release()
@@ -216,6 +238,20 @@ class Private:
     def _charged(self) -> Event:
         return self.plan.event if self.plan.tree else Repeated(self.plan.step_event, self.steps_taken)
 
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Stop watching an own loop when it is left, however that happens."""
+        try:
+            yield
+        finally:
+            if self._own_loop is not None:
+                self._own_loop.end()
+
+    def _next_batch(self) -> Batch | None:
+        if self._open is None:
+            self._open = next(self._served, None)
+        return self._open
+
     def _current(self) -> Batch:
         if self._batch is None:
             raise InvalidArgument(
@@ -224,11 +260,18 @@ class Private:
             )
         return self._batch
 
+    def _require_private_numbers(self) -> None:
+        if not self._generators.are_private:
+            message = "these losses may have been made with random numbers that others can repeat (dropout by a seed)"
+            remedy = "compute them inside `for batch in private.loader`, and seed nothing there"
+            raise InvalidArgument("losses", f"{message}, and then one record moves the others' gradients: {remedy}")
+
     def _start(self, batch: Batch | None) -> None:
-        """Nothing; begins the sum of a draw, or drops the one begun."""
+        """Begin the sum of a draw, or drop the one begun."""
         if self.plan.adaptive:  # here, so that however the last step ended, what is cut and the noise agree
             self._gradients.clip = replace(self._gradients.clip, clip_norm=self.clip_norm)
         self._batch = batch
+        self._has_losses = False
         self._sum: dict[str, Tensor] = {}
         self._seen = 0
         self._count = 0.0  # +1/2 for each example that was not cut and −1/2 for each that was
@@ -256,12 +299,14 @@ class Private:
         if self.plan.tree and batch.number != self._noised:
             message = f"draw {self._noised} failed or was stopped, so records would take part sooner than declared"
             raise InvalidArgument("batch", f"{message}: repair what failed, and charge and start a new run")
+        self._require_losses(batch)
         with self._whole_or_nothing():
             for canary in self._canaries(self.steps_taken) if self._canaries else ():
                 self._add(extra.clipped(canary, self._parameters, self._gradients.clip))
-        self._set_rates(optimizer)
-        batch.token.use()
-        self._paid.take()
+            self._set_rates(optimizer)
+            self._paid.take()
+            batch.token.use()
+        self._open = None
         self.steps_taken += 1
         for group in optimizer.param_groups:
             for value in group["params"]:
@@ -270,6 +315,15 @@ class Private:
             self._parameters[name].grad = mean
         self._noised += 1  # last: a step that was stopped before has none, and with a tree no other may follow
         self._start(None)
+
+    def _require_losses(self, batch: Batch) -> None:
+        # Not one for each record: a loop may leave out a record for a reason of its own, and then it counts as zero.
+        if not batch.is_empty and not self._has_losses:
+            message = "nothing was added up for this draw, so the model would get noise alone; loss.backward() does not"
+            remedy = "use private.backward(losses), with one loss for each record, or private.step(batch)"
+            raise InvalidArgument(
+                "losses", f"{message} clip: {remedy}; nothing was charged, and the draw is still open"
+            )
 
     def _set_rates(self, optimizer: Optimizer) -> None:
         if self._schedule is None:
@@ -333,34 +387,38 @@ def make_private(
     noises = NoiseSource(origin, noise)
     if plan.tree:
         require_floats(noises)
-    _loader(data, plan, plan.steps, origin, physical, place)  # what it refuses must not have been reserved
+    generators = Generators(origin, devices_of(model))
+    served = partial(_loader, data, plan, origin, generators, physical, place)
+    served(plan.steps)  # what it refuses must not have been reserved
     paid = paid_steps(plan, account, run, ahead)
-    loader = _loader(data, plan, paid.left, origin, physical, place)
-    watch = screening.Watch(model) if loss is None else None
+    loader = served(paid.left)
     return Private(
-        model, optimizer, loader, plan, noises, paid, loss=loss, schedule=schedule, canaries=canaries, watch=watch
+        model,
+        optimizer,
+        loader,
+        plan,
+        noises,
+        paid,
+        generators,
+        loss=loss,
+        schedule=schedule,
+        canaries=canaries,
     )
 
 
 def _loader(
     data: Dataset[Any] | DataLoader[Any],
     plan: LocalPlan,
-    steps: int,
     source: RandomSource,
+    generators: Generators,
     physical: int,
     device: torch.device | None,
+    steps: int,
 ) -> Loader:
     records = data.dataset if isinstance(data, DataLoader) else data
-    return Loader(data, sampler_of(plan, _length(records), steps, source), max_physical_batch=physical, device=device)
+    sampler = sampler_of(plan, _length(records), steps, source)
+    return Loader(data, sampler, max_physical_batch=physical, device=device, generators=generators)
 
 
 def _length(records: Any) -> int:
     return len(records) if hasattr(records, "__len__") else 0  # what has no length is refused by the loader
-
-
-def _pair(piece: Any) -> tuple[Any, Any]:
-    if not isinstance(piece, list | tuple) or len(piece) != 2:
-        raise InvalidArgument(
-            "data", "step takes records of inputs and target: compute the losses yourself and call backward(losses)"
-        )
-    return piece[0], piece[1]

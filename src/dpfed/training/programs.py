@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
@@ -48,11 +49,12 @@ class Run:
     calls: list[Call]
     graph: Graph
     model: Graph
+    loss: Hashable = None
 
     @property
     def key(self) -> Hashable:
         """What runs of one program have in common."""
-        return self.graph.form, self._calls(self.graph)
+        return self.loss, self.graph.form, self._calls(self.graph)
 
     @property
     def program(self) -> Hashable:
@@ -63,15 +65,19 @@ class Run:
         return tuple([(call.path, graph.place(call)) for call in self.calls])
 
 
+# What was found of the programs of each model, for all who train it one after the other.
+_WAYS: WeakKeyDictionary[nn.Module, dict[Hashable, Way]] = WeakKeyDictionary()
+
+
 class Programs:
     """The programs of one model, each with its way, and the hooks that tell its calls."""
 
-    def __init__(self, model: nn.Module, pinned: Mapping[str, str]) -> None:
+    def __init__(self, model: nn.Module, pinned: Mapping[str, str], *, is_tried: bool = False) -> None:
         self.leaves = Leaves(model)
         self.capture = Capture(model)
         self._pinned = pinned
-        self._ways: dict[Hashable, Way] = {}
-        self._is_tried = False
+        self._ways = _WAYS.setdefault(model, {}) if not pinned else {}
+        self._is_tried = is_tried
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -87,7 +93,8 @@ class Programs:
         self.capture.taken()
         losses, roots = forward.run()
         graph = self.leaves.graph([losses.grad_fn])
-        return Run(losses, self.capture.taken(), graph, graph if roots is None else self.leaves.graph(roots))
+        model = graph if roots is None else self.leaves.graph(roots)
+        return Run(losses, self.capture.taken(), graph, model, forward.loss)
 
     def recorded(self, losses: Tensor, recorder: Recorder) -> Run:
         """Return the run that gave these losses, of which the model's own calls can be run again."""

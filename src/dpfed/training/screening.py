@@ -2,7 +2,7 @@
 
 A refusal in the middle of training, because of one record, would tell that this record was drawn. So what can be
 checked on all data at once is checked here, without sampling; later a record that is not finite counts as zero, and
-nobody hears of it.
+nobody hears of it. Model and loss are tried on made-up records of the form that the first ones have.
 
 >>> import torch
 >>> from torch import nn
@@ -19,18 +19,27 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.training import compat
+from dpfed.training.forward import of_model
+from dpfed.training.generators import pinned
+from dpfed.training.gradients import ClippedGradients
+from dpfed.training.loading import moved
 
 Loss = Callable[[Any, Any], Tensor]
-PROBED = 8  # examples; more would make the first step slower and find nothing else
+Fetch = Callable[[Tensor], tuple[Any, Any]]  # inputs and targets of the examples with these numbers
+TRIED = 3  # made-up examples: enough to change one and to remove one
+AT_ONCE = 256
+MOST_VALUES = 4096  # of targets that are whole numbers; more are no classes
+MOST_NUMBERS = 1 << 20
 
 
 def require_trainable(model: nn.Module, optimizer: Optimizer) -> None:
@@ -56,125 +65,223 @@ def require_trainable(model: nn.Module, optimizer: Optimizer) -> None:
 def require_sound(
     data: Dataset[Any] | DataLoader[Any], model: nn.Module, loss: Loss | None, device: torch.device | None
 ) -> None:
-    """Nothing, unless tensors given as data are not finite or do not fit the model; other data are not looked at."""
+    """Refuse data that are not finite or do not fit the model, and a loss that is not one number for each record.
+
+    A `TensorDataset` is looked at as a whole; of other data sets the first records alone, for their form.
+    """
     tensors = _whole(data)
     if not all(map(_is_finite, tensors)):
         message = "fill or remove them by a rule that looks at one record at a time, or at none"
         raise InvalidArgument("data", f"data has values that are not finite: {message}")
-    if loss is None or len(tensors) != 2:
+    if loss is None:
         return
-    _try(model, loss, *(_made_up(tensor, device) for tensor in tensors))
+    if tensors:
+        inputs, targets = pair(tensors)
+        blank = tuple(part.new_zeros((TRIED, *part.shape[1:]), device=device) for part in tensors)
+        _require_fitting(model, loss, _made_up_pairs(blank))
+        require_in_range(model, loss, inputs, targets, device)
+    elif (records := _readable(data)) is not None:
+        fetch = _first(records, data.collate_fn if isinstance(data, DataLoader) else default_collate, device)
+        _require_fitting(model, loss, [*_made_up_pairs(fetch(torch.arange(TRIED))), fetch])
 
 
-def _try(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> None:
-    """Nothing, unless the model or the loss fails on made-up examples, of which only the shape is that of the data."""
-    rows = _Rows(model, loss, inputs, targets)
-    what = f"made-up examples of shape {tuple(inputs.shape[1:])} with targets of shape {tuple(targets.shape[1:])}"
+def require_in_range(
+    model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, device: torch.device | None = None
+) -> None:
+    """Refuse data with a value that has no place in the model or the loss: a token or a label out of range.
+
+    Found only when its record is drawn, it would tell of that draw. Tried are the smallest and the largest value of
+    every column of the inputs, and a record with each value of the targets; no message shows a value.
+    """
+    if not len(inputs):
+        return
+    rare = _with_each_value(targets)
+    extremes = torch.stack([inputs.amin(0), inputs.amax(0)])
+    shown = torch.cat([extremes, inputs[rare[:AT_ONCE]]]), targets[torch.cat([rare[:1], rare[:1], rare[:AT_ONCE]])]
+    if _runs(model, loss, *shown, device):
+        rest = rare[AT_ONCE:]
+    else:  # the columns' extremes need not go together: let records decide
+        flat = inputs.flatten(1)
+        rest = torch.cat([rare, flat.argmin(0), flat.argmax(0)] if flat.shape[1] else [rare])
+    for some in torch.split(rest, AT_ONCE) if len(rest) else ():
+        rows = some.repeat(2)  # a layer that plain training may have refuses a batch of one
+        if not _runs(model, loss, inputs[rows], targets[rows], device):
+            message = "the model or the loss fails on a record, of which some value has no place in it"
+            remedy = "look for labels that are no class of the model, and for tokens outside its table"
+            raise InvalidArgument("data", f"{message}: {remedy}")
+
+
+def pair(piece: Any) -> tuple[Any, Any]:
+    """Return inputs and targets of collated records; refuse records of another form."""
+    if not isinstance(piece, list | tuple) or len(piece) != 2:
+        raise InvalidArgument(
+            "data", "step takes records of inputs and target: compute the losses yourself and call backward(losses)"
+        )
+    return piece[0], piece[1]
+
+
+def _readable(data: Any) -> Any:
+    """Return the records if they can be read by number; what is wrong with others is said by the loader."""
+    records: Any = data.dataset if isinstance(data, DataLoader) else data
+    is_stream = isinstance(records, IterableDataset) or not (
+        hasattr(records, "__len__") and hasattr(records, "__getitem__")
+    )
+    return None if is_stream or getattr(data, "batch_size", 1) is None or not len(records) else records
+
+
+def _first(records: Any, collate: Callable[[Any], Any], device: torch.device | None) -> Fetch:
+    """Read the first records, once; return what collates those of them that are asked for."""
     try:
-        compat.probe(rows, torch.arange(len(inputs)))
+        with pinned():  # an augmentation draws nothing that the script would have drawn
+            read = [records[number % len(records)] for number in range(TRIED)]
+            collate(list(read))
+    except Exception as error:
+        message = f"the first records cannot be read or collated ({type(error).__name__})"
+        raise InvalidArgument("data", f"{message}: try `collate_fn([data[0], data[1]])`") from None
+
+    def fetch(rows: Tensor) -> tuple[Any, Any]:
+        piece = collate([read[row] for row in rows.tolist()])
+        return pair(piece if device is None else moved(piece, device))
+
+    return fetch
+
+
+def _made_up_pairs(like: Any) -> list[Fetch]:
+    """Return examples that have the form of these and tell nothing of them; none if they are not of tensors alone."""
+    try:
+        parts = [(_made_up(like[0], is_varied=True), _made_up(like[1], is_varied=varied)) for varied in (True, False)]
+        parts.append((_made_up(like[0], is_varied=False), _made_up(like[1], is_varied=False)))
+    except TypeError:
+        return []
+    return [partial(_taken, part) for part in parts]
+
+
+def _made_up(part: Any, *, is_varied: bool) -> Any:
+    """Numbers between ¼ and ¾, so that logarithms and such exist; of whole ones 0 and 1, or 0 alone."""
+    if isinstance(part, dict):
+        return {name: _made_up(value, is_varied=is_varied) for name, value in part.items()}
+    if isinstance(part, list | tuple):
+        parts = [_made_up(value, is_varied=is_varied) for value in part]
+        return type(part)(*parts) if hasattr(part, "_fields") else type(part)(parts)
+    if not isinstance(part, Tensor) or part.shape[:1] != (TRIED,) or part.is_complex():
+        raise TypeError(type(part).__name__)
+    if part.is_floating_point():
+        return torch.linspace(0.25, 0.75, part.numel(), dtype=part.dtype, device=part.device).view(part.shape)
+    bits = torch.arange(TRIED).unsqueeze(1) >> (torch.arange(part.numel() // TRIED) % 2) & 1
+    return (bits * is_varied).to(part).view(part.shape)
+
+
+def _taken(part: Any, rows: Tensor) -> Any:
+    """Return these rows of every tensor."""
+    if isinstance(part, dict):
+        return {name: _taken(value, rows) for name, value in part.items()}
+    if isinstance(part, list | tuple):
+        parts = [_taken(value, rows) for value in part]
+        return type(part)(*parts) if hasattr(part, "_fields") else type(part)(parts)
+    return part[rows.to(part.device)]
+
+
+def _require_fitting(model: nn.Module, loss: Loss, several: list[Fetch]) -> None:
+    """Refuse unless model and loss run on one of these kinds of examples; some models know no token 0 or length 0."""
+    errors = []
+    for fetch in several:
+        try:
+            return _try(model, loss, fetch)
+        except PrivacyError:
+            raise
+        except Exception as error:
+            errors.append(error)
+    if isinstance(several[0], partial):  # made up, so that its error shows nothing of the data
+        shapes = [_shape(part) for part in several[0](torch.arange(TRIED))]
+        what = f"made-up examples of shape {shapes[0]} with targets of shape {shapes[1]}"
+        if isinstance(errors[0], _NotFinite):
+            raise InvalidArgument("loss", f"the loss is not finite on {what}: start from other parameters")
+        raise InvalidArgument("data", f"the model or the loss fails on {what}: {errors[0]}") from errors[0]
+    message = f"the model or the loss fails on the first records ({type(errors[0]).__name__})"
+    raise InvalidArgument("data", f"{message}: try `loss(model(inputs), targets)` on them")
+
+
+class _NotFinite(ValueError):
+    """The losses are not finite."""
+
+
+def try_out(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> None:
+    """Refuse a model or a loss that fails, mixes or keeps something of these three examples, which are made up."""
+    _try(model, loss, partial(_taken, (inputs, targets)))
+
+
+def _try(model: nn.Module, loss: Loss, fetch: Fetch) -> None:
+    """Refuse losses that are not one number for each example, for one, two and three of them, or that mix."""
+    rows = _Rows(model, loss, fetch)
+    for count in range(1, TRIED + 1):
+        compat.trial(rows, torch.arange(count))
+        require_one_each(rows.losses, count)
+        if not _is_finite(rows.losses):
+            raise _NotFinite
+    compat.probe(rows, torch.arange(TRIED))
+    with pinned(), ClippedGradients(model, clip_norm=1.0) as gradients:
+        gradients.clipped(of_model(model, loss, *fetch(torch.arange(TRIED))))
+
+
+def require_one_each(losses: Any, count: int) -> None:
+    """Refuse losses that are not one number for each of so many examples."""
+    if not isinstance(losses, Tensor) or losses.shape != (count,):
+        shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        message = f"the loss must give one number per example, shape ({count},) for {count}, got {shape}"
+        remedy = 'use reduction="none", .flatten(1).mean(1) where an example has several values, and no .squeeze()'
+        raise InvalidArgument("loss", f"{message}: {remedy}")
+
+
+def _shape(part: Any) -> Any:
+    if isinstance(part, Tensor):
+        return tuple(part.shape[1:])
+    return {name: _shape(value) for name, value in part.items()} if isinstance(part, dict) else [*map(_shape, part)]
+
+
+def _with_each_value(targets: Tensor) -> Tensor:
+    """Return records that have, together, each of the first whole numbers found; or the smallest and the largest."""
+    flat = targets.reshape(len(targets), -1)
+    if not flat.shape[1]:
+        return torch.arange(1)
+    if flat.is_floating_point():
+        return torch.stack([flat.amin(1).argmin(), flat.amax(1).argmax()])
+    found: dict[int, int] = {}
+    at_once = max(1, MOST_NUMBERS // flat.shape[1])
+    for start in range(0, len(flat), at_once):
+        some = flat[start : start + at_once]
+        for value in torch.unique(some).tolist():
+            if value not in found and len(found) < MOST_VALUES:
+                found[value] = start + int((some == value).any(1).int().argmax())
+    return torch.tensor(sorted(set(found.values())))
+
+
+def _runs(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, device: torch.device | None) -> bool:
+    pair = (inputs, targets) if device is None else (inputs.to(device), targets.to(device))
+    try:
+        compat.trial(_Rows(model, loss, partial(_taken, pair)), torch.arange(len(inputs)))
     except PrivacyError:
         raise
-    except Exception as error:
-        raise InvalidArgument("data", f"the model or the loss fails on {what}: {error}") from error
-    if isinstance(rows.losses, Tensor) and not _is_finite(rows.losses):
-        raise InvalidArgument("loss", f"the loss is not finite on {what}: start from other parameters or another loss")
-
-
-def probe(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> bool:
-    """Whether it could be tried that examples do not mix; refuses a model or a loss in which they do.
-
-    An example is replaced by its neighbour, and outputs and losses of the others must not move. The model runs in
-    its present mode, each time with the same random numbers, so dropout moves nothing by itself.
-    """
-    if not isinstance(inputs, Tensor) or not isinstance(targets, Tensor) or len(inputs) != len(targets):
+    except Exception:
         return False
-    rows = [row for row in range(len(inputs)) if _is_finite(inputs[row]) and _is_finite(targets[row])][:PROBED]
-    if len(rows) < 2:
-        return False
-    compat.probe(_Rows(model, loss, inputs[rows], targets[rows]), torch.arange(len(rows)))
     return True
-
-
-class Watch:
-    """Remembers how the model was called last, until it could be tried that its examples do not mix.
-
-    For loops that compute losses themselves: how they do so is not known, so the model alone is tried.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self._call: tuple[tuple[Any, ...], dict[str, Any]] | None = None
-        self._handle = model.register_forward_pre_hook(self._remember, with_kwargs=True)
-
-    def probe(self, size: int) -> bool:
-        """Whether it could be tried with the last call, if so many examples went into it; it is forgotten then."""
-        call, self._call = self._call, None
-        if call is None or not (rows := _finite_rows(call, size)):
-            return False
-        self.close()
-        compat.probe(_Called(self._model, *call), torch.tensor(rows))
-        return True
-
-    def close(self) -> None:
-        """Nothing; takes the hook off the model."""
-        self._handle.remove()
-
-    def _remember(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        if torch.is_grad_enabled():
-            self._call = arguments, keywords
-
-
-def _finite_rows(call: tuple[tuple[Any, ...], dict[str, Any]], size: int) -> list[int]:
-    """A few of the examples that went into the call, none of them with NaN or infinity; none at all if below two."""
-    given = [value for value in (*call[0], *call[1].values()) if isinstance(value, Tensor)]
-    if not given or any(value.shape[:1] != (size,) for value in given):
-        return []
-    rows = [row for row in range(size) if all(_is_finite(value[row]) for value in given)][:PROBED]
-    return rows if len(rows) > 1 else []
-
-
-class _Called(nn.Module):
-    """What the model gives for the examples with the given numbers."""
-
-    def __init__(self, model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        super().__init__()
-        self.model = model
-        self._arguments, self._keywords = arguments, keywords
-
-    def forward(self, rows: Tensor) -> list[Tensor]:
-        """The outputs, as far as they have one row per example."""
-        arguments = [value[rows] if isinstance(value, Tensor) else value for value in self._arguments]
-        keywords = {name: value[rows] if isinstance(value, Tensor) else value for name, value in self._keywords.items()}
-        found = compat.tensors(self.model(*arguments, **keywords))
-        return [value for value in found if value.shape[:1] == rows.shape]
 
 
 class _Rows(nn.Module):
     """Outputs and losses of the examples with the given numbers."""
 
-    def __init__(self, model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> None:
+    def __init__(self, model: nn.Module, loss: Loss, fetch: Fetch) -> None:
         super().__init__()
         self.model = model
         self._loss = loss
-        self._inputs, self._targets = inputs, targets
-        self.losses: Tensor | None = None
+        self._fetch = fetch
+        self.losses: Any = None
 
     def forward(self, rows: Tensor) -> list[Tensor]:
-        """The outputs and the losses, as far as they have one row per example."""
-        rows = rows.to(self._inputs.device)
-        outputs = self.model(self._inputs[rows])
-        self.losses = self._loss(outputs, self._targets[rows])
-        return [
-            value for value in (outputs, self.losses) if isinstance(value, Tensor) and value.shape[:1] == rows.shape
-        ]
-
-
-def _made_up(tensor: Tensor, device: torch.device | None) -> Tensor:
-    """Two examples of that shape: zeros of whole numbers; others between ¼ and ¾, so that logarithms and such exist."""
-    like = tensor.new_zeros(tensor.shape[1:], device=device)
-    if tensor.is_floating_point():
-        like = torch.linspace(0.25, 0.75, like.numel(), dtype=like.dtype, device=like.device).view_as(like)
-    return torch.stack([like, like])
+        """Return the outputs and the losses, as far as they have one row per example."""
+        inputs, targets = self._fetch(rows)
+        outputs = self.model(inputs)
+        self.losses = self._loss(outputs, targets)
+        return [value for value in compat.tensors([outputs, self.losses]) if value.shape[:1] == rows.shape]
 
 
 def _is_finite(values: Tensor) -> bool:
@@ -185,4 +292,6 @@ def _whole(data: Dataset[Any] | DataLoader[Any]) -> tuple[Tensor, ...]:
     """The tensors that hold all data as the model will see them; none where something comes between."""
     is_plain = not isinstance(data, DataLoader) or data.collate_fn is default_collate
     records = data.dataset if isinstance(data, DataLoader) else data
+    if is_plain and type(records) is Subset and type(records.dataset) is TensorDataset:
+        return tuple(tensor[torch.as_tensor(records.indices)] for tensor in records.dataset.tensors)
     return records.tensors if is_plain and type(records) is TensorDataset else ()
