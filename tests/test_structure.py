@@ -73,3 +73,12 @@ def test_a_refusal_names_the_place() -> None:
     with pytest.raises(InvalidArgument, match=r"update\['w'\]\[0\] must be an array") as refusal:
         structure.leaves({"w": ["text"]}, "update")
     assert refusal.value.argument == "update"
+
+
+@pytest.mark.parametrize("whole", [2**53, -(2**53), 2**60, np.array([0, 2**60]), np.array([2**63], dtype=np.uint64)])
+def test_whole_numbers_that_float64_would_round_are_refused(whole):
+    """Neighbours that rounding moves apart by 128 would be noised for a sensitivity of 1."""
+    with pytest.raises(InvalidArgument, match="2⁵³"):
+        structure.leaves({"count": whole}, "x")
+    kept = structure.leaves([2**53 - 1, np.array([1 - 2**53])], "x")
+    assert [leaf.tolist() for leaf in kept] == [2.0**53 - 1, [1 - 2.0**53]]

@@ -130,7 +130,7 @@ ACCOUNTING = (
         "accounting/direction.py",
         "return -math.expm1(self._log_finite)",
         "return 0.0",
-        (EXACT + "x",),
+        (EXACT + "more_delta_in_the_events_than_asked_for_is_infinite",),
     ),
     Mutant(
         "an unprotected release that costs nothing",
@@ -151,7 +151,7 @@ ACCOUNTING = (
         "accounting/filter.py",
         "            raise BudgetExceeded(self._refusal(event, count, after))\n        self._spent = after\n",
         "            raise BudgetExceeded(self._refusal(event, count, after))\n",
-        ("tests/accounting/test_filter.py::test_what_was_admitted_converts_to_no_more_than_the_cap",),
+        ("tests/accounting/test_filter.py::test_the_cap_of_an_order_is_admitted_and_a_hair_more_is_not",),
     ),
     Mutant(
         "a known ε that is kept when more is added",
@@ -165,13 +165,13 @@ ACCOUNTING = (
         "adaptive.py",
         "left = total**-2 - Fraction(self.count_multiplier) ** -2",
         "left = total**-2",
-        ("tests/test_adaptive.py::test_x",),
+        ("tests/test_adaptive.py::test_the_pair_costs_what_one_gaussian_of_its_noise_costs",),
     ),
     Mutant(
         "a sampled event charged at the rate of a smaller batch",
         "local_plan.py",
         "return math.ldexp(math.ceil(Fraction(self.batch_size, self.size) * 2**53), -53)",
         "return math.ldexp(math.floor(Fraction(self.batch_size, self.size) * 2**53), -53)",
-        ("tests/test_plan.py::test_x",),
+        ("tests/test_plan.py::test_the_rate_is_exactly_how_often_a_uniform_draw_falls_below_it",),
     ),
 )

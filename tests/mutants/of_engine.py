@@ -9,7 +9,11 @@ ENSEMBLE = "tests/training/test_ensemble.py::test_"
 GRADIENTS = "tests/training/test_gradients.py::test_"
 MANY = "tests/training/test_many.py::test_"
 SHARED = "tests/training/test_shared.py::test_"
-ZOO = "tests/zoo/test_zoo.py::test_"
+INDEPENDENCE = (
+    "tests/training/test_independence.py::"
+    "test_what_moves_or_mixes_examples_or_counts_them_is_never_taken_for_apart["
+)
+ZOO = "tests/zoo/test_zoo.py::test_the_sum_is_that_of_a_loop_over_single_records_or_the_model_is_refused["
 
 ENGINE = (
     Mutant(
@@ -96,112 +100,112 @@ ENGINE = (
         "training/gradients.py",
         "            for number in range(forward.size):\n                own, norms[number] = self._alone(forward.rows([number]))\n",
         "            for number in range(1):\n                own, norms[number] = self._alone(forward)\n",
-        (ZOO + "x",),
+        (ZOO + "straight-through sign]",),
     ),
     Mutant(
         "a record that stops the step",
         "training/gradients.py",
         "                if not self._is_tried:\n                    raise\n",
         "                raise\n",
-        (GRADIENTS + "x",),
+        (GRADIENTS + "a_record_on_which_the_pass_fails_counts_as_zero_and_stops_nobody",),
     ),
     Mutant(
         "a record that stops the slow way",
         "training/gradients.py",
         "        except Exception as error:\n            if not self._is_tried:\n",
         "        except Exception as error:\n            if True:\n",
-        (GRADIENTS + "x",),
+        (GRADIENTS + "a_record_on_which_the_pass_fails_counts_as_zero_and_stops_nobody",),
     ),
     Mutant(
         "a sum in float32 on the grid",
         "training/gradients.py",
         "        if self.is_exact:\n            dtype = torch.float64\n",
         "        if False:\n            dtype = torch.float64\n",
-        ("tests/training/test_exact.py::test_float32_models_are_added_up_in_float64_too",),
+        (CLIP + "sums_have_the_parameters_precision_and_float64_where_they_are_exact",),
     ),
     Mutant(
         "rows moved by a flip",
         "training/operations.py",
         '    **ruled(along("dims"), "flip roll"),\n',
         '    **ruled(lambda operation: operation.marks.place(operation.own), "flip roll"),\n',
-        (ZOO + "x",),
+        (INDEPENDENCE + "flip]",),
     ),
     Mutant(
         "rows moved by a sort",
         "training/operations.py",
         'cummin sort argsort topk glu",\n    ),\n',
         'cummin topk glu",\n    ),\n    **ruled(lambda operation: operation.marks.place(operation.own), "sort argsort"),\n',
-        (ZOO + "x",),
+        (INDEPENDENCE + "sort]",),
     ),
     Mutant(
         "rows moved by an index",
         "training/operations.py",
         "return FRONT if is_one_block and _counts(operation.marks, given[0], given[1:]) else None",
         "return FRONT if is_one_block else None",
-        (ZOO + "x",),
+        (INDEPENDENCE + "the next one's position]",),
     ),
     Mutant(
         "rows moved by index_select",
         "training/operations.py",
         'is_kept = place is not None and operation.axis() != place.axis and operation.is_clean("index")',
         "is_kept = place is not None",
-        (ZOO + "x",),
+        (INDEPENDENCE + "index_select]",),
     ),
     Mutant(
         "sums over examples",
         "training/operations.py",
         "if place is None or gone is None or place.axis in gone:\n        return None\n    return place.moved(0 if",
         "if place is None or gone is None:\n        return None\n    return place.moved(0 if",
-        (ZOO + "x",),
+        (INDEPENDENCE + "centred]",),
     ),
     Mutant(
         "a softmax over examples",
         "training/operations.py",
         "return None if place is None or met is None or place.axis in met else place",
         "return None if place is None or met is None else place",
-        (ZOO + "x",),
+        (INDEPENDENCE + "softmax over examples]",),
     ),
     Mutant(
         "constants that differ between rows",
         "training/marks.py",
         "if place.axis < 0 or tensor.shape[place.axis] == 1 or self.of(tensor) == NOISE:\n            return True",
         "if place is not None:\n            return True",
-        (ZOO + "x",),
+        (INDEPENDENCE + "ramp over the batch]",),
     ),
     Mutant(
         "examples that decide what is computed",
         "training/independence.py",
         "watch.escaped = watch.escaped or operation.name",
         "watch.escaped = None",
-        (ZOO + "x",),
+        (INDEPENDENCE + "a number of the batch]",),
     ),
     Mutant(
         "numbers that leave torch's sight",
         "training/independence.py",
         "if function in _OUT_OF_SIGHT and self._watch.is_example(args[0]):",
         "if False:",
-        (ZOO + "x",),
+        (INDEPENDENCE + "numpy]",),
     ),
     Mutant(
         "constants that depend on the number of examples",
         "training/independence.py",
         "return len(self.seen) == len(other.seen) and all(map(_agree, self.seen, other.seen))",
         "return True",
-        (ZOO + "x",),
+        (INDEPENDENCE + "divided by the number of examples]",),
     ),
     Mutant(
         "a custom gradient that is trusted",
         "training/attribution.py",
         "if any(issubclass(type(node), BackwardCFunction) and type(node) not in OURS for node in graph.numbers):",
         "if False:",
-        (ZOO + "x",),
+        (ZOO + "mixed on the way back]",),
     ),
     Mutant(
         "a stashed tensor",
         "training/attribution.py",
         "if stashed := _stashed(claims, calls, graph, leaves):",
         "if stashed := None:",
-        (ZOO + "x",),
+        (ZOO + "stashed inside a layer]",),
     ),
     Mutant(
         "a use outside its layer",
@@ -215,7 +219,7 @@ ENGINE = (
         "training/capture.py",
         "return call.x is None or call.x._version == call.version",
         "return True",
-        (GRADIENTS + "an_input_changed_in_place_after_use_goes_the_slow_way",),
+        ("tests/training/test_traps.py::test_trap_02_an_activation_changed_in_place_after_its_use_is_an_error_where_autograd_needs_it",),
     ),
     Mutant(
         "positions taken for examples",
@@ -269,10 +273,24 @@ ENGINE = (
     ),
     Mutant(
         "next client's table",
+        "training/ensemble.py",
+        "return (arguments[0].clamp(0, table.num_embeddings - 1), *arguments[1:])",
+        "return arguments",
+        (ENSEMBLE + "a_token_beyond_the_table_is_not_looked_up_in_the_next_models_table",),
+    ),
+    Mutant(
+        "gradients of the next client's table",
         "training/segments.py",
         "examples // size * height + piece.keys % height",
         "(examples // size + 1) % models * height + piece.keys % height",
         (ENSEMBLE + "one_example_moves_its_models_sum_by_the_clip_norm_and_no_other_by_a_bit",),
+    ),
+    Mutant(
+        "a program of an ensemble that changes",
+        "training/ensemble.py",
+        "        if form not in self._forms:\n",
+        "        if not self._forms:\n",
+        (ENSEMBLE + "a_program_that_changes_is_looked_at_again",),
     ),
     Mutant(
         "an ensemble that is not compared with autograd",
@@ -291,11 +309,11 @@ ENGINE = (
     Mutant(
         "one model's noise for another",
         "training/many.py",
-        "        if len(self._parts) == 1:\n            noise, std, _ = self._parts[0]\n            return noise.add(sums, std)\n",
-        "        if len(self._parts) == 1:\n            noise, std, _ = self._parts[0]\n"
-        "            one = noise.add({name: torch.zeros_like(value[:1]) for name, value in sums.items()}, std)\n"
-        "            return {name: value + one[name] for name, value in sums.items()}\n",
-        (MANY + "noise_never_comes_twice",),
+        "            for name, value in noise.add({name: value[places] for name, value in sums.items()}, std).items():\n"
+        "                noisy[name][places] = value\n",
+        "            for name, value in noise.add({name: value[:1] * 0 for name, value in sums.items()}, std).items():\n"
+        "                noisy[name][places] = sums[name][places] + value\n",
+        (MANY + "no_model_has_the_noise_of_another",),
     ),
     Mutant(
         "noise of the first model's plan for all",

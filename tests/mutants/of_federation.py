@@ -18,35 +18,35 @@ FEDERATION = (
         "server_release.py",
         "from_noise_multiplier(self.client.sum_noise, bound, source=source)",
         "from_noise_multiplier(self.client.sum_noise / 2, bound, source=source)",
-        (RELEASE + "x",),
+        (RELEASE + "the_noise_on_the_mean_is_the_noise_multiplier_times_the_sensitivity",),
     ),
     Mutant(
         "half the noise of the server's tree",
         "server_release.py",
         'return TreeMechanism(event, Sensitivity(self.client.clip_norm, "l2", ADD_REMOVE), source)',
         'return TreeMechanism(event, Sensitivity(self.client.clip_norm / 2, "l2", ADD_REMOVE), source)',
-        ("tests/federated/test_server_tree.py::test_the_noise_of_the_model_is_that_of_few_nodes",),
+        (RELEASE + "the_noise_of_the_first_round_of_a_tree_is_the_noise_multiplier_times_the_sensitivity",),
     ),
     Mutant(
         "updates that are not clipped",
         "aggregation/mean.py",
         "sum_examples(clip_per_example(rows, self.clip_norm) * np.asarray(weights)[:, None], self.clip_norm)",
         "sum_examples(rows * np.asarray(weights)[:, None], self.clip_norm)",
-        (MEAN + "x",),
+        (RELEASE + "removing_any_client_moves_the_sum_by_at_most_the_clip_norm_exactly",),
     ),
     Mutant(
         "updates that are clipped together",
         "clipping.py",
         "rows = [part.reshape(_examples(parts), -1) for part in parts]",
         "rows = [part.reshape(1, -1) for part in parts]",
-        (MEAN + "x",),
+        (RELEASE + "removing_any_client_moves_the_sum_by_at_most_the_clip_norm_exactly",),
     ),
     Mutant(
         "weights from who came",
         "aggregation/mean.py",
         "        largest = self.largest_weight\n",
         "        largest = max((self.weights or dict.fromkeys(names, 1.0))[name] for name in names)\n",
-        (MEAN + "x",),
+        (MEAN + "the_largest_weight_decides_even_if_its_client_is_absent",),
     ),
     Mutant(
         "a denominator from who came",
@@ -61,14 +61,14 @@ FEDERATION = (
         "aggregation/mean.py",
         "return np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)",
         "return rows",
-        (MEAN + "x",),
+        (MEAN + "an_update_that_is_not_finite_counts_as_zero",),
     ),
     Mutant(
         "noise before the server's charge",
         "federated/rounds.py",
         "head = self.runner.charge_release(self._commits)\n",
         "head = self.head\n",
-        (ENGINE + "x",),
+        (ENGINE + "an_uninterrupted_run_charges_every_round_once_and_everyone_contributes",),
     ),
     Mutant(
         "the clients' charge after their training",
@@ -88,9 +88,9 @@ FEDERATION = (
         "un-noised save",
         "federated/rounds.py",
         "            self.stored.write_release(self.number, released, head, counted)\n",
-        "            plain = replace(released, average=self.plan.server.query(values, self.layout.size))\n"
+        "            plain = type(released)(self.plan.server.query(values, self.layout.size), released.noisy_count)\n"
         "            self.stored.write_release(self.number, plain, head, counted)\n",
-        (ENGINE + "a_release_that_was_stored_is_used_again_bit_by_bit_and_costs_nothing",),
+        (ENGINE + "what_is_stored_of_a_round_is_what_is_released_with_its_noise",),
     ),
     Mutant(
         "updates stored where the server adds the noise",
@@ -98,7 +98,7 @@ FEDERATION = (
         "        head = self.runner.charge_release(self._commits)\n",
         "        self.stored.write_updates(self.number, list(updates.values()))\n"
         "        head = self.runner.charge_release(self._commits)\n",
-        (ENGINE + "x",),
+        (ENGINE + "where_the_server_adds_the_noise_no_update_is_ever_stored",),
     ),
     Mutant(
         "a secret cohort in the checkpoint",
@@ -115,13 +115,6 @@ FEDERATION = (
         (ENGINE + "noise_after_a_crash_is_fresh_even_from_the_same_seed",),
     ),
     Mutant(
-        "one noise for all clients",
-        "federated/runners/local.py",
-        'return self.source.once(f"{sequence(head)} {task.round} {client.name}")',
-        'return self.source.once(f"{sequence(head)} {task.round}")',
-        (LOCAL + "x",),
-    ),
-    Mutant(
         "more rounds than a client's participations",
         "federated/rounds.py",
         "able = (name for name in self._drawn() if self.taken.get(name, 0) < most)",
@@ -136,11 +129,11 @@ FEDERATION = (
         (CLIENT + "an_update_depends_on_nothing_that_others_did_before",),
     ),
     Mutant(
-        "public dropout seed of a client",
+        "a client without noise that draws from public generators",
         "federated/torch_model.py",
-        'generator.manual_seed(0 if source is None else int(source.stream("model").words(1)[0] >> np.uint64(1)))',
-        "generator.manual_seed(0)",
-        (CLIENT + "two_trainings_with_the_system_source_never_give_the_same_update",),
+        "with self._lock, Generators(or_system(source), devices_of(self.module)).scope():",
+        "with self._lock:",
+        (CLIENT + "torchs_own_generator_is_left_as_it_was",),
     ),
     Mutant(
         "a proximal term inside the clip",
@@ -154,14 +147,14 @@ FEDERATION = (
         "cohort.py",
         "coins = source.uniform(len(names)) < self.chance(len(names))",
         "coins = source.uniform(len(names)) < 1.5 * self.chance(len(names))",
-        ("tests/test_cohort.py::test_x",),
+        ("tests/test_cohort.py::test_a_draw_that_is_the_rate_itself_takes_nobody",),
     ),
     Mutant(
         "sampling claimed for a cohort that is no secret",
         "cohort.py",
         "        return self.secret and self.chance(population) < 1",
         "        return self.chance(population) < 1",
-        ("tests/test_cohort.py::test_x",),
+        ("tests/test_cohort.py::test_only_a_secret_cohort_amplifies",),
     ),
     Mutant(
         "a tree that a client enters too soon",
@@ -176,12 +169,5 @@ FEDERATION = (
         "        self._mechanism = None\n        yield mechanism\n",
         "        yield mechanism\n",
         ("tests/federated/test_server_tree.py::test_a_step_that_fails_loses_the_tree",),
-    ),
-    Mutant(
-        "a person whose rows add up",
-        "federated/persons.py",
-        "return torch.where(shares > 0, found * shares.to(found), 0.0).sum(1)",
-        "return torch.where(shares > 0, found, 0.0).sum(1)",
-        ("tests/federated/test_persons.py::test_all_rows_of_a_person_move_the_sum_by_at_most_the_clip_norm",),
     ),
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-CLIP = "tests/training/test_clip.py::test_"
-GRADIENTS = "tests/training/test_gradients.py::test_"
+GENERATORS = "tests/training/test_generators.py::test_"
+LOADING = "tests/training/test_loading.py::test_"
 NOISE = "tests/training/test_noise.py::test_"
 PAID = "tests/training/test_paid.py::test_"
 PRIVATE = "tests/training/test_private.py::test_"
@@ -140,15 +140,22 @@ TRAINING = (
     Mutant(
         "a draw that is not charged",
         "training/private.py",
-        "        batch.token.use()\n        self._paid.take()\n",
-        "        batch.token.use()\n",
+        "            self._paid.take()\n            batch.token.use()\n",
+        "            batch.token.use()\n",
         (PRIVATE + "a_step_is_on_disk_before_its_noise_is_drawn",),
     ),
     Mutant(
         "charge after noise",
         "training/private.py",
-        "        self._paid.take()\n        self.steps_taken += 1\n",
-        "        self.steps_taken += 1\n",
+        "            self._paid.take()\n            batch.token.use()\n        self._open = None\n        self.steps_taken += 1\n"
+        "        for group in optimizer.param_groups:\n            for value in group[\"params\"]:\n"
+        "                value.grad = None  # of parameters that were added or unfrozen since, which no noise covers\n"
+        "        for name, mean in self._release.mean(self._sum, self._count).items():\n",
+        "            batch.token.use()\n        self._open = None\n        self.steps_taken += 1\n"
+        "        for group in optimizer.param_groups:\n            for value in group[\"params\"]:\n"
+        "                value.grad = None  # of parameters that were added or unfrozen since, which no noise covers\n"
+        "        means = self._release.mean(self._sum, self._count)\n        self._paid.take()\n"
+        "        for name, mean in means.items():\n",
         (PRIVATE + "a_step_is_on_disk_before_its_noise_is_drawn",),
     ),
     Mutant(
@@ -210,26 +217,102 @@ TRAINING = (
         (PRIVATE + "a_closure_is_refused_because_its_gradients_have_no_noise",),
     ),
     Mutant(
-        "a draw that is passed over",
+        "skipped draw",
         "training/private.py",
-        "            if self.steps_taken == taken:\n",
-        "            if False:\n",
-        (PRIVATE + "a_draw_that_is_passed_over_is_refused_because_that_would_tell_of_its_records",),
+        "        if self._open is None:\n            self._open = next(self._served, None)\n",
+        "        self._open = next(self._served, None)\n",
+        (PRIVATE + "leaving_the_loop_is_no_way_to_skip_a_draw",),
+    ),
+    Mutant(
+        "a draw without a step",
+        "training/private.py",
+        "                if self.steps_taken == taken:\n",
+        "                if False:\n",
+        (PRIVATE + "a_draw_without_a_step_is_refused_because_that_would_tell_of_its_records_and_comes_again",),
+    ),
+    Mutant(
+        "a draw that failed to be charged and is passed over",
+        "training/private.py",
+        "            batch.token.use()\n        self._open = None\n",
+        "            batch.token.use()\n",
+        (PRIVATE + "each_draw_is_used_once_and_there_are_no_more_than_planned",),
+    ),
+    Mutant(
+        "public dropout seed",
+        "training/generators.py",
+        "            if _LENT.owner is not self:\n                self.refresh()\n            yield\n",
+        "            yield\n",
+        (GENERATORS + "masks_do_not_follow_from_a_public_seed_before_or_inside_the_loop",),
+    ),
+    Mutant(
+        "masks by a seed of the data set",
+        "training/loading.py",
+        "            for piece in self._read():\n                self._generators.refresh()\n",
+        "            for piece in self._read():\n",
+        (GENERATORS + "a_data_set_that_seeds_by_its_index_does_not_make_masks_public",),
+    ),
+    Mutant(
+        "losses by a seed in the loop",
+        "training/private.py",
+        "        if not self._generators.are_private:\n",
+        "        if False:\n",
+        (GENERATORS + "losses_made_by_a_seed_inside_the_loop_are_refused_and_nothing_is_released",),
+    ),
+    Mutant(
+        "workers with public seeds",
+        "training/generators.py",
+        "        _LENT.fill((torch.default_generator,), hashlib.shake_256(repr(parts).encode()).digest(_BYTES))\n",
+        "        del parts\n",
+        (GENERATORS + "augmentation_does_not_follow_from_a_public_seed_of_the_script_or_of_a_worker",),
+    ),
+    Mutant(
+        "a generator with 32 private bits",
+        "training/generators.py",
+        "    words[_STATE] = _words(secret[8:])\n    generator.set_state(state)\n",
+        "    generator.manual_seed(seed)\n",
+        (GENERATORS + "all_of_torchs_state_is_filled_and_not_the_32_bits_that_its_own_seeding_uses",),
+    ),
+    Mutant(
+        "private numbers that are left behind",
+        "training/generators.py",
+        "            for bring_back in restore.values():\n                bring_back()\n",
+        "            restore.clear()\n",
+        (GENERATORS + "public_generators_give_afterwards_what_they_would_have_given_without_training",),
+    ),
+    Mutant(
+        "a label out of range that is met when it is drawn",
+        "training/screening.py",
+        "        require_in_range(model, loss, inputs, targets, device)\n",
+        "        pass\n",
+        (PRIVATE + "a_label_out_of_range_is_refused_before_the_first_draw_and_not_shown",),
+    ),
+    Mutant(
+        "a model that mixes examples without a gradient",
+        "training/screening.py",
+        "    compat.probe(rows, torch.arange(TRIED))\n",
+        "",
+        (PRIVATE + "examples_that_mix_without_a_gradient_are_refused_before_anything_is_reserved",),
+    ),
+    Mutant(
+        "an own loop that mixes examples",
+        "training/private.py",
+        "                self._own_loop.require_apart(losses)\n",
+        "                pass\n",
+        (PRIVATE + "examples_that_mix_are_refused_in_loops_that_compute_losses_themselves_too",),
     ),
     Mutant(
         "records of one draw in the next",
         "training/loading.py",
-        "            for _ in micro_batches:  # what was not read must not become part of the next batch\n"
-        "                pass\n",
-        "",
-        ("tests/training/test_loading.py::test_what_was_not_read_of_a_batch_is_no_part_of_the_next",),
+        "            while self._last < key:\n",
+        "            if self._last < key:\n",
+        (LOADING + "what_was_not_read_of_a_batch_is_no_part_of_the_next",),
     ),
     Mutant(
         "an empty draw that does not count",
         "training/loading.py",
-        "            self._draws.append(draw)\n            if len(draw.indices):\n",
-        "            if len(draw.indices):\n                self._draws.append(draw)\n",
-        ("tests/training/test_loading.py::test_empty_batches_come_with_their_token_and_count_first_last_and_between",),
+        "            yield Batch(draw, partial(self._read, draw), self._generators)\n",
+        "            if len(draw.indices):\n                yield Batch(draw, partial(self._read, draw), self._generators)\n",
+        (LOADING + "empty_batches_come_with_their_token_and_count_first_last_and_between",),
     ),
     Mutant(
         "a tree that goes on after a draw that failed",
