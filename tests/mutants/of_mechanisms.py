@@ -157,7 +157,7 @@ MECHANISMS = (
         "clipping.py",
         "return np.asarray((np.trunc(clipped / step) * step).sum(axis=0))",
         "return np.asarray(clipped.sum(axis=0))",
-        ("tests/test_server_release.py::test_removing_any_client_moves_the_sum_by_at_most_the_clip_norm_exactly",),
+        ("tests/test_clipping.py::test_one_example_moves_the_sum_by_itself_without_any_rounding",),
     ),
     Mutant(
         "a manager that charges after noise",

@@ -165,7 +165,7 @@ TRAINING = (
         "        self._unpaid -= block\n        self._paid = block\n",
         "        self._unpaid -= block\n        self._paid = block\n"
         "        if self._held is not None:\n            self._held.commit(self._event, 1 if self._is_whole else block)\n",
-        (PAID + "x",),
+        (PAID + "a_block_that_was_not_committed_pays_for_no_step",),
     ),
     Mutant(
         "a block of steps charged as one",
@@ -240,8 +240,8 @@ TRAINING = (
     Mutant(
         "public dropout seed",
         "training/generators.py",
-        "            if _LENT.owner is not self:\n                self.refresh()\n            yield\n",
-        "            yield\n",
+        "_LENT.fill(self._torch, self._source.bytes(_BYTES))",
+        "_LENT.fill(self._torch, bytes(range(256)) * (_BYTES // 256) + bytes(_BYTES % 256))",
         (GENERATORS + "masks_do_not_follow_from_a_public_seed_before_or_inside_the_loop",),
     ),
     Mutant(
