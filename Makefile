@@ -7,16 +7,19 @@ PYTHON ?= $(shell for p in python3.11 python3; do $$p -c 'import ensurepip, venv
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs bench clean
+.PHONY: help demo test test-alone lint format docs bench clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runtime ## five hospitals train one model, are killed on the way and go on (installs the runtime only)
 	@examples/demo.sh $(BIN)/dpfed
 
-test: $(VENV)/.dev ## every test, on two cores, within ten minutes
+test: $(VENV)/.dev ## every test, in random order on two cores, within ten minutes
 	@$(BIN)/python -m pytest -n $(WORKERS)
+
+test-alone: $(VENV)/.dev ## each test file in a process of its own; a tenth of them with TENTH=0 to TENTH=9
+	@TENTH=$(TENTH) WORKERS=$(WORKERS) $(BIN)/python tests/alone.py
 
 lint: $(VENV)/.dev ## ruff, and mypy --strict on src
 	@$(BIN)/ruff check .

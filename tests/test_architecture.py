@@ -209,6 +209,22 @@ def test_commands_import_inside_their_bodies(name):
     )
 
 
+def caching(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield each mention of a function that makes caches."""
+    for node in ast.walk(tree):
+        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        if name in {"cache", "lru_cache"}:
+            yield node
+
+
+@pytest.mark.parametrize("name", [name for name, tree in modules().items() if any(caching(tree))])
+def test_a_cache_is_a_function_of_its_module_where_the_tests_find_and_empty_it(name):
+    tree = modules()[name]
+    decorators = [each for node in tree.body if isinstance(node, ast.FunctionDef) for each in node.decorator_list]
+    decorating = [node for decorator in decorators for node in caching(decorator)]
+    assert list(caching(tree)) == decorating, f"tests/conftest.py empties decorated functions of {name}, nothing else"
+
+
 def loaded_by(code: str) -> set[str]:
     """The top-level packages in ``sys.modules`` of a new interpreter after the code ran."""
     script = f"{code}\nimport sys; print('\\n' + ' '.join({{name.split('.')[0] for name in sys.modules}}))"

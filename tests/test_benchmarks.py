@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 
 import accounting as accounting_benchmark
 import accuracy as accuracy_benchmark
@@ -198,7 +197,6 @@ def test_every_peer_enters_only_workloads_that_exist() -> None:
 
 @pytest.fixture(params=[case.kind for case in training_benchmark.CASES])
 def case(request: pytest.FixtureRequest) -> training_benchmark.Case:
-    torch.set_num_threads(1)
     return next(case for case in training_benchmark.CASES if case.kind == request.param)
 
 

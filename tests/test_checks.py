@@ -54,6 +54,12 @@ def test_a_number_of_any_real_type_is_taken(value):
     assert type(clean) is float
 
 
+@pytest.mark.parametrize("value", [np.longdouble(1), np.longdouble(1) / 3])
+def test_a_float_wider_than_64_bits_is_refused(value):
+    with pytest.raises(InvalidArgument, match="clip_norm must be"):
+        checks.positive(clip_norm=value)
+
+
 def test_negative_zero_becomes_zero():
     assert math.copysign(1, checks.non_negative(epsilon=-0.0)) == 1
 

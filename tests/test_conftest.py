@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,7 @@ def run_suite(tmp_path, monkeypatch):
         (tmp_path / "tests" / "test_it.py").write_text(source)
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     return run
@@ -83,3 +84,105 @@ def test_a_campaign_draws_ten_times_the_examples(run_suite, campaign, examples, 
         f"    assert (settings().max_examples, campaign_scale) == ({examples}, {scale})\n"
     )
     assert run_suite(source, DPFED_CAMPAIGN=campaign).returncode == pytest.ExitCode.OK
+
+
+def test_an_epsilon_that_a_test_fakes_is_not_the_answer_in_the_next(run_suite):
+    source = (
+        "import pytest\n"
+        "from dpfed import events, plan_costs\n"
+        "@pytest.mark.parametrize('fake', [1.0, 2.0])\n"
+        "def test_it(monkeypatch, fake):\n"
+        "    monkeypatch.setattr(plan_costs, 'epsilon_of', lambda *_, **__: fake)\n"
+        "    assert plan_costs.epsilon(events.Gaussian(1.0), 1e-5, 'add_remove') == fake\n"
+    )
+    result = run_suite(source)
+    assert result.returncode == pytest.ExitCode.OK, result.stdout
+
+
+def test_a_module_that_a_test_writes_is_not_the_one_that_the_next_imports(run_suite):
+    source = (
+        "import pytest\n"
+        "from dpfed.references import resolve\n"
+        "@pytest.mark.parametrize('value', [1, 2])\n"
+        "def test_it(tmp_path, value):\n"
+        "    (tmp_path / 'mine.py').write_text(f'VALUE = {value}')\n"
+        "    assert resolve('mine:VALUE', tmp_path) == value\n"
+    )
+    result = run_suite(source)
+    assert result.returncode == pytest.ExitCode.OK, result.stdout
+
+
+LEFT = {
+    "digits": "from mpmath import mp\ndef test_it(): mp.dps = 40\n",
+    "decimals": "import decimal\ndef test_it(): decimal.getcontext().prec = 50\n",
+    "floats": "import numpy\ndef test_it(): numpy.seterr(all='ignore')\n",
+    "a directory": "import os\ndef test_it(): os.chdir('tests')\n",
+    "a dtype": "import torch\ndef test_it(): torch.set_default_dtype(torch.float64)\n",
+}
+
+
+@pytest.mark.parametrize("source", LEFT.values(), ids=LEFT.keys())
+def test_a_test_that_does_not_give_back_what_it_set_fails(run_suite, source):
+    result = run_suite(source)
+    assert result.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "did not give them back" in result.stdout
+
+
+def test_what_a_test_gives_back_is_no_failure(run_suite):
+    source = (
+        "import os\nfrom mpmath import mp\n"
+        "def test_it(monkeypatch):\n"
+        "    monkeypatch.chdir('tests')\n"
+        "    with mp.workdps(40): pass\n"
+    )
+    assert run_suite(source).returncode == pytest.ExitCode.OK
+
+
+MANY = (
+    "import random, numpy, pytest, torch\n"
+    "@pytest.fixture(scope='module')\n"
+    "def shared(): return torch.rand(3)\n"
+    "@pytest.mark.parametrize('number', range(20))\n"
+    "def test_it(number, shared):\n"
+    "    print('drew', number, shared, random.random(), numpy.random.rand(), torch.rand(1).item())\n"
+)
+
+
+def drawn(result: subprocess.CompletedProcess[str]) -> list[str]:
+    assert result.returncode == pytest.ExitCode.OK, result.stdout
+    return [line[line.index("drew") :] for line in result.stdout.splitlines() if "drew" in line]
+
+
+def test_the_order_of_tests_is_random_and_what_they_draw_is_not(run_suite):
+    one, other = (drawn(run_suite(MANY, PYTEST_ADDOPTS=f"-s --randomly-seed={seed}")) for seed in (1, 2))
+    assert one != other
+    assert sorted(one) == sorted(other)
+    assert len({line.split(" ", 2)[2] for line in one}) == 20
+
+
+@pytest.mark.parametrize("loudness", ["-q", "-n2 -q"])
+def test_the_seed_of_the_order_is_printed(run_suite, loudness):
+    result = run_suite("def test_it(): pass\n", PYTEST_ADDOPTS=f"{loudness} --randomly-seed=1234")
+    assert "--randomly-seed=1234" in result.stdout
+
+
+def generators(node: ast.AST) -> list[int]:
+    """Return the lines where the code makes a seeded generator that it keeps: `default_rng(1).normal()` keeps none."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [line for decorator in node.decorator_list for line in generators(decorator)]
+    if isinstance(node, ast.Lambda) or (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call)):
+        return []
+    here = isinstance(node, ast.Call) and node.args and ast.unparse(node.func).split(".")[-1] in MAKERS
+    below = [line for child in ast.iter_child_nodes(node) for line in generators(child)]
+    return [node.lineno, *below] if here else below
+
+
+MAKERS = {"default_rng", "SeededSource", "RandomState", "Random", "Generator"}
+FILES = sorted((ROOT / "tests").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT / "tests")))
+def test_no_two_tests_draw_from_one_generator(path):
+    """What a test draws from a generator of its module depends on the tests before it."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert not [line for node in tree.body for line in generators(node)]

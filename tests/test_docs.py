@@ -108,12 +108,12 @@ def run_console(block: Block) -> None:
 
 
 def test_sh_blocks_name_targets_that_exist(page):
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {
         target
         for block in blocks(page)
         if block.language == "sh"
-        for target in re.findall(r"^make ([a-z]+)", block.text, re.MULTILINE)
+        for target in re.findall(r"^make ([a-z-]+)", block.text, re.MULTILINE)
     }
     assert named <= targets
 
@@ -141,3 +141,23 @@ def test_the_readme_begins_with_the_two_commands():
     first = next(block for block in blocks(ROOT / "README.md") if block.language == "sh")
     lines = [line.split("#")[0].strip() for line in first.text.splitlines()]
     assert lines == ["make demo", "make test"]
+
+
+def test_the_table_of_minutes_has_the_sections_of_the_ci_run():
+    (sections,) = re.findall(r"^sections=\((.*)\)$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    table = (ROOT / "CONTRIBUTING.md").read_text().partition("| section | minutes | what |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `([a-z-]+)`", table, re.MULTILINE) == sections.split()
+
+
+def test_every_test_that_the_page_of_threats_names_exists():
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/]+\.py)(?:::(\w+))?`", text)
+    assert len(named) > 30
+    for file, name in named:
+        source = (ROOT / "tests" / file).read_text(encoding="utf-8")
+        assert not name or f"def {name}(" in source, f"{file}::{name}"
+
+
+def test_every_row_of_the_page_of_threats_names_a_test():
+    rows = re.findall(r"^\| (?!threat|---)(.*) \|$", (ROOT / "docs" / "security.md").read_text(encoding="utf-8"), re.M)
+    assert [row for row in rows if not re.search(r"`[\w/]+\.py(::\w+)?` ?", row.split("|")[-1])] == []

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,13 +18,15 @@ from scipy import stats
 from dpfed.errors import InvalidArgument
 from dpfed.randomness import RandomSource, SeededSource, SystemSource, or_system
 
+Make = Callable[[], RandomSource]
+
 N = 100_000
 ALPHA = 1e-6
 
-SOURCES = [SeededSource(20_250_101), SystemSource()]
+SOURCES = [partial(SeededSource, 20_250_101), SystemSource]
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=["seeded", "system"])
+@pytest.mark.parametrize("make", SOURCES, ids=["seeded", "system"])
 @pytest.mark.parametrize(
     ("draw", "law"),
     [
@@ -35,13 +38,13 @@ SOURCES = [SeededSource(20_250_101), SystemSource()]
     ],
     ids=["uniform", "normal", "laplace", "exponential", "gumbel"],
 )
-def test_draws_follow_their_law(source: RandomSource, draw: Callable[[RandomSource], np.ndarray], law: object) -> None:
-    assert stats.kstest(draw(source), law.cdf).pvalue > ALPHA
+def test_draws_follow_their_law(make: Make, draw: Callable[[RandomSource], np.ndarray], law: object) -> None:
+    assert stats.kstest(draw(make()), law.cdf).pvalue > ALPHA
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=["seeded", "system"])
-def test_normal_variance_is_one_by_chi_square(source: RandomSource) -> None:
-    total = float(np.sum(source.normal(N) ** 2))
+@pytest.mark.parametrize("make", SOURCES, ids=["seeded", "system"])
+def test_normal_variance_is_one_by_chi_square(make: Make) -> None:
+    total = float(np.sum(make().normal(N) ** 2))
     low, high = stats.chi2.ppf([ALPHA / 2, 1 - ALPHA / 2], N)
     assert low < total < high
 
@@ -153,8 +156,9 @@ def test_a_source_never_repeats_itself() -> None:
     assert source.bytes(32) != source.bytes(32)
 
 
-@pytest.mark.parametrize("source", [SystemSource(), SeededSource(4)], ids=["system", "seeded"])
-def test_streams_of_different_names_differ_and_one_name_goes_on(source: RandomSource) -> None:
+@pytest.mark.parametrize("make", SOURCES, ids=["seeded", "system"])
+def test_streams_of_different_names_differ_and_one_name_goes_on(make: Make) -> None:
+    source = make()
     noise, sampling = source.stream("noise"), source.stream("sampling")
     assert len({source.bytes(32), noise.bytes(32), sampling.bytes(32), source.stream("noise").bytes(32)}) == 4
     assert source.stream("noise") is noise
@@ -214,8 +218,9 @@ def _draw_in_child(source: RandomSource) -> bytes:
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-@pytest.mark.parametrize("source", [SystemSource(), SeededSource(8)], ids=["system", "seeded"])
-def test_parent_and_children_never_share_noise(source: RandomSource) -> None:
+@pytest.mark.parametrize("make", SOURCES, ids=["seeded", "system"])
+def test_parent_and_children_never_share_noise(make: Make) -> None:
+    source = make()
     source.bytes(1)
     source.stream("noise").bytes(1)
     children = [_draw_in_child(source) for _ in range(2 if source.is_private else 1)]

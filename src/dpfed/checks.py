@@ -28,7 +28,7 @@ def _only(values: dict[str, Any]) -> tuple[str, Any]:
 
 def _number(values: dict[str, Any], is_allowed: Callable[[float], bool], expected: str) -> float:
     name, value = _only(values)
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if isinstance(value, bool) or not isinstance(value, Real) or _is_wide(value):
         raise InvalidArgument(name, f"{name} must be {expected}, got {value!r} of type {type(value).__name__}")
     try:
         number = float(value)
@@ -37,6 +37,11 @@ def _number(values: dict[str, Any], is_allowed: Callable[[float], bool], expecte
     if math.isnan(number) or not is_allowed(number):
         raise InvalidArgument(name, f"{name} must be {expected}, got {value!r}")
     return number + 0.0  # -0.0 becomes 0.0: equal values must have equal JSON
+
+
+def _is_wide(value: Any) -> bool:
+    # NumPy's longdouble is a Real, but a float is not wide enough for it.
+    return bool(getattr(getattr(value, "dtype", None), "itemsize", 0) > 8)
 
 
 def positive(**value: Any) -> float:

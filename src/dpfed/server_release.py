@@ -34,7 +34,7 @@ from dpfed.mechanisms.sensitivity import Sensitivity
 from dpfed.mechanisms.tree import TreeMechanism
 from dpfed.randomness import RandomSource
 from dpfed.rounding import round_up
-from dpfed.structure import Floats
+from dpfed.structure import Floats, exact
 
 
 @dataclass(frozen=True)
@@ -120,5 +120,5 @@ class ServerRelease:
 
 
 def _fits(update: Floats, bound: float) -> bool:
-    values = np.asarray(update, dtype=float)
+    values = exact(update, "updates")
     return bool(np.isfinite(values).all()) and total_norm(values) <= bound

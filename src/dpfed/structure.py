@@ -4,12 +4,20 @@ A model's gradient comes as an array, a list or a dict of arrays, nested or not;
 vector of float64 numbers, and the answer goes back into the same containers, array types and precisions.
 Torch tensors are recognised by their methods, so torch is never imported.
 
+This is the one door for private numbers: each is looked at before anything is converted, and what float64 cannot hold
+exactly is refused. Rounding would come before the noise, and could move neighbours apart by more than the sensitivity.
+
 >>> import numpy as np
 >>> tree = {"weight": np.ones((2, 2), dtype=np.float32), "bias": [0.0, 1.0]}
 >>> [leaf.shape for leaf in leaves(tree, "gradients")]
 [(2, 2), (), ()]
 >>> rebuild(tree, [np.zeros((2, 2)), np.array(5.0), np.array(6.0)])["bias"]
 [5.0, 6.0]
+>>> vector([0.5, 2**53], "scores")
+Traceback (most recent call last):
+    ...
+dpfed.errors.InvalidArgument: scores[1] holds integers of 2⁵³ or more, which float64 would round: subtract a public \
+constant or measure in larger units
 """
 
 from __future__ import annotations
@@ -42,14 +50,45 @@ _PRECISIONS = {
     "float32": Precision(24, -149),
     "float64": Precision(53, -1074),
 }
+_LARGEST_INTEGER = 2**53
+# A float64 holds every number of these formats exactly, but for the largest integers; anything else is refused.
+_EXACT = {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)} | {"float16", "float32", "float64"}
 
 
 def leaves(tree: Any, argument: str) -> list[Floats]:
-    """Every array of the tree as float64, in order, if all are finite and there is at least one number."""
+    """Return every array of the tree as float64, in order, if all are finite and there is at least one number."""
     found = [_read(leaf, argument, path) for path, leaf in _walk(tree, "")]
     if not sum(leaf.size for leaf in found):
-        raise InvalidArgument(argument, f"{argument} must hold at least one number, got {tree!r:.80}")
+        raise InvalidArgument(argument, f"{argument} must hold at least one number, got none")
     return found
+
+
+def vector(values: Any, argument: str) -> Floats:
+    """Return a list of numbers, or an array with one axis, as float64, if all are finite and there is one or more."""
+    is_list = isinstance(values, list | tuple)
+    found = np.array(_numbers(values, argument)) if is_list else _read(values, argument, "")
+    if found.ndim != 1 or not found.size:
+        raise InvalidArgument(argument, f"{argument} must be a list of one or more numbers, got shape {found.shape}")
+    return found
+
+
+def number(value: Any, argument: str) -> float:
+    """Return a single number as a float, if it is finite."""
+    return _number(value, argument, "")
+
+
+def exact(leaf: Any, argument: str, path: str = "") -> Floats:
+    """Return one array or number as float64, finite or not, if that changes no value."""
+    where = f"{argument}{path}"
+    array = _to_numpy(leaf, argument, where)
+    if array.dtype.name not in _EXACT:
+        message = f"{where} must hold integers, or floats of 16, 32 or 64 bits, got dtype {array.dtype}"
+        raise InvalidArgument(argument, f"{message}: convert it, and bound the sensitivity of what comes out")
+    values = array.astype(np.float64)
+    if array.dtype.kind in "iu" and np.any(np.abs(values) >= _LARGEST_INTEGER):
+        message = f"{where} holds integers of 2⁵³ or more, which float64 would round"
+        raise InvalidArgument(argument, f"{message}: subtract a public constant or measure in larger units")
+    return values
 
 
 def rebuild(tree: Any, values: Sequence[Floats]) -> Any:
@@ -87,17 +126,22 @@ def _walk(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _read(leaf: Any, argument: str, path: str) -> Floats:
-    where = f"{argument}{path}"
-    array = _to_numpy(leaf, argument, where)
-    if array.dtype.kind not in "fiu":
-        raise InvalidArgument(argument, f"{where} must hold real numbers, got dtype {array.dtype}")
-    with np.errstate(over="ignore"):
-        values = array.astype(np.float64)
+    values = exact(leaf, argument, path)
     if not np.all(np.isfinite(values)):
-        raise InvalidArgument(argument, f"{where} must be finite, got NaN or infinity: drop or repair it before")
-    if array.dtype.kind in "iu" and np.any(np.abs(values) >= 2.0**53):
-        raise InvalidArgument(argument, f"{where} holds integers of 2⁵³ or more, which float64 would round")
+        message = f"{argument}{path} must be finite, got NaN or infinity: drop or repair it before"
+        raise InvalidArgument(argument, message)
     return values
+
+
+def _numbers(values: Sequence[Any], argument: str) -> list[float]:
+    return [_number(value, argument, f"[{index}]") for index, value in enumerate(values)]
+
+
+def _number(value: Any, argument: str, path: str) -> float:
+    found = _read(value, argument, path)
+    if found.ndim:
+        raise InvalidArgument(argument, f"{argument}{path} must be a single number, got shape {found.shape}")
+    return float(found)
 
 
 def _to_numpy(leaf: Any, argument: str, where: str) -> NDArray[Any]:
@@ -110,11 +154,12 @@ def _to_numpy(leaf: Any, argument: str, where: str) -> NDArray[Any]:
             kinds = ", ".join(_PRECISIONS)
             raise InvalidArgument(argument, f"{where} must be a tensor of {kinds}, got {leaf.dtype}")
         return np.asarray(leaf.detach().cpu().double().numpy())
-    if isinstance(leaf, float | int) and not isinstance(leaf, bool):
+    if isinstance(leaf, float):
         return np.asarray(leaf)
-    raise InvalidArgument(
-        argument, f"{where} must be an array, a number, or a list or dict of them, got {type(leaf).__name__}"
-    )
+    if isinstance(leaf, int) and not isinstance(leaf, bool):
+        # Too large is too large; an array could not hold it as it is.
+        return np.asarray(max(-_LARGEST_INTEGER, min(leaf, _LARGEST_INTEGER)))
+    raise InvalidArgument(argument, f"{where} must be an array, a tensor, an int or a float, got {type(leaf).__name__}")
 
 
 def _rebuild(tree: Any, values: Iterator[Any], write: Callable[[Any, Any], Any]) -> Any:

@@ -15,8 +15,8 @@ MUS = [1e-4, 0.02, 1.0, 7.0, 200.0]
 DELTAS = [1e-300, 1e-15, 1e-5, 0.3]
 
 
+@mp.workdps(40)
 def true_delta(mu: float, epsilon: float) -> mpf:
-    mp.dps = 40
     m, e = mpf(mu), mpf(epsilon)
     upper, lower = m / 2 - e / m, -m / 2 - e / m
     return (mp.erfc(-upper / mp.sqrt(2)) - mp.exp(e) * mp.erfc(-lower / mp.sqrt(2))) / 2

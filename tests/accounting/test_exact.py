@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import oracle
 import pytest
+from mpmath import mp, mpf
 
 from dpfed import events as ev
 from dpfed.accounting import delta as delta_of
@@ -115,6 +116,78 @@ def test_different_noises_of_one_draw_agree_with_the_oracle() -> None:
     assert true(high) <= 1e-5 * (1 + 1e-6)
     assert true(low) >= 1e-5 * (1 - 1e-6)
     assert high - low < 0.02 * high
+
+
+# Where δ at the ε of a δ was up to 500,000 times that δ: few releases, next to their largest loss or of tiny rates.
+@pytest.mark.parametrize(
+    ("run", "adjacency", "delta"),
+    [
+        (R(L(4.822), 2), ADD, 2.995e-12),
+        (R(L(33.72), 5), ADD, 1.181e-9),
+        (R(L(24.88), 2), REPLACE, 1.065e-12),
+        (C([ev.DiscreteLaplace(8.058, 2), R(L(3.327), 5)]), ADD, 5.698e-12),
+        (C([R(ev.RandomizedResponse(0.2507, 3, ADD), 2), R(ev.PureDP(1.939), 2)]), ADD, 7.284e-10),
+        (C([R(ev.PureDP(1.696), 5), R(P(G(14.88), 0.000136), 2)]), ADD, 3.353e-9),
+        (C([R(ev.ApproximateDP(0.02034, 1.303e-12), 5), R(ev.PureDP(0.01422), 5)]), ADD, 2.574e-11),
+        (R(P(G(36.98), 0.0001332), 2), REPLACE, 1.881e-9),
+        (R(P(G(15.54), 0.0004874), 2), ADD, 2.507e-12),
+        (R(P(G(1.382), 0.0002149), 374), ADD, 4.174e-11),
+        (R(P(L(7.092), 0.01829), 2), ADD, 1.234e-6),
+    ],
+    ids=str,
+)
+def test_delta_at_the_epsilon_of_a_delta_is_no_more_than_it(run: ev.Event, adjacency: str, delta: float) -> None:
+    assert delta_of(run, epsilon(run, delta, adjacency=adjacency), adjacency=adjacency) <= delta * 1.01
+
+
+COINS = [
+    ([(0.5, 0.0, 3)], 1e-9),
+    ([(1.939, 0.0, 2), (0.25, 0.0, 3)], 7e-10),
+    ([(1.678, 0.0, 1), (0.1373, 0.0, 5)], 1.5e-9),
+    ([(0.235, 9e-12, 1), (0.01171, 3e-12, 2)], 5e-8),
+    ([(0.02, 1e-12, 5), (0.014, 0.0, 5)], 2.5e-11),
+    ([(0.3, 1e-9, 12)], 1e-5),
+    ([(0.3, 1e-3, 4)], 4e-3),
+]
+
+
+@pytest.mark.parametrize(("coins", "delta"), COINS)
+def test_delta_of_a_few_coins_is_at_least_the_enumerated_one_and_hardly_more(
+    coins: list[tuple[float, float, int]], delta: float
+) -> None:
+    """The worst release of (ε, δ)-DP: it tells all with probability δ and is a biased coin otherwise."""
+    mp.dps = 40
+    run = C([R(ev.ApproximateDP(each, given) if given else ev.PureDP(each), count) for each, given, count in coins])
+    steps = []
+    for each, given, count in coins:
+        heads = (1 - mpf(given)) / (1 + mp.exp(-mpf(each)))
+        steps.append(({mpf(each): heads, -mpf(each): 1 - mpf(given) - heads, mpf(1e9): mpf(given)}, count))
+    found = epsilon(run, delta)
+    assert oracle.discrete_delta(steps, mp.exp, mpf(found)) <= delta
+    for at in (found, found * 0.999, found * 0.9, found / 2):
+        true = oracle.discrete_delta(steps, mp.exp, mpf(at))
+        assert true <= delta_of(run, at) <= max(true, delta) * 1.01
+
+
+@pytest.mark.parametrize(("sigma", "rate", "delta"), [(15.54, 0.0004874, 2.5e-12), (2.588, 0.0004564, 1e-9)])
+def test_delta_of_two_releases_at_a_tiny_rate_is_that_of_one_integral(sigma: float, rate: float, delta: float) -> None:
+    run = R(P(G(sigma), rate), 2)
+    release = oracle.gaussian(sigma, fineness=8).sampled(rate)
+    found = epsilon(run, delta)
+    true = max(
+        oracle.two_fold_delta(release, oracle.gaussian_hockey_stick(sigma, rate), found),
+        oracle.two_fold_delta(release.mirrored(), oracle.absent_gaussian_hockey_stick(sigma, rate), found),
+    )
+    assert true * (1 - 1e-6) <= delta_of(run, found) <= delta * 1.01
+    assert true == pytest.approx(delta, rel=0.02)
+
+
+def test_no_delta_but_the_mass_at_infinity_is_left_at_the_largest_loss() -> None:
+    assert delta_of(R(ev.PureDP(0.5), 3), 1.5 * (1 + 1e-14)) == 0.0
+    run = R(ev.ApproximateDP(0.5, 1e-9), 3)
+    assert delta_of(run, 1.6) == pytest.approx(3e-9, rel=1e-8)
+    assert epsilon(run, 3e-9) == pytest.approx(1.5, rel=1e-12)
+    assert epsilon(run, 2.9e-9) == math.inf
 
 
 @pytest.mark.parametrize("other", [L(1.0), ev.PureDP(1.0), ev.DiscreteLaplace(2.0)])

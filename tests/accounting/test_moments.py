@@ -17,8 +17,8 @@ ADD, REPLACE = "add_remove", "replace_one"
 TILTS = np.array([0.01, 1.0, 7.0])
 
 
+@mp.workdps(30)
 def laplace_moment(shift: float, s: complex) -> complex:
-    mp.dps = 30
     a, power = mpf(shift), mpc(s)
     inside = mp.quad(lambda x: mp.exp(-x + power * (a - 2 * x)) / 2, [0, a])
     return complex(mp.log(mp.exp(power * a) / 2 + inside + mp.exp(-(power + 1) * a) / 2))
@@ -66,11 +66,11 @@ def test_replacing_moves_a_release_twice_as_far(adjacency: str, factor: int) -> 
 
 @pytest.mark.parametrize("buckets", [2, 3, 10])
 @pytest.mark.parametrize("epsilon", [0.0, 0.4, 30.0, 800.0])
+@mp.workdps(30)
 def test_randomized_response_has_its_three_losses(epsilon: float, buckets: int) -> None:
     (pair,) = pairs(ev.RandomizedResponse(epsilon, buckets), REPLACE)
     assert math.fsum(pair.probabilities) == pytest.approx(1.0, abs=1e-12)
     assert pair.law.maximum == epsilon
-    mp.dps = 30
     assert pair.probabilities[-1] == pytest.approx(float(1 / (1 + (buckets - 1) * mp.exp(-mpf(epsilon)))), rel=1e-12)
 
 

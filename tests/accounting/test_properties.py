@@ -19,6 +19,7 @@ from dpfed.accounting.exact import Composition
 
 ROUNDING = 1e-9
 ALLOWANCE = 1e-6  # the proved error terms that are added to an upper bound depend on how it was summed
+TIGHT = 1.01  # δ at the ε of a δ, over that δ
 Asked = tuple[ev.Event, str]  # an event and the adjacency it is asked under
 few = settings(max_examples=max(1, settings().max_examples // 4))
 
@@ -196,8 +197,23 @@ def test_delta_and_epsilon_are_inverse_up_to_the_bracket(kind: str, data: st.Dat
     low, high = epsilon_bounds(run, at, adjacency=adjacency)
     assume(high < math.inf)  # as where the releases' own δ add up to more
     assert delta(run, high * (1 + 1e-4) + 1e-3, adjacency=adjacency) <= at
+    assert delta(run, cost((run, adjacency), at), adjacency=adjacency) <= at * TIGHT
     if low > ROUNDING:
         assert delta(run, low * (1 - ROUNDING), adjacency=adjacency) >= at * (1 - 1e-6)
+
+
+@few
+@given(data=st.data(), at=number(1e-12, 0.3), adjacency=both)
+def test_delta_of_a_mixed_run_is_as_tight_as_epsilon(data: st.DataObject, at: float, adjacency: str) -> None:
+    fitting = st.sampled_from(sorted(set(KINDS) - {"Unprotected"})).flatmap(KINDS.__getitem__)
+    asked = data.draw(st.lists(st.tuples(fitting, st.integers(1, 9)), min_size=2, max_size=5))
+    composition = Composition(adjacency)
+    for (event, stated), count in asked:
+        if stated == adjacency:
+            composition.add(event, count)
+    found = composition.epsilon(at)
+    assume(0 < found < math.inf)
+    assert composition.delta(found) <= at * TIGHT
 
 
 def test_without_noise_delta_is_one_and_epsilon_infinite() -> None:

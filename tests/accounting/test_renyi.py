@@ -52,6 +52,14 @@ def test_epsilon_and_delta_are_inverse() -> None:
         assert delta_from_rdp(DEFAULT_ORDERS, curve, epsilon) == pytest.approx(delta, rel=1e-6)
 
 
+@pytest.mark.parametrize("rho", [1e-12, 1e-6, 1e-3, 0.1])
+def test_where_epsilon_is_nothing_delta_is_total_variation_and_covers_the_true_one(rho: float) -> None:
+    curve = rho * DEFAULT_ORDERS
+    free = delta_from_rdp(DEFAULT_ORDERS, curve, 0.0)
+    assert epsilon_from_rdp(DEFAULT_ORDERS, curve, free * 1.01) == 0.0
+    assert oracle.gaussian_delta(math.sqrt(2 * rho), 0.0) <= free <= 1.01 * math.sqrt(1.01 * rho)
+
+
 def test_the_known_promise_of_concentrated_privacy() -> None:
     assert epsilon_from_rdp(DEFAULT_ORDERS, 0.5 * DEFAULT_ORDERS, 1e-6) == pytest.approx(5.2215, abs=1e-3)
 

@@ -11,9 +11,9 @@ from mpmath import mp, mpc, mpf
 from dpfed.accounting.sampled_gaussian import SampledGaussian, Side, TooManyNodes
 
 
+@mp.workdps(25)
 def true_log_moment(pair: SampledGaussian, s: complex) -> complex:
     """log E_P[e^{sL}] by summing its definition in 25 digits."""
-    mp.dps = 25
     sigma, q, power = mpf(pair.sigma), mpf(pair.rate), mpc(s)
 
     def mixture(x: mpf) -> mpf:

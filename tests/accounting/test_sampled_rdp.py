@@ -66,9 +66,9 @@ def test_a_huge_inner_divergence_is_not_cut_off(divergence: float, share: float)
 
 
 @pytest.mark.parametrize("shift", [0.01, 0.5, 2.0])
+@mp.workdps(60)
 def test_even_chi_moments_are_exact_binomial_sums(shift: float) -> None:
     """E_Q(P/Q − 1)^j = Σ_i C(j,i)(−1)^{j−i} e^{i(i−1)a²/2}, in 60 digits; order 4 sums j = 2, 3, 4."""
-    mp.dps = 60
     share = mpf("0.01")
 
     def chi(j: int) -> mpf:
@@ -94,9 +94,9 @@ def test_directions_are_summed_apart() -> None:
 
 @pytest.mark.parametrize("shift", [3e-4, 0.01, 0.3, 2.0, 20.0])
 @pytest.mark.parametrize("power", [2, 10, 100, 200])
+@mp.workdps(1000)
 def test_a_chi_moment_is_its_binomial_sum_however_small_the_shift(shift: float, power: int) -> None:
     """The peaks of a high moment lie √j from the middle, far beyond what a small shift reaches."""
-    mp.dps = 1000
     square = mpf(shift) ** 2
     exact = mp.log(
         mp.fsum(

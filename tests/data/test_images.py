@@ -11,12 +11,11 @@ from dpfed.data.clients import prepare
 from dpfed.data.sources import load
 from dpfed.errors import InvalidArgument
 
-DRAWS = np.random.default_rng(1)
 SIZE = [3, 4]
 
 
 def grey() -> np.ndarray:
-    return DRAWS.integers(0, 256, SIZE, dtype=np.uint8)
+    return np.random.randint(0, 256, SIZE, dtype=np.uint8)
 
 
 def save(path, pixels) -> np.ndarray:
@@ -59,7 +58,7 @@ def test_the_class_of_an_image_is_its_folder(scans, tmp_path):
 
 
 def test_colours_are_channels(tmp_path):
-    pixels = save(tmp_path / "scans" / "ill" / "1.png", DRAWS.integers(0, 256, (*SIZE, 3), dtype=np.uint8))
+    pixels = save(tmp_path / "scans" / "ill" / "1.png", np.random.randint(0, 256, (*SIZE, 3), dtype=np.uint8))
     records = from_folder(tmp_path, channels=3)
     assert records.features.shape == (1, 3, *SIZE)
     assert np.array_equal(np.rint(records.features[0] * 255), pixels.transpose(2, 0, 1))

@@ -16,8 +16,7 @@ from dpfed.federated.metrics import Score
 from dpfed.federated.torch_client import TorchClient, TorchModel
 from dpfed.models.logistic import Logistic
 
-DRAWS = np.random.default_rng(6)
-DATA = DRAWS.normal(size=(1100, 4)), DRAWS.integers(0, 3, 1100)
+DATA = np.random.default_rng(6).normal(size=(1100, 4)), np.random.default_rng(7).integers(0, 3, 1100)
 
 
 def model(factory=None):
@@ -35,7 +34,8 @@ def test_loss_and_accuracy_are_those_of_scikit_learn_in_whatever_batches():
 
 
 def test_dice_of_one_class_is_the_f1_score():
-    found, wanted = DRAWS.normal(size=(5, 2, 6, 6)), DRAWS.integers(0, 2, (5, 6, 6))
+    draws = np.random.default_rng(8)
+    found, wanted = draws.normal(size=(5, 2, 6, 6)), draws.integers(0, 2, (5, 6, 6))
     expected = [f1_score(w.ravel(), f.argmax(0).ravel()) for f, w in zip(found, wanted, strict=True)]
     np.testing.assert_allclose(metrics.dice(found, wanted), expected, rtol=1e-12)
     np.testing.assert_allclose(metrics.dice((found[:, 1] - found[:, 0])[:, None], wanted), expected, rtol=1e-12)

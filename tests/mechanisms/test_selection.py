@@ -108,6 +108,21 @@ def test_the_scale_is_never_below_what_epsilon_asks_for(epsilon: float, sensitiv
         assert Fraction(kind(epsilon, sensitivity, monotone).scale) >= owed
 
 
+@pytest.mark.parametrize("kind", [ReportNoisyMax, PermuteAndFlip, ExponentialMechanism])
+def test_scores_that_are_all_larger_by_a_constant_are_chosen_from_alike(kind: type) -> None:
+    """At 2⁵² a float is a whole number: noise on the scores themselves would be rounded to one."""
+    near, far = (kind(1.0, 1.0, source=SeededSource(4)) for _ in range(2))
+    scores = np.array([3.0, 1.0, 4.0, 4.0])
+    assert [near.select(scores) for _ in range(200)] == [far.select(scores + 2.0**52) for _ in range(200)]
+
+
+def test_scores_beyond_a_float_are_refused_and_not_rounded_together_or_apart() -> None:
+    for function in (report_noisy_max, permute_and_flip):
+        for last in (2**60 + 128, 2**60 + 129):
+            with pytest.raises(InvalidArgument, match="2⁵³"):
+                function([2**60, last], 1.0, 1.0)
+
+
 def test_the_system_source_is_the_default() -> None:
     assert PermuteAndFlip(1.0, 1.0).is_private
     assert PermuteAndFlip(1.0, 1.0, source=SystemSource()).select([0.0, 1e9]) == 1

@@ -5,12 +5,16 @@ from __future__ import annotations
 import copy
 import itertools
 import pickle
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.special import expit
 
-from dpfed.clipping import clip_per_example
+from dpfed.clipping import clip_gradients, clip_per_example
 from dpfed.errors import InvalidArgument
 from dpfed.mechanisms.sensitivity import Sensitivity, clipped_update, fedavg_step, iadmm_step
 
@@ -111,8 +115,128 @@ def test_the_formulas_of_the_notes() -> None:
     assert float(iadmm_step(1.0, 2.0, 100)) == pytest.approx(2 / 200)
     assert float(iadmm_step(1.0, 2.0, 100, proximity=3.0)) == pytest.approx(2 / 500)
     assert float(iadmm_step(1.0, 2.0, 100, adjacency="add_remove")) == pytest.approx(1 / 200)
-    assert float(clipped_update(0.3)) == pytest.approx(0.6)
-    assert float(clipped_update(0.3, adjacency="add_remove")) == 0.3
+    assert float(clipped_update(0.3, unit="client")) == pytest.approx(0.6)
+    assert float(clipped_update(0.3, unit="client", adjacency="add_remove")) == 0.3
+
+
+# One weight, a few records, and losses whose gradients may turn with the weight: small enough to try every data set of
+# that many records against every neighbour.
+GRADIENTS: tuple[Callable[[float], float], ...] = (
+    lambda weight: 0.0,
+    lambda weight: 1e6,
+    lambda weight: -1e6,
+    lambda weight: -1e3 * np.sign(weight),
+    lambda weight: 1e3 * np.sign(weight),
+    lambda weight: 4e6,
+    lambda weight: 0.01,
+)
+Losses = tuple[Callable[[float], float], ...]
+
+
+def neighbours(adjacency: str, largest: int) -> Iterator[tuple[Losses, Losses]]:
+    """Every data set of up to so many records, with every neighbour; under replace-one of exactly so many."""
+    for here in itertools.product(GRADIENTS, repeat=largest):
+        if adjacency == "add_remove":
+            yield from ((here[:kept], here[: kept - 1]) for kept in range(1, largest + 1))
+        else:
+            yield from ((here, (*here[:-1], other)) for other in GRADIENTS)
+
+
+def furthest(algorithm: Callable[[Losses], float], adjacency: str, largest: int = 3) -> float:
+    return max(abs(algorithm(here) - algorithm(there)) for here, there in neighbours(adjacency, largest))
+
+
+def trained(losses: Losses, steps: int, clipping: str) -> float:
+    weight = 0.0
+    for _ in range(steps):
+        if clipping == "example":
+            gradient = sum(float(np.clip(loss(weight), -CLIP, CLIP)) for loss in losses) / 3
+        else:
+            gradient = float(np.clip(sum(loss(weight) for loss in losses), -CLIP, CLIP))
+        weight -= RATE * gradient
+    return weight
+
+
+@pytest.mark.parametrize(
+    ("clipping", "adjacency", "steps"),
+    [
+        ("example", "replace_one", 1),
+        ("example", "replace_one", 2),
+        ("example", "replace_one", 4),
+        ("example", "add_remove", 1),
+        ("batch", "replace_one", 1),
+        ("batch", "replace_one", 3),
+        ("batch", "add_remove", 1),
+        ("batch", "add_remove", 3),
+    ],
+)
+def test_no_neighbours_are_further_apart_than_a_fedavg_bound_and_some_are_as_far(
+    clipping: str, adjacency: str, steps: int
+) -> None:
+    bound = fedavg_step(CLIP, RATE, 3, steps, clipping=clipping, adjacency=adjacency)
+    measured = furthest(lambda losses: trained(losses, steps, clipping), adjacency)
+    assert bound * 0.999 <= measured <= bound * (1 + 1e-12)
+
+
+def test_several_steps_under_add_remove_are_refused_because_more_records_go_further_than_any_bound() -> None:
+    moved = [furthest(lambda losses: trained(losses, 2, "example"), "add_remove", largest=size) for size in (2, 3, 4)]
+    assert moved[0] < moved[1] < moved[2]
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
+def test_no_neighbours_are_further_apart_than_an_admm_bound_and_some_are_as_far(adjacency: str) -> None:
+    def primal(losses: Losses) -> float:
+        gradient = sum(float(np.clip(loss(0.1), -CLIP, CLIP)) for loss in losses) / 3
+        return (2.0 * 0.4 + 0.3 + 0.7 * 0.1 - gradient) / 2.7
+
+    bound = iadmm_step(CLIP, 2.0, 3, 0.7, adjacency=adjacency)
+    assert bound * 0.999 <= furthest(primal, adjacency) <= bound * (1 + 1e-12)
+
+
+def sent(losses: Losses, steps: int = 2) -> float:
+    """A client's whole update after steps that clip nothing, clipped to 0.5 before it is sent."""
+    weight = 0.0
+    for _ in range(steps):
+        weight -= RATE * sum(loss(weight) for loss in losses)
+    return float(clip_gradients(weight, CLIP))
+
+
+@pytest.mark.parametrize("unit", ["record", "person"])
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
+def test_one_record_can_turn_a_clipped_update_around_however_it_came(adjacency: str, unit: str) -> None:
+    bound = clipped_update(CLIP, unit=unit, adjacency=adjacency)
+    assert bound == 2 * CLIP
+    assert bound * 0.999 <= furthest(sent, adjacency) <= bound
+    assert bound.adjacency == adjacency
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
+def test_a_client_moves_a_sum_of_clipped_updates_by_one_clip_norm_and_a_replaced_one_by_two(adjacency: str) -> None:
+    """Here the records are whole clients: an absent one sends nothing."""
+
+    def total(clients: Losses) -> float:
+        return sum(sent((client,)) for client in clients)
+
+    bound = clipped_update(CLIP, unit="client", adjacency=adjacency)
+    assert bound * 0.999 <= furthest(total, adjacency) <= bound * (1 + 1e-12)
+
+
+def test_a_whole_update_without_its_unit_has_no_sensitivity() -> None:
+    with pytest.raises(TypeError, match="unit"):
+        clipped_update(0.3, adjacency="add_remove")
+
+
+@pytest.mark.parametrize("value", [2**53 + 1, 2**60 + 1, Fraction(1, 3), Fraction(2, 3), np.int64(2**53 + 1)])
+def test_what_a_float_cannot_hold_is_rounded_up(value: int | Fraction) -> None:
+    exact = Fraction(int(value)) if isinstance(value, np.int64) else Fraction(value)
+    assert exact <= Fraction(Sensitivity(value, "l1")) <= exact * (1 + Fraction(2) ** -52)
+
+
+@given(st.floats(1e-300, 1e300), st.floats(1e-3, 1e3))
+def test_scaling_rounds_up(value: float, factor: float) -> None:
+    bound = Sensitivity(value, "l1")
+    assert Fraction(bound * factor) >= Fraction(value) * Fraction(factor)
+    assert Fraction(bound / factor) >= Fraction(value) / Fraction(factor)
 
 
 def test_replace_one_is_the_default_and_is_carried_along() -> None:
@@ -139,7 +263,9 @@ def test_replace_one_is_the_default_and_is_carried_along() -> None:
         (lambda: iadmm_step(1.0, 0.0, 500), "penalty"),
         (lambda: iadmm_step(1.0, 1.0, 500, -0.5), "proximity"),
         (lambda: iadmm_step(1.0, 1.0, 0), "total_records"),
-        (lambda: clipped_update(0.0), "clip_norm"),
+        (lambda: clipped_update(0.0, unit="client"), "clip_norm"),
+        (lambda: clipped_update(1.0, unit="site"), "unit"),
+        (lambda: clipped_update(1.0, unit="client", adjacency="remove"), "adjacency"),
         (lambda: Sensitivity(float("nan"), "l1"), "sensitivity"),
     ],
 )

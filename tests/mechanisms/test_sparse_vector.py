@@ -90,9 +90,20 @@ def test_it_stops_after_its_positives_and_not_before() -> None:
 def test_the_threshold_noise_is_drawn_once() -> None:
     svt = SparseVector(0.01, 1.0, 0.0, max_positives=1, source=SeededSource(1))
     svt.is_above(-1e9)
-    line = svt._noisy_threshold
+    line = svt._threshold_noise
     svt.is_above(-1e9)
-    assert svt._noisy_threshold == line != 0.0
+    assert svt._threshold_noise == line != 0.0
+
+
+def test_values_and_threshold_that_are_larger_by_a_constant_are_answered_alike() -> None:
+    """At 2⁵² a float is a whole number: noise on the value itself would be rounded to one."""
+
+    def answers(constant: float) -> list[bool]:
+        source = SeededSource(5)
+        streams = [SparseVector(5.0, 1.0, 3.0 + constant, source=source) for _ in range(500)]
+        return [stream.is_above(3.0 + constant) for stream in streams]
+
+    assert answers(2.0**52) == answers(0.0)
 
 
 def test_the_event_is_charged_once_for_the_stream() -> None:

@@ -25,7 +25,6 @@ from mpmath import mp, mpc, mpf
 
 from dpfed import events as ev
 
-mp.dps = 34
 MOST_FREQUENCIES = 2500
 AGREEMENT = 1e-10
 Nodes = tuple[tuple[mpf, ...], tuple[mpf, ...]]
@@ -40,6 +39,7 @@ def atoms(event: ev.Event, count: int = 1) -> Counter[ev.Event]:
     return Counter({event: count})
 
 
+@mp.workdps(34)
 def epsilon(event: ev.Event, delta: float, adjacency: str = "add_remove") -> float | None:
     """The exact ε at δ of the event's worst-case pair, or None where this oracle cannot be sure."""
     parts = atoms(event)

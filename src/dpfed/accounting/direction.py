@@ -61,10 +61,8 @@ class Direction:
         return twin
 
     def largest_loss(self) -> float:
-        """The ε of pure differential privacy."""
-        if self._log_finite < 0:
-            return math.inf
-        return math.fsum(count * pair.law.maximum for pair, count in self._counts.items()) * (1 + 2.0**-50)
+        """Return the ε of pure differential privacy."""
+        return self._highest(0.0)
 
     def epsilon(self, delta: float, floor: float = 0.0) -> float:
         """An upper bound on ε at δ > 0, or the floor where that is one."""
@@ -75,7 +73,7 @@ class Direction:
         if found := self._contour(delta, floor):
             return found[1]
         on_lattice = self._on_lattice(lambda laws: lattice.epsilon_upper(laws, delta), math.inf)
-        on_lattice = min(on_lattice, self.largest_loss())
+        on_lattice = min(on_lattice, self._highest(delta))
         return max(floor, min(on_lattice, self._quick(delta)) if self._is_analytic else on_lattice)
 
     def bracket(self, delta: float) -> tuple[float, float]:
@@ -86,21 +84,31 @@ class Direction:
             inversion, upper = found
             return lattice.largest_lower(inversion.lower, delta, upper), upper
         lower, upper = self._on_lattice(lambda laws: lattice.epsilon_bracket(laws, delta), (0.0, math.inf))
-        upper = min(upper, self.largest_loss())
+        upper = min(upper, self._highest(delta))
         return lower, min(upper, self._quick(delta)) if self._is_analytic else upper
 
-    def delta(self, epsilon: float) -> float:
-        """An upper bound on δ at ε."""
+    def delta(self, epsilon: float, floor: float = 0.0) -> float:
+        """Return an upper bound on δ at ε, or the floor where that is one."""
         if (mu := self._gaussian()) is not None:
-            return closed_forms.gaussian_delta(mu, epsilon)
+            return max(floor, closed_forms.gaussian_delta(mu, epsilon))
         if self._is_single():
-            return laws.delta(next(iter(self._counts)).law, epsilon)
-        quick = self._moments.delta_bound(epsilon) + self._at_infinity()
+            return max(floor, laws.delta(next(iter(self._counts)).law, epsilon))
+        if epsilon >= self._highest(1.0):
+            return max(floor, self._infinite())
+        quick = min(1.0, self._moments.delta_bound(epsilon) + self._at_infinity())
+        if quick <= floor:
+            return floor
         if 0 < quick < 1 and self._is_analytic:
             inversion = self._moments.inversion_at(epsilon, quick, self._at_infinity())
             if inversion and inversion.width(epsilon) <= _GATE * inversion.upper(epsilon):
-                return min(quick, inversion.upper(epsilon))
-        return min(1.0, quick, self._on_lattice(lambda laws: lattice.delta_upper(laws, epsilon), 1.0))
+                return max(floor, min(quick, inversion.upper(epsilon)))
+        return max(floor, self._on_lattice(lambda laws: lattice.delta_upper(laws, epsilon, quick, floor), quick))
+
+    def _highest(self, delta: float) -> float:
+        """Return the largest finite loss of all together, which is an ε at every δ that covers the mass at infinity."""
+        if self._infinite() > delta:
+            return math.inf
+        return math.fsum(count * pair.law.maximum for pair, count in self._counts.items()) * (1 + 2.0**-50)
 
     def _is_within(self, epsilon: float, delta: float) -> bool:
         """Whether moments alone prove δ(ε) ≤ δ: a cheap look at the direction that decides nothing."""
@@ -147,6 +155,10 @@ class Direction:
 
     def _at_infinity(self) -> float:
         return -math.expm1(self._log_finite)
+
+    def _infinite(self) -> float:
+        """Return the mass at infinity, rounded up."""
+        return self._at_infinity() * (1 + (self._additions + 2) * 2.0**-51)
 
     def _gaussian(self) -> float | None:
         """The μ of a composition of Gaussians alone, rounded up."""

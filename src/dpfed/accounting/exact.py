@@ -98,11 +98,13 @@ class Composition:
         return max(low for low, _ in brackets), max(high for _, high in brackets)
 
     def delta(self, epsilon: float) -> float:
-        """An upper bound on δ at ε."""
+        """Return an upper bound on δ at ε."""
         epsilon = checks.non_negative(epsilon=epsilon)
         if not self._events:
             return 0.0
-        exact = max(side.delta(epsilon) for side in self._distinct()) if self.is_exact else 1.0
+        exact = 0.0 if self.is_exact else 1.0
+        for side in self._distinct() if self.is_exact else ():
+            exact = side.delta(epsilon, floor=exact)
         if self.is_exact and not self._has_tighter_curve:
             return exact
         return min(exact, renyi.delta_from_rdp(renyi.DEFAULT_ORDERS, self._rdp(), epsilon))

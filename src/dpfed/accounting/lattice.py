@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import fft
 
-from dpfed.accounting.laws import Array, ComplexArray, DiscreteLaw, Law, cumulants, split
+from dpfed.accounting.laws import Array, ComplexArray, DiscreteLaw, LaplaceLaw, Law, cumulants, split
 from dpfed.accounting.roots import crossing, first_passing, log_excess
 
 Counted = Sequence[tuple[Law, int]]
@@ -34,6 +34,10 @@ _TILTS = np.concatenate(([0.0], np.geomspace(2.0**-12, 2.0**13, 101)))
 _RESOLUTION = 5e-7
 _CUT = 1e-8
 _OUTSIDE = -34.0
+# A law of fewer cells than that is left where it lies.
+_FINE = 16
+# How many lattices δ at ε may take, and the factor of δ that the shape of one does not notice.
+_LATTICES, _NEAR = 4, 0.2
 # The log of the cancellation that a lower tilt may cost.
 _MOST_DIGITS = 8.0
 
@@ -113,18 +117,18 @@ def epsilon_bracket(counted: Counted, delta: float) -> tuple[float, float]:
     return largest_lower(below, delta, upper), upper
 
 
-def delta_upper(counted: Counted, epsilon: float) -> float:
-    """A certified upper bound on the δ of the composition at ε."""
-    shape = _shape(counted, max(_chernoff_delta(counted, epsilon), 1e-300))
-    return min(1.0, _compose(counted, shape, _dominating).upper(epsilon))
+def delta_upper(counted: Counted, epsilon: float, known: float, enough: float = 0.0) -> float:
+    """Return a certified upper bound on the δ of the composition at ε, where δ ≤ `known` is proved already.
 
-
-def _chernoff_delta(counted: Counted, epsilon: float) -> float:
-    """A quick upper bound on δ(ε): the least e^{K(θ) − θε} plus the mass at infinity."""
-    cut = 1e-30 / sum(count for _, count in counted)
-    total = _total_cumulants(counted, cut)
-    infinite = -math.expm1(math.fsum(count * math.log1p(-law.at_infinity) for law, count in counted))
-    return min(1.0, math.exp(min(0.0, float(np.min(total - _TILTS * epsilon)))) + infinite + 1e-30)
+    A lattice is shaped for the δ that it is to answer. One for a δ far too large is too coarse, so what it finds shapes
+    the next one, until δ is near what was known or no more than `enough`; each of them is an upper bound.
+    """
+    for _ in range(_LATTICES):
+        shape = _shape(counted, max(known, 1e-300))
+        before, known = known, min(known, _compose(counted, shape, _dominating).upper(epsilon))
+        if known > before * _NEAR or known <= enough:
+            break
+    return known
 
 
 def composed_law(counted: Counted, tail: float) -> DiscreteLaw:
@@ -157,7 +161,7 @@ def _shape(counted: Counted, delta: float) -> _Shape:
     unit = _common_unit(counted)
     # No law is cut into more than a million cells, however far its tail reaches.
     span = max(high - low for low, high in (law.span(tail) for law, _ in counted))
-    width = unit or max(width, span / _MOST_LAW_CELLS)
+    width = unit or _aligned(counted, max(width, span / _MOST_LAW_CELLS))
     for _ in range(30):
         # On its own unit a discrete law is not spread at all.
         raised = total if width == unit else total + _raise(width, steps)
@@ -202,6 +206,17 @@ def _common_unit(counted: Counted) -> float:
     """The lattice width on which every law lies exactly, or 0."""
     units = {law.unit if isinstance(law, DiscreteLaw) else 0.0 for law, _ in counted}
     return units.pop() if len(units) == 1 else 0.0
+
+
+def _aligned(counted: Counted, width: float) -> float:
+    """Return about that width, such that the largest loss of the law with most steps is a point, and is not spread.
+
+    Only for laws that state this loss: one of sampling computes it, and may have rounded it beyond the last point.
+    """
+    stated = [(count, law.maximum) for law, count in counted if isinstance(law, DiscreteLaw | LaplaceLaw)]
+    _, top = max(stated, default=(0, 0.0))
+    # A hair above, so that the last point is not rounded below the loss.
+    return top / math.ceil(top / width) * (1 + 2.0**-48) if top > _FINE * width else width
 
 
 def _compose(counted: Counted, shape: _Shape, cut: _Cut) -> _Composed:

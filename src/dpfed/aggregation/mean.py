@@ -28,7 +28,7 @@ from dpfed.clipping import clip_per_example, sum_examples
 from dpfed.errors import InvalidArgument
 from dpfed.mechanisms.sensitivity import Sensitivity
 from dpfed.rounding import round_up
-from dpfed.structure import Floats
+from dpfed.structure import Floats, exact
 
 MOST_CLIENTS = 1 << 20  # more are not added up exactly
 _AT_ONCE = 1 << 22  # numbers in memory
@@ -113,10 +113,11 @@ class ClippedMean:
         return sum_examples(clip_per_example(rows, self.clip_norm) * np.asarray(weights)[:, None], self.clip_norm)
 
     def _rows(self, updates: Sequence[Floats], size: int) -> Floats:
-        shapes = {np.shape(update) for update in updates}
+        read = [exact(update, "updates") for update in updates]
+        shapes = {update.shape for update in read}
         if shapes != {(size,)}:
             raise InvalidArgument("updates", f"updates must have the shape ({size},), got {sorted(shapes)}")
-        rows = np.stack([np.asarray(update, dtype=np.float64) for update in updates])
+        rows = np.stack(read)
         return np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfed import events as ev
-from dpfed.mechanisms.scores import ChoiceByScore, Scores, checked_scores
+from dpfed.mechanisms.scores import ChoiceByScore, Scores, below_best
 from dpfed.randomness import or_system
 
 
@@ -46,6 +46,5 @@ class ExponentialMechanism(ChoiceByScore):
         return np.asarray(weights / weights.sum())
 
     def _logits(self, scores: Scores) -> NDArray[np.float64]:
-        values = checked_scores(scores)
         with np.errstate(over="ignore"):
-            return np.asarray((values - values.max()) / self.scale)
+            return np.asarray(below_best(scores) / self.scale)

@@ -1,7 +1,7 @@
 """What every choice by score has in common: ε, how far one unit moves a score, and scores that are checked.
 
->>> checked_scores([1, 2.5])
-array([1. , 2.5])
+>>> below_best([1, 2.5])
+array([-1.5,  0. ])
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfed import checks
+from dpfed import checks, structure
 from dpfed import events as ev
-from dpfed.errors import InvalidArgument
 from dpfed.mechanisms.sensitivity import Sensitivity, in_norm
 from dpfed.randomness import RandomSource, or_system
 from dpfed.rounding import round_up
@@ -73,12 +72,12 @@ class ChoiceByScore:
         )
 
 
-def checked_scores(scores: Scores) -> NDArray[np.float64]:
-    """The scores as a float64 vector, if there is at least one and all are finite."""
-    values = np.asarray(scores)
-    if values.ndim != 1 or values.size == 0 or values.dtype.kind not in "fiu":
-        raise InvalidArgument("scores", f"scores must be a list of one or more real numbers, got {scores!r:.80}")
-    values = values.astype(np.float64)
-    if not np.all(np.isfinite(values)):
-        raise InvalidArgument("scores", "scores must be finite, got NaN or infinity")
-    return values
+def below_best(scores: Scores) -> NDArray[np.float64]:
+    """Return each score less the largest one: what a choice depends on.
+
+    Noise on the scores themselves would be rounded as coarsely as the largest of them is. A difference errs by 2⁻⁵³ of
+    itself, which is next to nothing of the noise wherever the noise can make up for it.
+    """
+    values = structure.vector(scores, "scores")
+    with np.errstate(over="ignore"):
+        return np.asarray(values - values.max())

@@ -13,8 +13,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from dpfed import structure
 from dpfed.mechanisms.exact import Coins
-from dpfed.mechanisms.scores import ChoiceByScore, Scores, checked_scores
+from dpfed.mechanisms.scores import ChoiceByScore, Scores, below_best
 from dpfed.mechanisms.sensitivity import Sensitivity
 from dpfed.randomness import RandomSource, or_system
 
@@ -30,7 +31,7 @@ class ReportNoisyMax(ChoiceByScore):
 
     def select(self, scores: Scores) -> int:
         """The index of the chosen score."""
-        values = checked_scores(scores)
+        values = below_best(scores)
         return int(np.argmax(values + self.scale * or_system(self.source).laplace(values.size)))
 
 
@@ -45,7 +46,7 @@ class PermuteAndFlip(ChoiceByScore):
 
     def select(self, scores: Scores) -> int:
         """The index of the chosen score."""
-        values = [Fraction(value) for value in checked_scores(scores).tolist()]
+        values = [Fraction(value) for value in structure.vector(scores, "scores").tolist()]
         exponents = [(max(values) - value) / self._spread for value in values]
         coins = Coins(or_system(self.source))
         waiting = list(range(len(values)))

@@ -8,16 +8,25 @@ a maximum over the actual data is itself private. Each is rounded up.
 Sensitivity(0.0004, norm='l1', adjacency='replace_one')
 >>> fedavg_step(clip_norm=1.0, learning_rate=0.1, records=500, adjacency="add_remove")
 Sensitivity(0.0002, norm='l1', adjacency='add_remove')
+
+Clipping a whole update does not bound one record inside it by the clip norm: the record can turn the update around.
+
+>>> clipped_update(clip_norm=1.0, unit="client", adjacency="add_remove")
+Sensitivity(1, norm='l1', adjacency='add_remove')
+>>> clipped_update(clip_norm=1.0, unit="record", adjacency="add_remove")
+Sensitivity(2, norm='l1', adjacency='add_remove')
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
+from numbers import Rational
 from typing import Any
 
 from dpfed import checks
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.errors import InvalidArgument
+from dpfed.guarantee import UNITS
 from dpfed.rounding import round_up
 
 NORMS = ("l1", "l2", "linf")
@@ -26,27 +35,27 @@ NORMS = ("l1", "l2", "linf")
 class Sensitivity(float):
     """The largest change of an output, in `norm`, between neighbours under `adjacency`.
 
-    It is a float; times or divided by a number it keeps its norm and adjacency, any other arithmetic gives a
-    bare number.
+    It is a float, rounded up; times or divided by a number it keeps its norm and adjacency, any other arithmetic
+    gives a bare number.
     """
 
     norm: str
     adjacency: str
 
     def __new__(cls, value: float, norm: str, adjacency: str = ADD_REMOVE) -> Sensitivity:
-        """The sensitivity, if it is positive and finite."""
-        self = super().__new__(cls, checks.positive(sensitivity=value))
+        """Return the sensitivity, if it is positive and finite."""
+        self = super().__new__(cls, checks.positive(sensitivity=round_up(_fraction(sensitivity=value))))
         self.norm = _one_of("norm", norm, NORMS)
         self.adjacency = checks.adjacency(adjacency)
         return self
 
     def __mul__(self, other: float) -> Sensitivity:
-        return Sensitivity(float(self) * other, self.norm, self.adjacency)
+        return _rounded_up(Fraction(self) * _fraction(factor=other), self.norm, self.adjacency)
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: float) -> Sensitivity:
-        return Sensitivity(float(self) / other, self.norm, self.adjacency)
+        return _rounded_up(Fraction(self) / _fraction(divisor=other), self.norm, self.adjacency)
 
     def __repr__(self) -> str:
         return f"Sensitivity({float(self):.10g}, norm={self.norm!r}, adjacency={self.adjacency!r})"
@@ -68,10 +77,16 @@ def in_norm(norm: str, sensitivity: Any, adjacency: str = ADD_REMOVE) -> Sensiti
     return sensitivity
 
 
-def clipped_update(clip_norm: float, *, adjacency: str = REPLACE_ONE, norm: str = "l1") -> Sensitivity:
-    """The sensitivity of one release of a whole update clipped to clip_norm: S, or 2S when it is replaced."""
-    bound = Fraction(checks.positive(clip_norm=clip_norm))
-    return _rounded_up(bound * _moves(adjacency), norm, adjacency)
+def clipped_update(clip_norm: float, *, unit: str, adjacency: str = REPLACE_ONE, norm: str = "l1") -> Sensitivity:
+    """Return the sensitivity of one release of a client's whole update, clipped to clip_norm = S.
+
+    Privacy: a client that is added or removed moves it by S, because an absent client's update is zero; a client that
+    is replaced, by 2S. A record or a person inside a client can turn the update from −S to +S however it came or went,
+    so it is 2S under both adjacencies.
+    """
+    bound = _fraction(clip_norm=clip_norm)
+    is_whole = _one_of("unit", unit, UNITS) == "client"
+    return _rounded_up(bound * (_moves(adjacency) if is_whole else 2), norm, adjacency)
 
 
 def fedavg_step(
@@ -93,15 +108,15 @@ def fedavg_step(
     From the second step on every gradient may change with the weights, so E steps move by 2Cη(1/I + E − 1).
     With clipping="batch" (each step's whole gradient clipped to C) it is 2CηE.
 
-    Privacy: replace-one, or add/remove with a fixed public normaliser; the start weights must be public or
-    already released. Several steps need I to be no less than the number of records, so that no step's gradient
+    Privacy: for one record; replace-one, or add/remove with a fixed public normaliser; the start weights must be public
+    or already released. Several steps need I to be no less than the number of records, so that no step's gradient
     is longer than C. A mean over the true count, several steps under add/remove (the number of records, hence
     the later steps, has no bound there) and optimisers with state are refused.
     """
     _require_sgd(optimizer)
     _one_of("clipping", clipping, ("example", "batch"))
     _require_public_normaliser(normaliser, adjacency)
-    bound = Fraction(checks.positive(clip_norm=clip_norm)) * Fraction(checks.positive(learning_rate=learning_rate))
+    bound = _fraction(clip_norm=clip_norm) * _fraction(learning_rate=learning_rate)
     records, steps = checks.count(records=records), checks.count(steps=steps)
     if clipping == "batch":
         return _rounded_up(2 * bound * steps, norm, adjacency)
@@ -109,7 +124,7 @@ def fedavg_step(
         raise InvalidArgument(
             "steps",
             f"{steps} local steps have no add/remove bound, because the number of records has none: ask for "
-            "replace_one, take one step, or clip the whole update and use clipped_update(...)",
+            "replace_one, take one step, or clip the whole update and use clipped_update(..., unit='record')",
         )
     return _rounded_up(bound * (Fraction(_moves(adjacency), records) + 2 * (steps - 1)), norm, adjacency)
 
@@ -139,7 +154,7 @@ def iadmm_step(
         raise InvalidArgument(
             "steps",
             f"iadmm_step bounds one local step, got steps={steps}: take one, or clip the whole update and "
-            "use clipped_update(...)",
+            "use clipped_update(..., unit='record')",
         )
     if _one_of("state", state, ("released", "exact")) == "exact":
         raise InvalidArgument(
@@ -147,9 +162,9 @@ def iadmm_step(
             "an exact dual or previous iterate carries the private data of earlier rounds: compute both from "
             "the noisy released values (state='released')",
         )
-    divisor = Fraction(checks.positive(penalty=penalty)) + Fraction(checks.non_negative(proximity=proximity))
+    divisor = _fraction(penalty=penalty) + Fraction(checks.non_negative(proximity=proximity))
     divisor *= checks.count(total_records=total_records)
-    bound = Fraction(checks.positive(clip_norm=clip_norm))
+    bound = _fraction(clip_norm=clip_norm)
     return _rounded_up(_moves(adjacency) * bound / divisor, norm, adjacency)
 
 
@@ -172,8 +187,17 @@ def _require_sgd(optimizer: str) -> None:
         raise InvalidArgument(
             "optimizer",
             f"no sensitivity is known for optimizer={optimizer!r}, whose state multiplies gradients: "
-            "use 'sgd', or clip the whole update and use clipped_update(...)",
+            "use 'sgd', or clip the whole update and use clipped_update(..., unit='record')",
         )
+
+
+def _fraction(**value: Any) -> Fraction:
+    """Return the positive number as it is: a float of it may be less."""
+    nearest = checks.positive(**value)
+    (number,) = value.values()
+    if not isinstance(number, Rational):
+        return Fraction(nearest)
+    return Fraction(int(number.numerator), int(number.denominator))
 
 
 def _one_of(argument: str, value: str, allowed: tuple[str, ...]) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 
-from dpfed import checks
+from dpfed import checks, structure
 from dpfed import events as ev
 from dpfed.errors import BudgetExceeded
 from dpfed.mechanisms.sensitivity import Sensitivity, in_norm
@@ -47,12 +47,12 @@ class SparseVector:
     ) -> None:
         self.epsilon = checks.positive(epsilon=epsilon)
         self.sensitivity = in_norm("linf", sensitivity)
-        self.threshold = checks.finite(threshold=threshold)
+        self.threshold = structure.number(threshold, "threshold")
         self.max_positives = checks.count(max_positives=max_positives)
         self.monotone = monotone
         self.positives = 0
         self._source = or_system(source)
-        self._noisy_threshold: float | None = None
+        self._threshold_noise: float | None = None
         self._process = os.getpid()
         self._lock = threading.Lock()
 
@@ -82,15 +82,16 @@ class SparseVector:
         return self.positives >= self.max_positives
 
     def is_above(self, value: float) -> bool:
-        """Whether the noisy value reaches the noisy threshold; refused once all positives are given."""
-        value = checks.finite(value=value)
+        """Return whether the noisy value reaches the noisy threshold; refused once all positives are given."""
+        # Their difference, because noise on a large value would be rounded as coarsely as the value is.
+        above = structure.number(value, "value") - self.threshold
         self._require_own_process()
         with self._lock:
             if self.is_exhausted:
                 raise BudgetExceeded(
                     f"all {self.max_positives} positive answers are given: open a new SparseVector, at its own ε"
                 )
-            noisy = value + self.query_scale * float(self._source.laplace())
+            noisy = above + self.query_scale * float(self._source.laplace())
             answer = noisy >= self._line()
             self.positives += answer
         return answer
@@ -104,9 +105,9 @@ class SparseVector:
         return float(1 / (1 + self._factor ** (2 / 3)))
 
     def _line(self) -> float:
-        if self._noisy_threshold is None:
-            self._noisy_threshold = self.threshold + self.threshold_scale * float(self._source.laplace())
-        return self._noisy_threshold
+        if self._threshold_noise is None:
+            self._threshold_noise = self.threshold_scale * float(self._source.laplace())
+        return self._threshold_noise
 
     def _require_own_process(self) -> None:
         if os.getpid() != self._process:

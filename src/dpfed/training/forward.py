@@ -171,16 +171,21 @@ class Recorder:
         return Forward(again, (calls, gradients), len(losses), roots=lambda: self._roots)
 
     def require_repeatable(self, forward: Forward) -> None:
-        """Refuse calls that cannot be run on single examples, or that give something else when they are run again."""
+        """Refuse calls that cannot be run on single examples, or that give something else when they are run so."""
         if not forward.is_separable:
             raise _inseparable("the model is given tensors that have not the example as first axis")
         with self.paused():
             made = [_differentiable(self._model(*call.arguments, **call.keywords)) for call in self._calls]
         for call, outputs in zip(self._calls, made, strict=True):
-            for before, after in zip(call.outputs, outputs, strict=True):
-                scale = float(before.nan_to_num(0.0, 0.0, 0.0).abs().amax()) * _ROUNDING
-                if not torch.allclose(after.detach(), before, rtol=_ROUNDING, atol=scale, equal_nan=True):
-                    raise _inseparable("the model does not give the same twice (random numbers, state)")
+            if not all(map(_are_close, call.outputs, outputs)):
+                raise _inseparable("the model does not give the same twice (random numbers, state)")
+        together = forward.losses()
+        try:
+            alone = torch.cat([forward.rows([number]).losses() for number in range(forward.size)])
+        except Exception as error:
+            raise _inseparable(f"the model fails on one example alone ({type(error).__name__})") from error
+        if not _are_close(together, alone):
+            raise _inseparable("the model mixes examples: one alone gives something else")
 
     def _again(self, axes: list[int | None], calls: list[Any], gradients: list[Tensor | None]) -> Tensor:
         """Return ⟨output, gradient⟩ for every example; the axes say where in each output the examples are."""
@@ -207,6 +212,12 @@ class _Called:
         self.arguments, self.keywords = arguments, keywords
         self.edges = [get_gradient_edge(output) for output in outputs]
         self.outputs = [output.detach() for output in outputs]
+
+
+def _are_close(before: Tensor, after: Tensor) -> bool:
+    """Return whether values agree up to rounding; where one is not finite, so is the other."""
+    scale = float(before.detach().nan_to_num(0.0, 0.0, 0.0).abs().amax()) * _ROUNDING
+    return torch.allclose(after, before, rtol=_ROUNDING, atol=scale, equal_nan=True)
 
 
 def _differentiable(output: Any) -> list[Tensor]:

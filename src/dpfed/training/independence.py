@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from dpfed.training import operations
 from dpfed.training.marks import MIXED, NOISE, NONE, Marks, mark_of
@@ -50,18 +50,21 @@ class Watch:
         self.seen: list[tuple[Any, ...]] = []
         self.why: str | None = None  # the first operation that is not known to keep examples apart
         self.escaped: str | None = None  # the first one that told Python something of the examples
-        self._modes = (_Operations(self), _Functions(self))
+        self._modes: list[_Operations | _Functions] = []
         for tensor in given:
             self.marks.put(tensor, mark_of(tensor.shape, operations.FRONT))
 
     def __enter__(self) -> Self:
+        _sweep()
+        self._modes = [_Operations(self), _Functions(self)]
         for mode in self._modes:
             mode.__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for mode in reversed(self._modes):
-            mode.__exit__(kind, error, at)  # type: ignore[no-untyped-call]
+        for mode in self._modes:
+            mode.watch = None
+        _sweep()
 
     def agrees_with(self, other: Watch) -> bool:
         """Return whether two passes were the same operations with the same numbers, whatever their sizes."""
@@ -87,38 +90,30 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, watch: Watch) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._watch = watch
+        self.watch: Watch | None = watch
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        keywords = kwargs or {}
-        marks, schema = self._watch.marks, function._schema
+        keywords, watch = kwargs or {}, self.watch
+        if watch is None:
+            return function(*args, **keywords)
+        marks, schema = watch.marks, function._schema
         if schema.is_mutable:
             written = [value for a, value in zip(schema.arguments, args, strict=False) if _is_written(a)]
             written += [keywords[a.name] for a in schema.arguments if _is_written(a) and a.name in keywords]
             # Before it happens: afterwards the old numbers are gone.
-            found = self._judged(Operation(function, args, keywords, written[0] if written else (), marks))
+            found = _judged(watch, Operation(function, args, keywords, written[0] if written else (), marks))
             output = function(*args, **keywords)
             for value in tensors_in(written):
                 marks.overwrite(value, _mark_in(value, found, marks) if len(written) == 1 else _or_mixed(found))
             return output
         output = function(*args, **keywords)
         operation = Operation(function, args, keywords, output, marks)
-        found = self._judged(operation)
+        found = _judged(watch, operation)
         for tensor, mark in operations.marks_of(operation, found):
             marks.put(tensor, mark)
         return output
-
-    def _judged(self, operation: Operation) -> operations.Found:
-        watch = self._watch
-        has_examples = any(map(watch.is_example, operation.tensors))
-        if has_examples and operation.kind in operations.ESCAPES:
-            watch.escaped = watch.escaped or operation.name
-        found = operations.result(operation)
-        if has_examples:
-            watch.note(operation, found)
-        return found
 
 
 class _Functions(TorchFunctionMode):
@@ -126,14 +121,34 @@ class _Functions(TorchFunctionMode):
 
     def __init__(self, watch: Watch) -> None:
         super().__init__()
-        self._watch = watch
+        self.watch: Watch | None = watch
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if function in _OUT_OF_SIGHT and self._watch.is_example(args[0]):
-            self._watch.escaped = self._watch.escaped or getattr(function, "__name__", "data")
+        if self.watch is not None and function in _OUT_OF_SIGHT and self.watch.is_example(args[0]):
+            self.watch.escaped = self.watch.escaped or getattr(function, "__name__", "data")
         return function(*args, **(kwargs or {}))
+
+
+def _judged(watch: Watch, operation: Operation) -> operations.Found:
+    has_examples = any(map(watch.is_example, operation.tensors))
+    if has_examples and operation.kind in operations.ESCAPES:
+        watch.escaped = watch.escaped or operation.name
+    found = operations.result(operation)
+    if has_examples:
+        watch.note(operation, found)
+    return found
+
+
+def _sweep() -> None:
+    """Take modes off that have nothing to watch any more, from the top as far as they go.
+
+    A loop that is left may be collected while another mode, or an operation, is in between: its own goes later.
+    """
+    for current in (_get_current_dispatch_mode, _get_current_function_mode):
+        while isinstance(mode := current(), _Operations | _Functions) and mode.watch is None:
+            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
 
 def _is_written(argument: Any) -> bool:

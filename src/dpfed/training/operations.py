@@ -536,7 +536,7 @@ EXAMPLE_FREE = (NONE, NOISE, COUNT)
 # Where a number, or a constant, changes what becomes of an example.
 SCALED = POINTWISE | named(
     "mm addmm mv addmv bmm baddbmm linear convolution mse_loss smooth_l1_loss huber_loss binary_cross_entropy",
-    "soft_margin_loss multi_margin_loss nll_loss_forward nll_loss2d_forward",
+    "soft_margin_loss multi_margin_loss nll_loss_forward nll_loss2d_forward binary_cross_entropy_with_logits",
 )
 
 RULES: dict[str, Callable[[Operation], Found | None]] = {
@@ -590,7 +590,10 @@ RULES: dict[str, Callable[[Operation], Found | None]] = {
     "_scaled_dot_product_flash_attention_for_cpu": attended,
     **ruled(in_front("self", "target", clean=("weight",)), "nll_loss_forward nll_loss2d_forward"),
     **ruled(in_front("self", "target", clean=("weight",)), "multi_margin_loss multilabel_margin_loss_forward"),
-    **ruled(loss, "mse_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss"),
+    **ruled(
+        loss,
+        "mse_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits soft_margin_loss",
+    ),
     "embedding": looked_up,
     **ruled(bagged, "_embedding_bag _embedding_bag_forward_only"),
     **ruled(gathered, "gather scatter scatter_add scatter_reduce"),

@@ -173,8 +173,13 @@ class Private:
         """Whether samples and noise are unpredictable; those of a seeded source are not."""
         return self._noise.is_private
 
+    @property
+    def slow_reasons(self) -> tuple[str, ...]:
+        """Why the model runs on one example at a time, if it does; known from the first step on."""
+        return self._gradients.slow_reasons
+
     def step(self, batch: Batch) -> None:
-        """Nothing; takes one step with the batch: forward, clip, charge, noise, optimizer."""
+        """Take one step with the batch: forward, clip, charge, noise, optimizer."""
         if self._loss is None:
             raise InvalidArgument("loss", "step needs a loss: give make_private one, or use backward(losses)")
         if batch is not self._open:
@@ -187,7 +192,7 @@ class Private:
             self.optimizer.step()
 
     def backward(self, losses: Tensor) -> None:
-        """Nothing; adds the clipped gradients of these losses, one for each example, to the step."""
+        """Add the clipped gradients of these losses, one for each example, to the step."""
         self._current()
         with self._whole_or_nothing():
             self._require_private_numbers()

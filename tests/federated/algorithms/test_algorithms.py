@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal, getcontext
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -90,20 +90,20 @@ def test_fedopt_takes_the_steps_computed_by_hand(name):
 
 def peer(name, updates, eta, beta1, beta2, tau):
     """Algorithm 2 of Reddi et al. 2021, line by line in decimals, for one coordinate: xₜ₊₁ = xₜ + η mₜ/(√vₜ + τ)."""
-    getcontext().prec = 50
-    eta, beta1, beta2, tau = map(Decimal, (eta, beta1, beta2, tau))
-    x, m, v = Decimal(0), Decimal(0), tau * tau
-    for delta in map(Decimal, updates):
-        m = beta1 * m + (1 - beta1) * delta
-        if name == "adagrad":
-            v = v + delta**2
-        elif name == "yogi":
-            gap = v - delta**2
-            v = v - (1 - beta2) * delta**2 * (0 if gap == 0 else Decimal(1).copy_sign(gap))
-        else:
-            v = beta2 * v + (1 - beta2) * delta**2
-        x = x + eta * m / (v.sqrt() + tau)
-    return float(x)
+    with localcontext(prec=50):
+        eta, beta1, beta2, tau = map(Decimal, (eta, beta1, beta2, tau))
+        x, m, v = Decimal(0), Decimal(0), tau * tau
+        for delta in map(Decimal, updates):
+            m = beta1 * m + (1 - beta1) * delta
+            if name == "adagrad":
+                v = v + delta**2
+            elif name == "yogi":
+                gap = v - delta**2
+                v = v - (1 - beta2) * delta**2 * (0 if gap == 0 else Decimal(1).copy_sign(gap))
+            else:
+                v = beta2 * v + (1 - beta2) * delta**2
+            x = x + eta * m / (v.sqrt() + tau)
+        return float(x)
 
 
 @pytest.mark.parametrize("name", ["adam", "yogi", "adagrad"])

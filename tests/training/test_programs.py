@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from dpfed.errors import InvalidArgument
+from dpfed.training.forward import of_model
+from dpfed.training.gradients import ClippedGradients
+from one_by_one import clipped, gradients
+
+from clipped import distance, flat  # isort: skip
+
+
+class Changing(nn.Module):
+    """A model that is told what to do with its rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+        self.move = lambda x: x
+
+    def forward(self, x):
+        return self.head(self.move(self.body(x).tanh()))
+
+
+def squares(output, targets):
+    return (output - targets.unsqueeze(1)).square().sum(1)
+
+
+def data(size=6):
+    torch.manual_seed(3)
+    return torch.randn(size, 3), torch.randn(size)
+
+
+def alone(model, loss, x, y, clip_norm):
+    """The clipped sum of a loop over single records."""
+    rows = [gradients(loss(model(x[n : n + 1]), y[n : n + 1]), model) for n in range(len(x))]
+    return clipped({name: torch.cat([row[name] for row in rows]) for name in rows[0]}, clip_norm)
+
+
+def test_a_program_that_changes_is_looked_at_again():
+    model, (x, y) = Changing(), data()
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        forward = of_model(model, squares, x, y)
+        engine.clipped(forward)
+        assert engine.slow_reasons == ()
+        model.move = lambda hidden: hidden.flip(0)
+        found, _ = engine.clipped(forward)
+        assert engine.slow_reasons == ("flip is not known to keep examples apart",)
+        assert distance(found, alone(model, squares, x, y, 0.5)) < 1e-5
+        model.move = lambda hidden: hidden
+        assert distance(engine.clipped(forward)[0], alone(model, squares, x, y, 0.5)) < 1e-5
+
+
+@pytest.mark.parametrize("place", range(6))
+def test_one_unusual_record_that_changes_the_order_moves_the_sum_by_at_most_the_clip(place):
+    """A2: where rows are sorted, a layer saw them at other places than the layer before it."""
+    model, (x, y) = Changing(), data()
+    x[2] *= 30
+    model.move = lambda hidden: hidden[hidden[:, 0].argsort()][hidden[:, 0].argsort().argsort()]
+    kept = [row for row in range(6) if row != place]
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        for _ in range(3):  # at every step, not now and then
+            whole, _ = engine.clipped(of_model(model, squares, x, y))
+            fewer, _ = engine.clipped(of_model(model, squares, x[kept], y[kept]))
+            assert float((flat(whole) - flat(fewer)).norm()) <= 0.5
+
+
+def test_a_number_that_follows_from_the_batch_size_goes_the_slow_way():
+    model, (x, y) = Changing(), data()
+    for loss in (
+        lambda output, targets: squares(output, targets) / len(targets),
+        lambda output, targets: squares(output, targets) * torch.tensor(1.0 / len(targets)),
+    ):
+        with ClippedGradients(model, clip_norm=100.0) as engine:
+            found, _ = engine.clipped(of_model(model, loss, x, y))
+            assert engine.way(of_model(model, loss, x, y)).why == "what is computed depends on the number of examples"
+        assert distance(found, alone(model, loss, x, y, 100.0)) < 1e-5
+
+
+def test_a_branch_that_the_examples_decide_goes_the_slow_way():
+    model, (x, y) = Changing(), data()
+    model.move = lambda hidden: hidden if hidden.sum() > 0 else -hidden
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        found, _ = engine.clipped(of_model(model, squares, x, y))
+        assert "lets the examples decide" in engine.slow_reasons[0]
+    assert distance(found, alone(model, squares, x, y, 0.5)) < 1e-5
+
+
+def test_two_losses_with_one_graph_are_two_programs():
+    """Whose target is taken leaves no trace in the graph."""
+    model, (x, y) = Changing(), data()
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        engine.clipped(of_model(model, squares, x, y))
+        assert engine.slow_reasons == ()
+        engine.clipped(of_model(model, lambda output, targets: squares(output, targets.flip(0)), x, y))
+        assert engine.slow_reasons != ()
+
+
+class Picky(nn.Module):
+    """Fails on a record with a large number, as a table does on a token out of range."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(5, 2)
+
+    def forward(self, x):
+        return self.table(x).sum(1)
+
+
+def test_a_record_on_which_the_loss_fails_counts_as_zero():
+    model = Picky()
+    good, y = torch.randint(0, 5, (4, 3)), torch.zeros(4)
+    bad = torch.cat([good, torch.tensor([[0, 9, 0]])])
+    with ClippedGradients(model, clip_norm=0.5, is_tried=True) as engine:
+        expected, _ = engine.clipped(of_model(model, squares, good, y))
+        found, norms = engine.clipped(of_model(model, squares, bad, torch.zeros(5)))
+    assert distance(found, expected) < 1e-6
+    assert norms.isinf().tolist() == [False] * 4 + [True]
+
+
+def test_what_fails_the_first_time_is_refused_and_not_taken_for_a_records_fault():
+    model = Picky()
+    with ClippedGradients(model, clip_norm=0.5) as engine, pytest.raises(IndexError):
+        engine.clipped(of_model(model, squares, torch.full((3, 3), 9), torch.zeros(3)))
+
+
+def test_tensors_without_the_example_in_front_are_refused():
+    model = Changing()
+    with pytest.raises(InvalidArgument, match="example as first axis"):
+        of_model(model, squares, torch.randn(4, 3), torch.randn(5))
