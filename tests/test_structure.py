@@ -153,15 +153,6 @@ def test_a_refusal_names_the_place() -> None:
     assert refusal.value.argument == "update"
 
 
-<<<<<<< HEAD
-@pytest.mark.parametrize("whole", [2**53, -(2**53), 2**60, np.array([0, 2**60]), np.array([2**63], dtype=np.uint64)])
-def test_whole_numbers_that_float64_would_round_are_refused(whole):
-    """Neighbours that rounding moves apart by 128 would be noised for a sensitivity of 1."""
-    with pytest.raises(InvalidArgument, match="2⁵³"):
-        structure.leaves({"count": whole}, "x")
-    kept = structure.leaves([2**53 - 1, np.array([1 - 2**53])], "x")
-    assert [leaf.tolist() for leaf in kept] == [2.0**53 - 1, [1 - 2.0**53]]
-=======
 @pytest.mark.parametrize("number", INEXACT, ids=lambda value: f"{type(value).__name__} {value}"[:40])
 @pytest.mark.parametrize("entrance", LISTS)
 def test_a_number_that_float64_may_round_is_refused_in_any_list_before_it_is_converted(
@@ -256,4 +247,3 @@ def test_a_number_is_single_and_finite(value: object) -> None:
 
 def test_an_array_that_is_not_finite_can_be_read_exactly_where_that_is_decided_elsewhere() -> None:
     assert np.isnan(structure.exact(np.array([np.nan, 1.0], dtype=np.float32), "updates")).tolist() == [True, False]
->>>>>>> main

@@ -30,7 +30,7 @@ ACCOUNTING = (
         "return self._sampled(noised(self.noise, self.adaptive, self.norm))",
         "noise = self.noise * (2 if self.adjacency == REPLACE_ONE else 1)  # which the accountant does\n"
         "        return self._sampled(noised(noise, self.adaptive, self.norm))",
-        ("tests/test_plan.py::test_x",),
+        ("tests/test_plan.py::test_public_sizes_ask_for_replace_one_and_twice_the_shift",),
     ),
     Mutant(
         "the other neighbouring relation",
@@ -86,7 +86,7 @@ ACCOUNTING = (
         "accounting/normal_form.py",
         "return {PoissonSampled(as_event(inner), event.sample_rate): 1}",
         "return {PoissonSampled(as_event(inner), event.sample_rate**2): 1}",
-        (NORMAL + "x",),
+        (NORMAL + "nested_draws_of_several_releases_stay_nested",),
     ),
     Mutant(
         "amplification twice for Gaussians",

@@ -9,10 +9,9 @@ ENSEMBLE = "tests/training/test_ensemble.py::test_"
 GRADIENTS = "tests/training/test_gradients.py::test_"
 MANY = "tests/training/test_many.py::test_"
 SHARED = "tests/training/test_shared.py::test_"
-INDEPENDENCE = (
-    "tests/training/test_independence.py::"
-    "test_what_moves_or_mixes_examples_or_counts_them_is_never_taken_for_apart["
-)
+INDEPENDENCE = "tests/training/test_independence.py::test_"
+MOVES = "an_operation_that_moves_or_mixes_rows_is_seen"
+PROGRAMS = "tests/training/test_programs.py::test_"
 ZOO = "tests/zoo/test_zoo.py::test_the_sum_is_that_of_a_loop_over_single_records_or_the_model_is_refused["
 
 ENGINE = (
@@ -65,7 +64,7 @@ ENGINE = (
         "training/rules/linear.py",
         'return found.mul_(torch.hypot(lengths(self.x), ONE if "bias" in self.names else UNDERFLOW))',
         "return found.mul_(torch.hypot(lengths(self.x), UNDERFLOW))",
-        (GRADIENTS + "x",),
+        ("tests/training/rules/test_linear.py::test_norms_of_rank_one_neither_overflow_nor_lose_the_bias",),
     ),
     Mutant(
         "a norm without one of several uses",
@@ -114,7 +113,7 @@ ENGINE = (
         "training/gradients.py",
         "        except Exception as error:\n            if not self._is_tried:\n",
         "        except Exception as error:\n            if True:\n",
-        (GRADIENTS + "a_record_on_which_the_pass_fails_counts_as_zero_and_stops_nobody",),
+        (PROGRAMS + "a_record_on_which_the_loss_fails_counts_as_zero",),
     ),
     Mutant(
         "a sum in float32 on the grid",
@@ -128,84 +127,77 @@ ENGINE = (
         "training/operations.py",
         '    **ruled(along("dims"), "flip roll"),\n',
         '    **ruled(lambda operation: operation.marks.place(operation.own), "flip roll"),\n',
-        (INDEPENDENCE + "flip]",),
+        (INDEPENDENCE + MOVES + "[flip]",),
     ),
     Mutant(
         "rows moved by a sort",
         "training/operations.py",
         'cummin sort argsort topk glu",\n    ),\n',
         'cummin topk glu",\n    ),\n    **ruled(lambda operation: operation.marks.place(operation.own), "sort argsort"),\n',
-        (INDEPENDENCE + "sort]",),
+        ("tests/training/test_operations.py::test_what_a_rule_says_of_examples_is_so",),
     ),
     Mutant(
         "rows moved by an index",
         "training/operations.py",
         "return FRONT if is_one_block and _counts(operation.marks, given[0], given[1:]) else None",
         "return FRONT if is_one_block else None",
-        (INDEPENDENCE + "the next one's position]",),
+        (INDEPENDENCE + MOVES + "[permuted]",),
     ),
     Mutant(
         "rows moved by index_select",
         "training/operations.py",
         'is_kept = place is not None and operation.axis() != place.axis and operation.is_clean("index")',
         "is_kept = place is not None",
-        (INDEPENDENCE + "index_select]",),
-    ),
-    Mutant(
-        "sums over examples",
-        "training/operations.py",
-        "if place is None or gone is None or place.axis in gone:\n        return None\n    return place.moved(0 if",
-        "if place is None or gone is None:\n        return None\n    return place.moved(0 if",
-        (INDEPENDENCE + "centred]",),
+        (INDEPENDENCE + MOVES + "[index_select]",),
     ),
     Mutant(
         "a softmax over examples",
         "training/operations.py",
         "return None if place is None or met is None or place.axis in met else place",
         "return None if place is None or met is None else place",
-        (INDEPENDENCE + "softmax over examples]",),
+        (INDEPENDENCE + MOVES + "[softmax over the batch]",),
     ),
     Mutant(
         "constants that differ between rows",
         "training/marks.py",
         "if place.axis < 0 or tensor.shape[place.axis] == 1 or self.of(tensor) == NOISE:\n            return True",
         "if place is not None:\n            return True",
-        (INDEPENDENCE + "ramp over the batch]",),
+        (INDEPENDENCE + "constants_that_differ_by_the_place_in_the_batch_are_seen",),
     ),
     Mutant(
         "examples that decide what is computed",
         "training/independence.py",
         "watch.escaped = watch.escaped or operation.name",
         "watch.escaped = None",
-        (INDEPENDENCE + "a number of the batch]",),
+        (ZOO + "activation of the batch]",),
     ),
     Mutant(
         "numbers that leave torch's sight",
         "training/independence.py",
-        "if function in _OUT_OF_SIGHT and self._watch.is_example(args[0]):",
-        "if False:",
-        (INDEPENDENCE + "numpy]",),
+        "if self.watch is not None and function in _OUT_OF_SIGHT and",
+        "if False and",
+        (INDEPENDENCE + "a_hook_on_a_tensor_is_seen", INDEPENDENCE + "what_tells_python_of_the_examples_is_seen"),
     ),
     Mutant(
         "constants that depend on the number of examples",
         "training/independence.py",
         "return len(self.seen) == len(other.seen) and all(map(_agree, self.seen, other.seen))",
         "return True",
-        (INDEPENDENCE + "divided by the number of examples]",),
+        (INDEPENDENCE + "two_passes_agree_unless_a_number_follows_from_their_size",),
     ),
     Mutant(
         "a custom gradient that is trusted",
         "training/attribution.py",
         "if any(issubclass(type(node), BackwardCFunction) and type(node) not in OURS for node in graph.numbers):",
         "if False:",
-        (ZOO + "mixed on the way back]",),
+        ("tests/training/test_attribution.py::test_a_gradient_of_ones_own_is_not_trusted_with_rows",),
     ),
     Mutant(
         "a stashed tensor",
         "training/attribution.py",
         "if stashed := _stashed(claims, calls, graph, leaves):",
         "if stashed := None:",
-        (ZOO + "stashed inside a layer]",),
+        ("tests/training/test_attribution.py::test_a_tensor_that_a_module_keeps_for_the_loss_is_seen",),
     ),
     Mutant(
         "a use outside its layer",
@@ -234,6 +226,20 @@ ENGINE = (
         "                return _judged(way, looks, run.calls)",
         "                return way",
         (GRADIENTS + "positions_in_front_of_examples_are_no_examples",),
+    ),
+    Mutant(
+        "one way for two losses",
+        "training/programs.py",
+        "return self.loss, self.graph.form, self._calls(self.graph)",
+        "return None, self.graph.form, self._calls(self.graph)",
+        (PROGRAMS + "two_losses_with_one_graph_are_two_programs",),
+    ),
+    Mutant(
+        "one look at a program",
+        "training/programs.py",
+        "return [every if size > 1 else every * 2, few]",
+        "return [few, few]",
+        (PROGRAMS + "a_number_that_follows_from_the_batch_size_goes_the_slow_way",),
     ),
     Mutant(
         "losses that depend on other examples",

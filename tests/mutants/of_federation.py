@@ -39,7 +39,7 @@ FEDERATION = (
         "clipping.py",
         "rows = [part.reshape(_examples(parts), -1) for part in parts]",
         "rows = [part.reshape(1, -1) for part in parts]",
-        (RELEASE + "removing_any_client_moves_the_sum_by_at_most_the_clip_norm_exactly",),
+        ("tests/test_clipping.py::test_each_example_is_clipped_on_its_own", MEAN + "a_long_update_of_the_heaviest_client_moves_the_mean_by_almost_all_of_it",),
     ),
     Mutant(
         "weights from who came",
@@ -54,7 +54,7 @@ FEDERATION = (
         "average = mechanism.add_noise(self.query(updates, dimension, clip_norm)) * float(self.largest_weight())",
         "average = mechanism.add_noise(self.query(updates, dimension, clip_norm)) * float("
         "self.largest_weight() * self.expected / max(len(updates), 1))",
-        (ENGINE + "x",),
+        (RELEASE + "the_mean_is_over_the_expected_cohort",),
     ),
     Mutant(
         "an update that is not finite in the sum",
@@ -119,14 +119,14 @@ FEDERATION = (
         "federated/rounds.py",
         "able = (name for name in self._drawn() if self.taken.get(name, 0) < most)",
         "able = iter(self._drawn())",
-        (ROUNDS + "nobody_takes_part_oftener_than_the_plan_says",),
+        (ENGINE + "whoever_has_taken_part_as_often_as_is_paid_is_not_asked_again",),
     ),
     Mutant(
         "a client's state in the next one's model",
         "federated/torch_model.py",
         "            module._buffers[name] = first.clone()\n",
         "            pass\n",
-        (CLIENT + "an_update_depends_on_nothing_that_others_did_before",),
+        (CLIENT + "statistics_of_one_clients_records_do_not_reach_an_evaluation",),
     ),
     Mutant(
         "a client without noise that draws from public generators",

@@ -16,7 +16,7 @@ MECHANISMS = (
         "structure.py",
         'if array.dtype.kind in "iu" and np.any(',
         "if False and np.any(",
-        ("tests/test_structure.py::test_whole_numbers_that_float64_would_round_are_refused",),
+        ("tests/test_structure.py::test_an_array_that_float64_may_round_is_refused_at_every_entrance",),
     ),
     Mutant(
         "half the Gaussian noise",
@@ -92,15 +92,15 @@ MECHANISMS = (
     Mutant(
         "a sparse vector without noise on the threshold",
         "mechanisms/sparse_vector.py",
-        "self._noisy_threshold = self.threshold + self.threshold_scale * float(self._source.laplace())",
-        "self._noisy_threshold = self.threshold",
+        "self._threshold_noise = self.threshold_scale * float(self._source.laplace())",
+        "self._threshold_noise = 0.0",
         (SPARSE + "the_threshold_noise_is_drawn_once",),
     ),
     Mutant(
         "a sparse vector without noise on the queries",
         "mechanisms/sparse_vector.py",
-        "noisy = value + self.query_scale * float(self._source.laplace())",
-        "noisy = value",
+        "noisy = above + self.query_scale * float(self._source.laplace())",
+        "noisy = above",
         (SPARSE + "answers_have_the_exact_probabilities",),
     ),
     Mutant(
@@ -150,7 +150,7 @@ MECHANISMS = (
         "clipping.py",
         "np.ldexp(np.trunc(np.ldexp(values, -quanta)), quanta)",
         "np.ldexp(np.ceil(np.ldexp(values, -quanta)), quanta)",
-        ("tests/test_clipping.py::test_x",),
+        ("tests/test_clipping.py::test_huge_gradients_are_clipped_and_not_silently_zeroed",),
     ),
     Mutant(
         "a sum that rounds",

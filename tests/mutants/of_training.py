@@ -295,10 +295,17 @@ TRAINING = (
     ),
     Mutant(
         "an own loop that mixes examples",
+        "training/own_loop.py",
+        "if self._is_mixed or not watch.marks.is_in_front(losses):",
+        "if False:",
+        ("tests/training/test_own_loop.py::test_a_loop_that_mixes_examples_is_refused",),
+    ),
+    Mutant(
+        "an own loop that is not watched",
         "training/private.py",
         "                self._own_loop.require_apart(losses)\n",
         "                pass\n",
-        (PRIVATE + "examples_that_mix_are_refused_in_loops_that_compute_losses_themselves_too",),
+        (PRIVATE + "a_loop_leaves_out_records_by_a_loss_of_zero",),
     ),
     Mutant(
         "records of one draw in the next",
