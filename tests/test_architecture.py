@@ -248,6 +248,7 @@ def test_values_load_nothing_heavy():
 def test_help_loads_nothing_heavy():
     assert not loaded_by(cli("--help")) & set(HEAVY)
     assert not loaded_by(cli("epsilon", "--help")) & set(HEAVY)
+    assert not loaded_by(cli("check", "model", "--help")) & set(HEAVY)
 
 
 def test_epsilon_on_the_command_line_loads_no_torch_and_no_sqlalchemy():

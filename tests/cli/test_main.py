@@ -11,7 +11,7 @@ import dpfed as package
 from dpfed.cli.main import main
 from dpfed.cli.sections import Command, Group
 
-COMMANDS = ["epsilon", "delta", "calibrate", "compare", "sensitivity fedavg", "sensitivity iadmm"]
+COMMANDS = ["epsilon", "delta", "calibrate", "compare", "check model", "sensitivity fedavg", "sensitivity iadmm"]
 
 
 def test_the_version_is_shown(dpfed):
@@ -44,7 +44,7 @@ def test_help_comes_in_sections_and_fits_a_terminal(dpfed, command):
 
 def test_every_command_is_of_our_kind():
     """Only then its help has sections and its refusals name the option."""
-    groups = [main, main.commands["sensitivity"]]
+    groups = [main, main.commands["sensitivity"], main.commands["check"]]
     commands = [command for group in groups for command in group.commands.values()]
     assert all(isinstance(command, Command | Group) for command in commands)
 

@@ -169,3 +169,52 @@ def test_a_watch_that_is_left_inside_another_is_taken_off_later():
         pass
     gc.collect()
     assert _get_current_dispatch_mode() is None
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        lambda: torch.rand(SIZE, 1) * torch.arange(SIZE).unsqueeze(1),
+        lambda: torch.randn(SIZE, 1) + torch.linspace(0, 9, SIZE).unsqueeze(1),
+        lambda: torch.bernoulli(torch.linspace(0, 1, SIZE)).unsqueeze(1),
+        lambda: torch.normal(torch.arange(float(SIZE)), 1e-3).unsqueeze(1),
+        lambda: torch.empty(SIZE).bernoulli_(torch.linspace(0, 1, SIZE)).unsqueeze(1),
+        lambda: torch.rand(SIZE, 1).cumsum(0),
+    ],
+)
+def test_random_numbers_that_differ_by_the_place_in_the_batch_are_seen(noise):
+    watch, output = watched(lambda x: x + noise(), numbers())
+    assert not watch.marks.is_in_front(output)
+
+
+def test_noise_of_another_strength_for_each_feature_is_allowed():
+    watch, output = watched(lambda x: x + torch.randn(SIZE, 3) * torch.arange(3), numbers())
+    assert watch.marks.is_in_front(output)
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+@pytest.mark.parametrize("start", [torch.zeros, torch.empty])
+def test_the_place_in_the_batch_written_beside_the_examples_is_seen(is_before, start):
+    def numbered(x, count):
+        out = start(SIZE, 2, 3)
+        if is_before:
+            out[:, 0] = count()
+        out[:, 1] = x
+        if not is_before:
+            out[:, 0] = count()
+        return out
+
+    watch, output = watched(lambda x: numbered(x, lambda: torch.arange(SIZE).unsqueeze(1).float()), numbers())
+    assert not watch.marks.is_in_front(output)
+    watch, output = watched(lambda x: numbered(x, lambda: torch.ones(SIZE, 1)), numbers())
+    assert watch.marks.is_in_front(output)
+
+
+def test_a_column_overwritten_by_the_place_in_the_batch_is_seen():
+    def numbered(x):
+        x = x.clone()
+        x[:, 0] = torch.arange(SIZE)
+        return x
+
+    watch, output = watched(numbered, numbers())
+    assert not watch.marks.is_in_front(output)

@@ -43,6 +43,7 @@ CASES: dict[str, Case] = {
     "squeeze": (lambda x: x.squeeze(), ((1, 3),)),
     "permute": (lambda x: x.movedim(0, -1), ((2, 3),)),
     "transpose": (lambda x: x.transpose(0, 1), ((2, 3),)),
+    "axes changed in place": (lambda x: (x * 2).transpose_(0, 1).unsqueeze_(0), ((2, 3),)),
     "t": (lambda x: x.t(), ((3,),)),
     "expand": (lambda x: x.unsqueeze(0).expand(5, *x.shape), ((2, 3),)),
     "repeat": (lambda x: x.repeat(*[1] * (x.dim() - 1), 2), ((2, 3),)),

@@ -130,3 +130,27 @@ def test_tensors_without_the_example_in_front_are_refused():
     model = Changing()
     with pytest.raises(InvalidArgument, match="example as first axis"):
         of_model(model, squares, torch.randn(4, 3), torch.randn(5))
+
+
+class Placed(nn.Module):
+    """A parameter with a row for each place in the batch, all alike at first."""
+
+    def __init__(self, rows) -> None:
+        super().__init__()
+        self.rows, self.head, self._choose = nn.Parameter(torch.zeros(20, 3)), nn.Linear(3, 2), rows
+
+    def forward(self, x):
+        return self.head(x + self._choose(self.rows, x))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [lambda rows, x: rows[: len(x)], lambda rows, x: rows[len(x)], lambda rows, x: rows[torch.arange(len(x))]],
+    ids=["by place", "by size", "by number"],
+)
+def test_rows_of_a_parameter_that_are_alike_at_first_are_no_constants(rows):
+    model, (x, y) = Placed(rows), data()
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        engine.clipped(of_model(model, squares, x, y))
+        assert engine.slow_reasons
+    assert not model.rows.any()

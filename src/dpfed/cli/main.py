@@ -7,6 +7,7 @@ import click
 from dpfed import __version__
 from dpfed.cli import (
     accounting,
+    check,
     comparison,
     doctor,
     evaluate,
@@ -25,7 +26,7 @@ from dpfed.cli.sections import Group
 @click.group(
     cls=Group,
     sections={
-        "Train": ("init", "plan", "run", "resume", "doctor"),
+        "Train": ("init", "plan", "run", "resume", "doctor", "check"),
         "What came of it": ("runs", "report", "evaluate", "export"),
         "How private is a run": ("epsilon", "delta", "compare"),
         "What to set": ("calibrate", "sensitivity"),
@@ -49,6 +50,7 @@ main.add_command(plan.plan)
 main.add_command(training.run)
 main.add_command(training.resume)
 main.add_command(doctor.doctor)
+main.add_command(check.check)
 main.add_command(runs.runs)
 main.add_command(evaluate.evaluate)
 main.add_command(export.export)

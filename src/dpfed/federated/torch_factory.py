@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
+from torch import nn
 
 from dpfed import checks
 from dpfed.config.run import RunConfig
@@ -40,18 +41,37 @@ SMALL = 200_000  # numbers of a model below which threads wait for each other lo
 def model(config: RunConfig, data: FederatedData, directory: Path) -> TorchModel:
     """The model of a configuration for these data; modules of your own are looked for in `directory` first."""
     block = config.model
-    make = _maker(block.kind, directory)
     shape = next(iter(data.clients.values())).rows.features.shape[1:]
-    options = filled(make, block.options, shape, len(data.classes or config.data.classes))
-    factory = partial(build, block.kind, **options) if block.kind in KINDS else partial(make, **options)
+    classes = len(data.classes or config.data.classes)
+    factory = factory_of(block.kind, block.options, shape, classes, directory)
     return TorchModel(factory, losses.named(block.loss, directory), recipe=_recipe(config.local))
 
 
+def factory_of(
+    kind: str,
+    options: Mapping[str, Any],
+    shape: tuple[int, ...],
+    classes: int,
+    directory: Path,
+    tokens: int | None = None,
+) -> Callable[[], nn.Module]:
+    """Return what makes the model of that kind for records of that shape."""
+    make = _maker(kind, directory)
+    chosen = filled(make, options, shape, classes, tokens)
+    return partial(build, kind, **chosen) if kind in KINDS else partial(make, **chosen)
+
+
 def filled(
-    make: Callable[..., Any], options: Mapping[str, Any], shape: tuple[int, ...], classes: int
+    make: Callable[..., Any],
+    options: Mapping[str, Any],
+    shape: tuple[int, ...],
+    classes: int,
+    tokens: int | None = None,
 ) -> dict[str, Any]:
-    """The options, and what else the model takes of a record's shape and the number of classes."""
+    """The options, and what else the model takes of a record's shape and the number of classes, and of tokens."""
     known = {"features": math.prod(shape), "classes": classes}
+    if tokens is not None:
+        known["vocabulary"] = tokens
     if len(shape) == 3:
         known["channels"] = shape[0]
     if make is KINDS["cnn"]:
@@ -94,7 +114,7 @@ def _maker(kind: str, directory: Path) -> Callable[..., Any]:
         message = f"model.kind must be one of {', '.join(KINDS)} or package.module:name, got {kind!r}"
         raise InvalidArgument("kind", message)
     made = resolve(kind, directory)
-    if not callable(made):
+    if not callable(made) or isinstance(made, nn.Module):  # a model can be called as well, and makes outputs
         raise InvalidArgument("kind", f"model.kind: {kind} is no class or function that makes a model")
     return made  # type: ignore[no-any-return]
 

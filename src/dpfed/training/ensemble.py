@@ -48,6 +48,7 @@ class Unsupported(InvalidArgument):
     """A model that must be trained one after the other."""
 
     def __init__(self, why: str) -> None:
+        self.why = why
         super().__init__("model", f"these models cannot be trained at once: {why}")
 
 

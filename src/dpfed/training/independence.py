@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
@@ -36,6 +37,8 @@ _OUT_OF_SIGHT: frozenset[Any] = frozenset(
         Tensor.__array__,
         Tensor.register_hook,
         Tensor.__dlpack__,
+        Tensor.__deepcopy__,
+        Tensor.__reduce_ex__,
         Tensor.data.__get__,  # type: ignore[attr-defined]
     }
 )
@@ -104,12 +107,17 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             written += [keywords[a.name] for a in schema.arguments if _is_written(a) and a.name in keywords]
             # Before it happens: afterwards the old numbers are gone.
             found = _judged(watch, Operation(function, args, keywords, written[0] if written else (), marks))
-            output = function(*args, **keywords)
+            if torch.Tag.inplace_view in function.tags:  # the same memory, seen with other axes
+                output = function(*args, **keywords)
+                marks.put(output, _mark_in(output, found, marks))
+                return output
             for value in tensors_in(written):
                 marks.overwrite(value, _mark_in(value, found, marks) if len(written) == 1 else _or_mixed(found))
-            return output
+            return function(*args, **keywords)
         output = function(*args, **keywords)
         operation = Operation(function, args, keywords, output, marks)
+        if operation.kind in operations.EMPTY:
+            output.zero_()
         found = _judged(watch, operation)
         for tensor, mark in operations.marks_of(operation, found):
             marks.put(tensor, mark)
@@ -173,12 +181,12 @@ def _numbers(operation: Operation) -> list[float]:
 
 
 def _constants(operation: Operation) -> list[float]:
-    """Return what stands for the values of the constants that examples meet; parameters are the same in all passes."""
+    """Return what stands for the values of the constants and parameters that examples meet: mean and mean length."""
     if operation.kind not in operations.SCALED:
         return []
     marks = operation.marks
-    constants = [value for value in operation.tensors if marks.of(value) == NONE and not value.requires_grad]
-    return [float(value.detach().double().mean()) for value in constants if value.numel() and not value.is_complex()]
+    constants = [value.detach().abs() for value in operation.tensors if marks.of(value) == NONE and value.numel()]
+    return [float(value.double().mean()) for value in constants]
 
 
 def _agree(one: Sequence[Any], two: Sequence[Any]) -> bool:

@@ -101,16 +101,24 @@ class Marks:
             self._marks[tensor] = mark
 
     def overwrite(self, tensor: Tensor, mark: int) -> None:
-        """Mark a tensor that was written in place, and with it all that shares its memory."""
+        """Mark a tensor that is about to be written in place, and with it all that shares its memory."""
         before = self.of(tensor)
         self._marks[tensor] = mark
         if mark in (NONE, NOISE, COUNT) or (mark == before and mark != MIXED):
             return
         storage = tensor.untyped_storage()
-        place = self.place(tensor) if mark > NONE else None
+        place = place_of(tensor.shape, mark, self.size) if mark > NONE else None
         step = MIXED if place is None else tensor.stride(place.axis) * place.inner
-        _, earlier = self._written.get(storage._cdata, (None, step))
-        self._written[storage._cdata] = (storage, step if step == earlier else MIXED)
+        _, earlier = self._written.get(storage._cdata, (None, NONE))
+        is_kept = step == earlier or (earlier == NONE and (before > NONE or self._is_laid_out(tensor, step)))
+        self._written[storage._cdata] = (storage, step if is_kept else MIXED)
+
+    def _is_laid_out(self, tensor: Tensor, step: int) -> bool:
+        """Return whether all of a tensor's memory is, before examples are written, the same for each of them."""
+        whole = tensor.detach().new_empty(0).set_(tensor.untyped_storage())
+        if step <= NONE or whole.numel() % (step * self.size):
+            return False
+        return self.is_alike(whole, Place(0, whole.numel() // (step * self.size), step))
 
     def is_alike(self, tensor: Tensor, place: Place) -> bool:
         """Return whether a tensor without examples is the same for each example that stands at the place."""
@@ -125,7 +133,7 @@ class Marks:
         first = parts.narrow(place.axis + 1, 0, 1).expand_as(parts)
         if not tensor.is_floating_point():
             return torch.equal(parts, first)
-        return torch.allclose(parts, first, rtol=AGREEMENT, atol=0.0, equal_nan=True)
+        return torch.allclose(parts, first, rtol=AGREEMENT, atol=0.0)
 
     def _found(self, tensor: Tensor, step: int) -> int:
         """Return the mark that a step in memory makes of a tensor, MIXED if none of its axes has it."""

@@ -115,13 +115,27 @@ def result(operation: Operation) -> Found:
 
 def _without_examples(operation: Operation, marked: set[int]) -> int:
     """Return the mark of what is made of random numbers and constants only."""
-    if operation.kind in RANDOM:
-        return NOISE
     if operation.name == "arange":
         return COUNT
-    kept = marked - {NONE}
-    is_kept = operation.kind in IN_ORDER or (kept == {NOISE} and operation.kind in POINTWISE | SHAPES)
-    return kept.pop() if is_kept and len(kept) == 1 else NONE
+    if operation.kind in RANDOM:
+        return NOISE if _is_flat(operation) else NONE
+    if operation.kind in IN_ORDER and len(marked) == 1:
+        return marked.pop()
+    is_kept = NOISE in marked and operation.kind in POINTWISE | SHAPES
+    return NOISE if is_kept and _is_flat(operation) else NONE
+
+
+def _is_flat(operation: Operation) -> bool:
+    """Return whether what meets, or makes, random numbers is the same along every axis that examples may have."""
+    marks = operation.marks
+    values = operation.tensors[1:] if operation.name.endswith("_") and operation.kind in RANDOM else operation.tensors
+    return all(
+        marks.is_alike(value, Place(axis, 1, length // marks.size))
+        for value in values
+        if marks.of(value) != NOISE
+        for axis, length in enumerate(value.shape)
+        if length and length % marks.size == 0
+    )
 
 
 # --- the rules; None where examples could meet or move ---
@@ -162,9 +176,11 @@ def in_order(operation: Operation) -> Found | None:
 
 
 def copied(operation: Operation) -> Found | None:
-    """Numbers written over those of another tensor."""
-    mark = operation.marks.of(operation["src"])
-    return aligned(operation.marks, [operation["src"]], operation.shape) if mark > NONE else mark
+    """Numbers written over those of another tensor, of which this may be a part: it keeps its examples."""
+    marks, source = operation.marks, operation["src"]
+    if marks.of(source) > NONE:
+        return aligned(marks, [source], operation.shape)
+    return aligned(marks, [source, operation.own], operation.shape)
 
 
 def permuted(operation: Operation) -> Found | None:
@@ -516,6 +532,8 @@ IN_ORDER = named(
     "_to_copy to lift_fresh lift positive _conj _neg_view resolve_conj resolve_neg view_copy fill zero",
 )
 SHAPES = named("expand permute transpose t select slice")
+# Filled with what lay in memory, which no program may depend on.
+EMPTY = named("empty empty_like empty_strided new_empty new_empty_strided")
 MADE_NEW = named(
     "ones_like zeros_like full_like empty_like new_zeros new_ones new_full new_empty new_empty_strided rand_like",
     "randn_like randint_like",

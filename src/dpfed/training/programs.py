@@ -20,11 +20,13 @@ constants that follow from their number show. What was found holds for every lat
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor, nn
 
 from dpfed.errors import InvalidArgument
@@ -38,6 +40,7 @@ from dpfed.training.rules.pieces import Call
 
 TRIALS = 4  # times that a program is looked at of which random numbers decide what is computed
 FEW = 3  # examples of the second look
+MOVE = 0.01  # how far parameters are moved while a program is looked at
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -124,7 +127,8 @@ class Programs:
             return way
         for _ in range(TRIALS):
             try:
-                looks = [self._watched(forward.rows(rows)) for rows in _samples(forward.size)]
+                with _moved(self.leaves.parameters.values()):
+                    looks = [self._watched(forward.rows(rows)) for rows in _samples(forward.size)]
             except Exception as error:  # of torch, or of the model on other numbers of examples
                 return Way(why=f"it cannot be watched ({type(error).__name__})")
             if all(look.program == run.program for look in looks):
@@ -164,6 +168,19 @@ class _Look:
         if self.watch.escaped is not None:
             return f"{self.watch.escaped} lets the examples decide what is computed"
         return None if self.is_apart else f"{self.watch.why} is not known to keep examples apart"
+
+
+@contextmanager
+def _moved(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+    """Let parameters be others inside: rows of one that are all zero at first do not stay so."""
+    before = [(parameter, parameter.data) for parameter in parameters]
+    try:
+        for parameter, values in before:
+            parameter.data = values * (1 + MOVE * torch.rand_like(values)) + MOVE * torch.rand_like(values)
+        yield
+    finally:
+        for parameter, values in before:
+            parameter.data = values
 
 
 def _samples(size: int) -> list[list[int]]:

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from dpfed.training import gradients
+
+MLP = "check model mlp --shape 4 --classes 3 -o hidden=[5] --searches 1"
+
+
+def test_a_sound_model_passes_with_one_screen_of_answers(dpfed):
+    result = dpfed(MLP)
+    assert result.exit_code == 0, result.output
+    for words in ("MLP, 43 numbers", "moved the sum by at most 0.9999", "not a proof", "on the grid", "layers.1"):
+        assert words in result.stdout
+    assert "times the CPU time of plain SGD" in result.stdout
+
+
+def test_json_has_all_that_was_found(dpfed):
+    shown = json.loads(dpfed(f"{MLP} --json --seed 3").stdout)
+    assert shown["is_sound"] is True
+    assert 0.5 < shown["moved"] <= 1.001
+    assert [layer["way"] for layer in shown["layers"]] == ["linear", "linear"]
+    assert shown["slow"] is None
+    assert len(shown["modes"]) == 11
+
+
+def test_an_unsound_engine_ends_with_1(dpfed, monkeypatch):
+    monkeypatch.setattr(gradients, "_coefficients", lambda lengths, limit, mask: torch.ones_like(lengths))
+    result = dpfed(MLP)
+    assert result.exit_code == 1
+    assert "FAILED" in result.stdout
+    assert "please report it" in result.stdout
+
+
+def test_a_model_and_a_loss_of_the_present_directory_are_found(dpfed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here_checked.py").write_text(
+        "from torch import nn\n"
+        "def make(width): return nn.Linear(4, width)\n"
+        "def loss(outputs, targets): return nn.functional.cross_entropy(outputs, targets, reduction='none')\n"
+    )
+    result = dpfed(
+        "check model here_checked:make --shape 4 --classes 2 --loss here_checked:loss -o width=2 --searches 1"
+    )
+    assert result.exit_code == 0, result.output
+    assert "Linear, 10 numbers" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("check model", "NAME"),
+        ("check model mlp", "--shape"),
+        ("check model mlp --shape 4x4", "such as 1,28,28"),
+        ("check model mlp --shape 0", "such as 1,28,28"),
+        ("check model mlp --shape 4 -o hidden", "write name=value"),
+        ("check model mlp --shape 4 -o hidden=[", "a [list]"),
+        ("check model mlp --shape 4 -o depth=3", "no option 'depth'"),
+        ("check model mlp --shape 4 --searches 0", "--searches must be"),
+        ("check model mlp --shape 4 --clip 0", "--clip must be"),
+        ("check model mlp --shape 4 --seed -1", "--seed must be"),
+        ("check model mlp --shape 4 --loss nonsense", "--loss must be one of"),
+        ("check model nonsense --shape 4", "must be one of logistic"),
+        ("check model torch.nn:BatchNorm1d --shape 4 -o num_features=4 --classes 4", "mixes the examples"),
+    ],
+)
+def test_a_refusal_is_one_line_and_a_2(dpfed, line, words):
+    result = dpfed(line)
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert len(result.stderr.splitlines()) == 1
