@@ -25,7 +25,9 @@ class Nursery:
 
     def __init__(self) -> None:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._process = subprocess.Popen([sys.executable, __file__], cwd=ROOT, env={**os.environ, **SETTINGS}, text=True, **pipes)
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], cwd=ROOT, env={**os.environ, **SETTINGS}, text=True, **pipes
+        )
 
     def run(self, package: Path, tests: Iterable[str], report: Path) -> None:
         """Run the tests with the package in that folder and write a report in JUnit's form, and a log beside it."""

@@ -13,15 +13,15 @@ ACCOUNTING = (
     Mutant(
         "replace-one without the doubled shift",
         "accounting/moments.py",
-        '    require_adjacency(atom, adjacency)\n    shift = 2 if adjacency == REPLACE_ONE else 1\n    match atom:\n        case ev.Gaussian():',
-        '    require_adjacency(atom, adjacency)\n    shift = 1\n    match atom:\n        case ev.Gaussian():',
+        "    require_adjacency(atom, adjacency)\n    shift = 2 if adjacency == REPLACE_ONE else 1\n    match atom:\n        case ev.Gaussian():",
+        "    require_adjacency(atom, adjacency)\n    shift = 1\n    match atom:\n        case ev.Gaussian():",
         (MOMENTS + "replacing_moves_a_release_twice_as_far",),
     ),
     Mutant(
         "replace-one curves without the doubled shift",
         "accounting/moments.py",
-        '    require_adjacency(atom, adjacency)\n    shift = 2 if adjacency == REPLACE_ONE else 1\n    match atom:\n        case ev.ZeroConcentratedDP():',
-        '    require_adjacency(atom, adjacency)\n    shift = 1\n    match atom:\n        case ev.ZeroConcentratedDP():',
+        "    require_adjacency(atom, adjacency)\n    shift = 2 if adjacency == REPLACE_ONE else 1\n    match atom:\n        case ev.ZeroConcentratedDP():",
+        "    require_adjacency(atom, adjacency)\n    shift = 1\n    match atom:\n        case ev.ZeroConcentratedDP():",
         ("tests/accounting/test_reference.py::test_sampling_without_replacement_in_our_unit_is_the_known_moment",),
     ),
     Mutant(

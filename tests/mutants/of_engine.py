@@ -34,7 +34,10 @@ ENGINE = (
         "training/clip.py",
         "return share * (1 - TOLERANCE)",
         "return share",
-        (GRADIENTS + "one_more_of_a_thousand_examples_that_point_the_same_way_moves_the_float32_sum_by_at_most_the_clip",),
+        (
+            GRADIENTS
+            + "one_more_of_a_thousand_examples_that_point_the_same_way_moves_the_float32_sum_by_at_most_the_clip",
+        ),
     ),
     Mutant(
         "clip per batch",
@@ -56,7 +59,7 @@ ENGINE = (
         "an L1 clip by L2 norms",
         "training/clip.py",
         'if self.norm == "l1":\n            return torch.stack',
-        'if False:\n            return torch.stack',
+        "if False:\n            return torch.stack",
         (CLIP + "removing_one_example_moves_the_sum_by_at_most_the_clip_in_its_norm",),
     ),
     Mutant(
@@ -211,7 +214,9 @@ ENGINE = (
         "training/capture.py",
         "return call.x is None or call.x._version == call.version",
         "return True",
-        ("tests/training/test_traps.py::test_trap_02_an_activation_changed_in_place_after_its_use_is_an_error_where_autograd_needs_it",),
+        (
+            "tests/training/test_traps.py::test_trap_02_an_activation_changed_in_place_after_its_use_is_an_error_where_autograd_needs_it",
+        ),
     ),
     Mutant(
         "positions taken for examples",
@@ -299,18 +304,11 @@ ENGINE = (
         (ENSEMBLE + "a_program_that_changes_is_looked_at_again",),
     ),
     Mutant(
-        "an ensemble that is not compared with autograd",
-        "training/ensemble.py",
-        "        if not apart <= AGREEMENT * largest:\n",
-        "        if False:\n",
-        (ENSEMBLE + "x",),
-    ),
-    Mutant(
         "an ensemble whose program was not looked at",
         "training/ensemble.py",
         "    if way.why is not None:\n        raise Unsupported(way.why)\n",
         "",
-        (ENSEMBLE + "a_loss_that_mixes_examples_is_refused",),
+        (ENSEMBLE + "a_model_that_moves_rows_is_trained_one_after_the_other",),
     ),
     Mutant(
         "one model's noise for another",

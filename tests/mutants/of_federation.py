@@ -39,7 +39,10 @@ FEDERATION = (
         "clipping.py",
         "rows = [part.reshape(_examples(parts), -1) for part in parts]",
         "rows = [part.reshape(1, -1) for part in parts]",
-        ("tests/test_clipping.py::test_each_example_is_clipped_on_its_own", MEAN + "a_long_update_of_the_heaviest_client_moves_the_mean_by_almost_all_of_it",),
+        (
+            "tests/test_clipping.py::test_each_example_is_clipped_on_its_own",
+            MEAN + "a_long_update_of_the_heaviest_client_moves_the_mean_by_almost_all_of_it",
+        ),
     ),
     Mutant(
         "weights from who came",

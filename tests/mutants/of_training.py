@@ -148,11 +148,11 @@ TRAINING = (
         "charge after noise",
         "training/private.py",
         "            self._paid.take()\n            batch.token.use()\n        self._open = None\n        self.steps_taken += 1\n"
-        "        for group in optimizer.param_groups:\n            for value in group[\"params\"]:\n"
+        '        for group in optimizer.param_groups:\n            for value in group["params"]:\n'
         "                value.grad = None  # of parameters that were added or unfrozen since, which no noise covers\n"
         "        for name, mean in self._release.mean(self._sum, self._count).items():\n",
         "            batch.token.use()\n        self._open = None\n        self.steps_taken += 1\n"
-        "        for group in optimizer.param_groups:\n            for value in group[\"params\"]:\n"
+        '        for group in optimizer.param_groups:\n            for value in group["params"]:\n'
         "                value.grad = None  # of parameters that were added or unfrozen since, which no noise covers\n"
         "        means = self._release.mean(self._sum, self._count)\n        self._paid.take()\n"
         "        for name, mean in means.items():\n",

@@ -1,7 +1,7 @@
 """Every mutant of our own code is killed by the tests it names.
 
-Killers run in a process of their own (`nursery`), on a copy of the package with the fault in it. `make test` looks only whether
-every mutant still fits the code and every killer is there; `make mutants` runs them, which takes minutes.
+Killers run in a process of their own (`nursery`), on a copy of the package with the fault in it. `make test` looks only
+whether every mutant still fits the code and every killer is there; `make mutants` runs them, which takes minutes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mutants.mutants import MUTANTS
 from mutants.nursery import Nursery
 
 KILLERS = sorted({killer for mutant in MUTANTS for killer in mutant.killers})
-# What a test says that has found the fault (dpfed: a refusal of our own): not that names are missing, or something broke.
+# What a test says that has found the fault, or a refusal of our own: not that a name is missing or something broke.
 FOUND = re.compile(r"AssertionError|assert |Failed: |dpfed\.")
 PASSED, FAILED, BROKEN = "passed", "failed", "broken"
 
