@@ -1,4 +1,4 @@
-"""All mutants. The list is the proof of the product: a part that adds a promise adds the mutants that would break it."""
+"""All mutants: the proof of the product. A part that adds a promise adds the mutants that would break it."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ ACCOUNTING = (
         "accounting/filter.py",
         "            raise BudgetExceeded(self._refusal(event, count, after))\n        self._spent = after\n",
         "            raise BudgetExceeded(self._refusal(event, count, after))\n",
-        ("tests/accounting/test_filter.py::test_the_cap_of_an_order_is_admitted_and_a_hair_more_is_not",),
+        ("tests/accounting/test_filter.py::test_a_refused_charge_spends_nothing_and_says_what_is_short",),
     ),
     Mutant(
         "a known ε that is kept when more is added",

@@ -29,7 +29,7 @@ LEDGER = (
         "ledger/step.py",
         "after = state.committed(count, item.cost)",
         "after = state.committed(1, item.cost)",
-        (RESERVATION + "a_commit_writes_the_same_entry_however_its_charge_is_said",),
+        ("tests/ledger/test_step.py::test_an_entry_continues_the_chain_and_moves_the_account",),
     ),
     Mutant(
         "more commits than were reserved",
@@ -94,7 +94,7 @@ LEDGER = (
         "ledger/model.py",
         "return amounts.cost(event, self.orders, self.adjacency)",
         "return amounts.cost(event, self.orders, ADD_REMOVE)",
-        ("tests/ledger/test_amounts.py::test_a_cost_is_that_of_the_accounts_adjacency",),
+        (RESERVATION + "a_replace_one_account_pays_for_twice_the_shift",),
     ),
     Mutant(
         "a cost that is rounded down",

@@ -326,7 +326,7 @@ TRAINING = (
         "training/private.py",
         "if self.plan.tree and batch.number != self._noised:",
         "if False:",
-        ("tests/training/test_correlated.py::test_a_draw_that_failed_ends_the_tree",),
+        ("tests/training/test_correlated.py::test_a_step_that_was_stopped_while_its_noise_was_drawn_ends_the_tree",),
     ),
     Mutant(
         "places of a pass that are drawn anew in each",
