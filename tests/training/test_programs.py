@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -154,3 +157,58 @@ def test_rows_of_a_parameter_that_are_alike_at_first_are_no_constants(rows):
         engine.clipped(of_model(model, squares, x, y))
         assert engine.slow_reasons
     assert not model.rows.any()
+
+
+class Scaled(nn.Module):
+    def __init__(self, constant) -> None:
+        super().__init__()
+        self.head, self._constant = nn.Linear(3, 2), constant
+
+    def forward(self, x):
+        return self.head(self._constant(x))
+
+
+@pytest.mark.parametrize(
+    "constant",
+    [
+        lambda x: x * torch.full((1,), 1.0 if len(x) % 2 else -1.0),
+        lambda x: x * torch.tensor([1.0, 2.0, 3.0])[torch.arange(3) if len(x) % 2 else [2, 1, 0]],
+    ],
+    ids=["sign", "order"],
+)
+def test_a_constant_whose_sign_or_order_follows_from_the_batch_size_goes_the_slow_way(constant):
+    model, (x, y) = Scaled(constant), data(8)
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        whole, _ = engine.clipped(of_model(model, squares, x, y))
+        fewer, _ = engine.clipped(of_model(model, squares, x[1:], y[1:]))
+        assert engine.slow_reasons
+    assert float((flat(whole) - flat(fewer)).norm()) <= 0.5
+
+
+def test_a_mask_that_is_the_same_for_all_is_no_reason_to_be_slow():
+    mask = torch.tensor([True, False, False])
+    model, (x, y) = Scaled(lambda x: x.masked_fill(mask, 0.0)), data()
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        engine.clipped(of_model(model, squares, x, y))
+        assert engine.slow_reasons == ()
+
+
+class Unhashable:
+    """A loss without a hash, as a dataclass is."""
+
+    __hash__ = None
+
+    def __call__(self, output, targets):
+        return squares(output, targets)
+
+
+def test_what_is_known_of_a_model_keeps_neither_it_nor_a_loss_alive():
+    model, (x, y) = Changing(), data()
+    loss = Unhashable()
+    loss.model = model
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        engine.clipped(of_model(model, loss, x, y))
+    gone = weakref.ref(model)
+    del model, loss, engine
+    gc.collect()
+    assert gone() is None

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from dpfed.errors import InvalidArgument
-from dpfed.training.screening import Watch, probe, require_in_range, require_sound, require_trainable
+from dpfed.training.screening import require_in_range, require_sound, require_trainable, try_out
 
 LOSS = nn.CrossEntropyLoss(reduction="none")
 
@@ -135,78 +135,39 @@ def test_labels_beyond_the_outputs_shape_are_named_with_the_reason(device):
         require_sound(data, nn.Linear(3, 2), LOSS, device)
 
 
-def test_a_probe_passes_what_does_not_mix_and_says_whether_it_could_be_made():
-    inputs, targets = some()
-    model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2))
-    assert probe(model, LOSS, inputs, targets)
-    assert not probe(model, LOSS, inputs[:1], targets[:1])
-    assert not probe(model, LOSS, inputs[:0], targets[:0])
-    assert not probe(model, LOSS, {"x": inputs}, targets)
-    inputs[1:] = math.inf
-    assert not probe(model, LOSS, inputs, targets)
+def test_what_does_not_mix_passes_a_trial():
+    try_out(nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2)), LOSS, *some(3))
 
 
-def test_a_probe_finds_mixing_though_a_record_is_not_finite():
-    inputs, targets = some()
-    inputs[0] = math.nan
-    with pytest.raises(InvalidArgument, match="moved the output of another"):
-        probe(nn.Linear(3, 2), lambda o, t: LOSS(o, t) * (t == t[-1]).float().mean(), inputs, targets)
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda o, t: LOSS(o, t) + t.float().mean(),
+        lambda o, t: LOSS(o, t) * (t == t[-1]).float().mean(),
+        lambda o, t: LOSS(o - o.detach().mean(0), t),
+    ],
+)
+def test_a_trial_finds_losses_that_mix(loss):
+    with pytest.raises(InvalidArgument, match=r"moved the output of another|removing one example"):
+        try_out(nn.Linear(3, 2), loss, *some(3))
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_probe_finds_mixing_though_a_target_is_not_finite(bad):
-    inputs, targets = some()[0], torch.tensor([bad, 1.0, 2.0, 3.0, 4.0, 5.0])
-    with pytest.raises(InvalidArgument, match="moved the output of another"):
-        probe(nn.Linear(3, 1), lambda o, t: (o[:, 0] - t).square() * t.mean(), inputs, targets)
-
-
-def test_two_examples_are_enough_for_a_probe():
-    inputs, targets = some(2)
-    with pytest.raises(InvalidArgument, match="moved the output of another"):
-        probe(nn.Linear(3, 2), lambda o, t: LOSS(o, t) + t.float().mean(), inputs, targets)
-
-
-def test_a_probe_finds_outputs_that_mix_though_the_loss_does_not_use_them():
+def test_a_trial_finds_outputs_that_mix_though_the_loss_does_not_use_them():
     class Centred(nn.Linear):
         def forward(self, x):
             return torch.cat([super().forward(x), x - x.mean(0)], 1)
 
     with pytest.raises(InvalidArgument, match="moved the output of another"):
-        probe(Centred(3, 2), lambda o, t: LOSS(o[:, :2], t), *some())
+        try_out(Centred(3, 2), lambda o, t: LOSS(o[:, :2], t), *some(3))
 
 
-def test_a_watch_tries_the_last_call_once_and_lets_go_of_the_model():
-    model = nn.Linear(3, 2)
-    watch = Watch(model)
-    model(some()[0])
-    assert watch.probe(6)
-    assert not model._forward_pre_hooks
+def test_a_trial_finds_a_parameter_that_the_losses_do_not_use():
+    class Idle(nn.Linear):
+        def forward(self, x):
+            return nn.functional.linear(x, self.weight)
 
-
-def test_a_watch_finds_a_model_that_mixes():
-    model = nn.Sequential(nn.Linear(3, 2), nn.Flatten(0), nn.Softmax(0), nn.Unflatten(0, (-1, 2)))
-    watch = Watch(model)
-    model(some()[0])
-    with pytest.raises(InvalidArgument, match="moved the output of another"):
-        watch.probe(6)
-
-
-def test_a_watch_tries_no_call_but_the_one_of_the_step():
-    """Evaluation under no_grad, a call on other data, and inputs that have no row for each example."""
-    model = nn.Bilinear(3, 3, 2)
-    watch, (x, _) = Watch(model), some()
-    with torch.no_grad():
-        model(x, x)
-    assert not watch.probe(6)
-    model(x[:4], x[:4])
-    assert not watch.probe(6)
-    assert not watch.probe(4), "it was forgotten"
-    model(x, x[:1].expand(6, 3))
-    assert watch.probe(6)
-    other = nn.Linear(3, 2)
-    watch = Watch(other)
-    other(x[:, None].transpose(0, 1))
-    assert not watch.probe(6)
+    with pytest.raises(InvalidArgument, match="do not depend on bias"):
+        try_out(Idle(3, 2), LOSS, *some(3))
 
 
 def test_values_that_are_not_finite_are_refused_unless_a_collate_comes_between():
@@ -232,18 +193,6 @@ def test_a_model_that_starts_from_numbers_that_are_not_finite_is_refused():
     torch.nn.init.constant_(model.bias, math.nan)
     with pytest.raises(InvalidArgument, match="parameters that are not finite"):
         require_trainable(model, torch.optim.SGD(model.parameters(), lr=0.1))
-
-
-def test_a_probe_uses_values_that_occur():
-    """Numbers of words stay inside the table, and a square root sees nothing negative."""
-    words = torch.arange(12).view(6, 2)
-    model = nn.Sequential(nn.Embedding(12, 2), nn.Flatten(), nn.Linear(4, 2))
-    assert probe(model, LOSS, words, torch.zeros(6).long())
-    roots = []
-    linear = nn.Linear(3, 2)
-    linear.register_forward_pre_hook(lambda _, arguments: roots.append(arguments[0].sqrt()))
-    assert probe(linear, LOSS, torch.rand(6, 3), torch.zeros(6).long())
-    assert all(torch.isfinite(root).all() for root in roots)
 
 
 def test_every_optimizer_of_torch_is_accepted_but_the_one_with_a_closure():

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from torch.overrides import TorchFunctionMode
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.attention import attended
+from dpfed.training.forward import tensors_of
 from dpfed.training.generators import pinned
 from dpfed.training.recurrent import unrolled
 from dpfed.training.rules import embedding
@@ -181,7 +182,7 @@ def trial(model: nn.Module, inputs: Tensor, seed: int = 0) -> tuple[list[Tensor]
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     versions = {name: parameter._version for name, parameter in model.named_parameters()}
     with pinned(seed), torch.no_grad():
-        found = list(tensors(model(inputs)))
+        found = list(tensors_of(model(inputs)))
         left = {name: buffer.clone() for name, buffer in model.named_buffers()}
         for name, buffer in model.named_buffers():
             if name in buffers:
@@ -191,18 +192,6 @@ def trial(model: nn.Module, inputs: Tensor, seed: int = 0) -> tuple[list[Tensor]
             message = f"the forward pass changes the parameter {name}, which no noise covers: leave out what does so"
             raise InvalidArgument("model", f"{message} (max_norm of an embedding, for one)")
     return found, buffers, left
-
-
-def tensors(output: object) -> Iterator[Tensor]:
-    """The tensors of an output, in tuples and dicts as well."""
-    if isinstance(output, Tensor):
-        yield output
-    elif isinstance(output, dict):
-        for value in output.values():
-            yield from tensors(value)
-    elif isinstance(output, list | tuple):
-        for value in output:
-            yield from tensors(value)
 
 
 def _refusal(module: nn.Module) -> str | None:

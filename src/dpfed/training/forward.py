@@ -12,6 +12,7 @@ call is one: the gradients of the losses with respect to its outputs stand for t
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -72,13 +73,27 @@ class Forward:
         return replace(self, values=mapped(self.values, rows), size=len(numbers))
 
 
+class Same:
+    """Something by its identity, which is not kept alive: equal to nothing but itself, hashable or not."""
+
+    def __init__(self, value: Any) -> None:
+        self._number = id(value)
+        self._value = weakref.ref(value)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self._value() is not None and self._value() is other._value()
+
+
 def of_model(model: nn.Module, loss: Callable[[Any, Any], Tensor], inputs: Any, targets: Any) -> Forward:
     """Return the pass that gives loss(model(inputs), targets)."""
     sizes = {tensor.shape[:1] for tensor in tensors_of((inputs, targets))}
     if len(sizes) != 1 or not (first := sizes.pop()):
         message = "inputs and targets must be tensors, or tuples and dicts of tensors, with the example as first axis"
         raise InvalidArgument("data", f"{message}: let the collate_fn make them so")
-    return Forward(lambda given, wanted: loss(model(given), wanted), (inputs, targets), first[0], loss)
+    return Forward(lambda given, wanted: loss(model(given), wanted), (inputs, targets), first[0], Same(loss))
 
 
 def require_losses(losses: Any, size: int | None = None) -> int:

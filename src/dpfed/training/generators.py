@@ -121,7 +121,7 @@ class Generators:
     """The generators of torch (also of these `devices`), numpy and Python, filled from a private source.
 
     Privacy: inside a `scope`, from each `refresh` on, what they give follows from bits of the source alone, until
-    somebody seeds them; `is_private` tells whether that happened to torch's. With a `SeededSource` it can be repeated,
+    somebody seeds them; `are_private` tells whether that happened to torch's. With a `SeededSource` it can be repeated,
     and the run says NOT PRIVATE. The generators themselves are no ciphers: their numbers must not be shown. All
     threads of a process share them: what one seeds, another draws from.
     """

@@ -168,8 +168,7 @@ class ClippedGradients:
             way = self._programs.way(run, again)
         found = None if way is None or way.why is not None else self._by_layers(way, run, mask)
         if found is None:
-            if again is None:
-                raise RuntimeError("a program without a fast way cannot be run again")
+            again = self._recorder.forward(run.losses) if again is None else again
             if forward is None and not self._is_tried:
                 self._recorder.require_repeatable(again)
             found = self._one_by_one(again, mask)
@@ -181,7 +180,7 @@ class ClippedGradients:
     def _by_layers(self, way: Way, run: Run, mask: Tensor | None) -> tuple[Sums, Tensor] | None:
         """Return what book-keeping gives, None where this run of the program cannot be served by it."""
         parts = way.parts_of(run.calls)
-        if not is_ready(parts, len(run.losses)):
+        if not parts or not is_ready(parts, len(run.losses)):
             return None
         with self._programs.capture.paused(), self._recorder.paused():
             _differentiate([part.call for part in parts], run.losses, self._programs.leaves.type)

@@ -26,8 +26,9 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from dpfed.training import operations
+from dpfed.training.forward import tensors_of
 from dpfed.training.marks import MIXED, NOISE, NONE, Marks, mark_of
-from dpfed.training.operations import Operation, tensors_in
+from dpfed.training.operations import Operation
 
 # What takes numbers out of torch's sight, or changes a gradient behind its back.
 _OUT_OF_SIGHT: frozenset[Any] = frozenset(
@@ -111,7 +112,7 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 output = function(*args, **keywords)
                 marks.put(output, _mark_in(output, found, marks))
                 return output
-            for value in tensors_in(written):
+            for value in tensors_of(written):
                 marks.overwrite(value, _mark_in(value, found, marks) if len(written) == 1 else _or_mixed(found))
             return function(*args, **keywords)
         output = function(*args, **keywords)
@@ -181,12 +182,20 @@ def _numbers(operation: Operation) -> list[float]:
 
 
 def _constants(operation: Operation) -> list[float]:
-    """Return what stands for the values of the constants and parameters that examples meet: mean and mean length."""
+    """Return what tells the values of the constants and parameters that examples meet, whatever the batch's size."""
     if operation.kind not in operations.SCALED:
         return []
     marks = operation.marks
-    constants = [value.detach().abs() for value in operation.tensors if marks.of(value) == NONE and value.numel()]
-    return [float(value.double().mean()) for value in constants]
+    constants = [value.detach() for value in operation.tensors if marks.of(value) == NONE and value.numel()]
+    reals = [torch.view_as_real(value.resolve_conj()) if value.is_complex() else value for value in constants]
+    return [number for value in reals for number in _summary(value.double())]
+
+
+def _summary(values: Tensor) -> tuple[float, ...]:
+    """Return the means of the positive and of the negative part, and the same with weights along the last axis."""
+    weights = torch.linspace(1, 2, values.shape[-1], dtype=values.dtype) if values.dim() else 1.0
+    parts = (values.clamp(min=0), values.clamp(max=0))
+    return tuple(float(part.mean()) for plain in parts for part in (plain, plain * weights))
 
 
 def _agree(one: Sequence[Any], two: Sequence[Any]) -> bool:

@@ -17,12 +17,13 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from dpfed.training.forward import tensors_of
 from dpfed.training.marks import COUNT, MIXED, NOISE, NONE, Marks, Place, mark_of
 
 Found = int | Place
@@ -52,12 +53,12 @@ class Operation:
     @property
     def tensors(self) -> list[Tensor]:
         """All tensors that go in."""
-        return list(tensors_in(self.values.values()))
+        return list(tensors_of(self.values))
 
     @property
     def shape(self) -> torch.Size:
         """The shape of the output, or of the first of several."""
-        return next(tensors_in([self.output])).shape
+        return next(tensors_of(self.output)).shape
 
     @property
     def own(self) -> Tensor:
@@ -87,16 +88,7 @@ class Operation:
 
     def is_clean(self, *names: str) -> bool:
         """Return whether these arguments have nothing of any example, and nothing random."""
-        return all(self.marks.of(tensor) in (NONE, COUNT) for tensor in tensors_in(map(self.get, names)))
-
-
-def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
-    """Yield the tensors among values and in lists of them."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from tensors_in(value)
+        return all(self.marks.of(tensor) in (NONE, COUNT) for tensor in tensors_of([self.get(name) for name in names]))
 
 
 def result(operation: Operation) -> Found:
@@ -437,12 +429,6 @@ def taken(operation: Operation) -> Found | None:
     return None if place is None or axis == place.axis else place.moved(-(axis < place.axis))
 
 
-def split(operation: Operation) -> Found | None:
-    """One axis in parts."""
-    place = operation.marks.place(operation.own)
-    return None if place is None or operation.axis() == place.axis else place
-
-
 def joined(operation: Operation) -> Found | None:
     """Tensors behind each other along one axis, an old one or a new one."""
     marks, is_new = operation.marks, operation.kind == "stack"
@@ -492,7 +478,7 @@ def as_numbers(operation: Operation) -> Found | None:
 
 def marks_of(operation: Operation, found: Found) -> list[tuple[Tensor, int]]:
     """Return every output with its mark."""
-    return [(output, _mark(output, found, operation)) for output in tensors_in([operation.output])]
+    return [(output, _mark(output, found, operation)) for output in tensors_of(operation.output)]
 
 
 def _mark(output: Tensor, found: Found, operation: Operation) -> int:
@@ -599,7 +585,7 @@ RULES: dict[str, Callable[[Operation], Found | None]] = {
         inside(3),
         "max_pool3d_with_indices avg_pool3d _adaptive_avg_pool3d adaptive_avg_pool3d adaptive_max_pool3d",
         "upsample_nearest3d upsample_trilinear3d replication_pad3d reflection_pad3d pixel_shuffle pixel_unshuffle",
-        "native_channel_shuffle",
+        "channel_shuffle",
     ),
     **ruled(in_front("self"), "im2col col2im"),
     **ruled(in_front("input", "grid"), "grid_sampler_2d grid_sampler_3d"),
@@ -620,7 +606,7 @@ RULES: dict[str, Callable[[Operation], Found | None]] = {
     "index_put": filled,
     "slice": sliced,
     **ruled(taken, "select unbind"),
-    **ruled(split, "split split_with_sizes unsafe_split unsafe_split_with_sizes"),
+    **ruled(along("dim"), "split split_with_sizes unsafe_split unsafe_split_with_sizes"),
     **ruled(joined, "cat stack"),
     "constant_pad_nd": padded,
     "mkldnn_rnn_layer": unrolled,

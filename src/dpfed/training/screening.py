@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.training import compat
-from dpfed.training.forward import of_model
+from dpfed.training.forward import mapped, of_model, tensors_of
 from dpfed.training.generators import pinned
 from dpfed.training.gradients import ClippedGradients
 from dpfed.training.loading import moved
@@ -173,12 +173,7 @@ def _made_up(part: Any, *, is_varied: bool) -> Any:
 
 def _taken(part: Any, rows: Tensor) -> Any:
     """Return these rows of every tensor."""
-    if isinstance(part, dict):
-        return {name: _taken(value, rows) for name, value in part.items()}
-    if isinstance(part, list | tuple):
-        parts = [_taken(value, rows) for value in part]
-        return type(part)(*parts) if hasattr(part, "_fields") else type(part)(parts)
-    return part[rows.to(part.device)]
+    return mapped(part, lambda value: value[rows.to(value.device)])
 
 
 def _require_fitting(model: nn.Module, loss: Loss, several: list[Fetch]) -> None:
@@ -281,7 +276,7 @@ class _Rows(nn.Module):
         inputs, targets = self._fetch(rows)
         outputs = self.model(inputs)
         self.losses = self._loss(outputs, targets)
-        return [value for value in compat.tensors([outputs, self.losses]) if value.shape[:1] == rows.shape]
+        return [value for value in tensors_of([outputs, self.losses]) if value.shape[:1] == rows.shape]
 
 
 def _is_finite(values: Tensor) -> bool:
