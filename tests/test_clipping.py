@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dpfed.clipping import clip_gradients, clip_per_example, total_norm
+from dpfed.clipping import clip_gradients, clip_per_example, sum_examples, total_norm
 from dpfed.errors import InvalidArgument
 
 FLOATS = st.sampled_from([np.float16, np.float32, np.float64])
@@ -250,3 +250,14 @@ def test_examples_need_one_leading_axis(gradients: object) -> None:
 )
 def test_total_norm_is_that_of_one_vector(tree: object, norm: str, expected: float) -> None:
     assert total_norm(tree, norm) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("clip_norm", [1.0, 0.1, 3e-7])
+def test_one_example_moves_the_sum_by_itself_without_any_rounding(clip_norm: float) -> None:
+    """A float sum of so many would be off by thousands of last bits, and a neighbour's by others."""
+    rows = clip_per_example(np.random.default_rng(1).normal(size=(1000, 3)), clip_norm)
+    whole = sum_examples(rows, clip_norm)
+    for gone in range(0, 1000, 50):
+        rest = sum_examples(np.delete(rows, gone, axis=0), clip_norm)
+        moved = [Fraction(a) - Fraction(b) for a, b in zip(whole.tolist(), rest.tolist(), strict=True)]
+        assert all(abs(m) <= abs(Fraction(own)) for m, own in zip(moved, rows[gone].tolist(), strict=True))

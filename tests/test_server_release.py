@@ -16,6 +16,7 @@ from dpfed.cohort import All, FixedCohort, PoissonCohort
 from dpfed.errors import InvalidArgument
 from dpfed.plan import ClientPlan, LocalPlan, Plan
 from dpfed.randomness import SeededSource
+from dpfed.tree_noise import RoundTree
 from studies import SilentSource
 
 FALSE_ALARM = 1e-6
@@ -24,10 +25,11 @@ NAMES = ("a", "b", "c", "d")
 SIZES = dict(zip(NAMES, (500, 90, 33, 7), strict=True))
 
 
-def a_plan(weighting="declared", cohort=None, clip_norm=1.0, **client):
+def a_plan(weighting="declared", cohort=None, clip_norm=1.0, max_participations=None, **client):
     local = {name: LocalPlan(size=size, batch_size=5, steps=1) for name, size in SIZES.items()}
     client = ClientPlan(clip_norm=clip_norm, **{"noise_multiplier": 1.0, **client})
-    return Plan("server", 4, local, style="user", weighting=weighting, cohort=cohort or All(), client=client)
+    shared = {"weighting": weighting, "cohort": cohort or All(), "max_participations": max_participations}
+    return Plan("server", 4, local, style="user", client=client, **shared)
 
 
 def squared_norm(vector):
@@ -84,6 +86,15 @@ def test_the_mean_is_over_the_expected_cohort(cohort, factor):
 def test_the_noise_on_the_mean_is_the_noise_multiplier_times_the_sensitivity():
     plan = a_plan(noise_multiplier=1.5, clip_norm=2.0)
     draws = plan.server.release({}, 40_000, SeededSource(5)).average
+    statistic = float(np.sum(draws**2)) / (1.5 * float(plan.sensitivity)) ** 2
+    low, high = stats.chi2(draws.size).ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2])
+    assert low < statistic < high
+
+
+def test_the_noise_of_the_first_round_of_a_tree_is_the_noise_multiplier_times_the_sensitivity():
+    plan = a_plan(noise_multiplier=1.5, clip_norm=2.0, tree=RoundTree(), max_participations=4)
+    tree = plan.server.tree(plan.client_event, SeededSource(5))
+    draws = plan.server.release({}, 40_000, SeededSource(6), tree=tree).average
     statistic = float(np.sum(draws**2)) / (1.5 * float(plan.sensitivity)) ** 2
     low, high = stats.chi2(draws.size).ppf([FALSE_ALARM / 2, 1 - FALSE_ALARM / 2])
     assert low < statistic < high

@@ -75,6 +75,33 @@ def test_random_runs_agree_with_the_oracle(campaign_scale: int) -> None:
         assert high < 0.01 or truth(parts, high, is_mirrored=False)(high) <= delta * (1 + 1e-7), (kinds, delta)
 
 
+def two_way(size: float, rate: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The answers of a sampled randomized response: with the unit, and without it."""
+    true = 1 / (1 + math.exp(-size))
+    absent = (1 - true, true)
+    return ((1 - rate) * absent[0] + rate * true, (1 - rate) * absent[1] + rate * (1 - true)), absent
+
+
+def enumerated(first: tuple[float, float], second: tuple[float, float], count: int, epsilon: float) -> float:
+    """δ(ε) of so many releases, by all of their outcomes."""
+    ones = np.arange(count + 1)
+    p, q = (chances[0] ** ones * chances[1] ** (count - ones) for chances in (first, second))
+    return float(sum(math.comb(count, k) * max(0.0, p[k] - math.exp(epsilon) * q[k]) for k in ones))
+
+
+@pytest.mark.parametrize(
+    ("size", "rate", "count", "delta"),
+    [(1.0, 0.7, 2, 0.3), (1.0, 0.5, 2, 0.2), (0.5, 0.7, 5, 0.03)],  # the unit that is absent decides
+)
+def test_the_dearer_direction_counts_also_where_it_is_that_of_the_absent_unit(size, rate, count, delta):
+    with_unit, without = two_way(size, rate)
+    cost = epsilon(R(P(ev.PureDP(size), rate), count), delta)
+    added, removed = enumerated(without, with_unit, count, cost), enumerated(with_unit, without, count, cost)
+    assert added == pytest.approx(delta, rel=1e-6)
+    assert added <= delta
+    assert removed < 0.9 * delta
+
+
 def test_releases_of_one_draw_cost_more_than_of_two() -> None:
     one = R(P(C([G(1.5), G(1.5)]), 0.1), 200)
     two = R(C([P(G(1.5), 0.1), P(G(1.5), 0.1)]), 200)

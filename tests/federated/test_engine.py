@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -138,6 +139,28 @@ def test_a_release_that_was_stored_is_used_again_bit_by_bit_and_costs_nothing(op
     np.testing.assert_array_equal(first.weights, released.average)
     assert (other.committed(), other.committed_releases()) == charged
     other.require_nothing_free()
+
+
+def test_what_is_stored_of_a_round_is_what_is_released_with_its_noise(tmp_path):
+    for name in ("whole", "stopped"):
+        (tmp_path / name).mkdir()
+    first = next(Study(tmp_path / "whole", "user").federation(source=SeededSource(3)))
+    study = Study(tmp_path / "stopped", "user")
+    federation = study.federation(source=SeededSource(3))
+    with crash_at(4, is_after=True), pytest.raises(Crash):
+        next(federation)
+    released, _, _ = Stored(study.directory()).release(1)
+    np.testing.assert_array_equal(released.average, first.weights)
+
+
+@pytest.mark.parametrize("style", ["user", "hybrid"])
+@pytest.mark.parametrize("writes", range(1, 8))
+def test_where_the_server_adds_the_noise_no_update_is_ever_stored(open_study, style, writes):
+    study = open_study(style)
+    federation = study.federation()
+    with crash_at(writes, is_after=True), suppress(Crash):
+        next(federation)
+    assert Stored(study.directory()).updates(1) == {}
 
 
 # What is put back, rolled back or mixed up.

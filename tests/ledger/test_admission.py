@@ -64,7 +64,9 @@ def test_only_an_account_without_any_charge_admits_by_the_exact_epsilon(state):
 
 
 def test_a_plan_that_may_grow_is_never_admitted_by_its_exact_epsilon():
-    assert not judge(TERMS, FRESH, {STEP: most() + 1}, fixed_plan=False).is_admitted
+    wanted = {STEP: RenyiFilter(8.0, 1e-5).affordable(STEP) + 1}
+    assert judge(TERMS, FRESH, wanted, fixed_plan=True).is_admitted
+    assert not judge(TERMS, FRESH, wanted, fixed_plan=False).is_admitted
 
 
 def test_an_account_with_an_exact_plan_admits_nothing_more_however_large_its_cap():

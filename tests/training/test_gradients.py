@@ -15,6 +15,7 @@ import one_by_one
 from clipped import distance, expected_sum, flat, found_sum, require_parity, squares
 from dpfed.errors import InvalidArgument
 from dpfed.training.clip import TOLERANCE
+from dpfed.training.forward import of_model
 from dpfed.training.gradients import ClippedGradients
 
 
@@ -126,6 +127,38 @@ def test_an_example_of_any_value_moves_the_sum_by_at_most_the_clip(value, place)
     without = flat(found_sum(model, x[1:], y[1:], 0.1))
     (x if place == "input" else y)[0] = value
     assert float((flat(found_sum(model, x, y, 0.1)) - without).norm()) <= 0.1
+
+
+class Picky(nn.Module):
+    """A model that fails on one kind of record, as many do on a token or a length that they do not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if bool((x > 100).any()):
+            raise ValueError("no such token")
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_record_on_which_the_pass_fails_counts_as_zero_and_stops_nobody(place):
+    """If it stopped the step, or others with it, that would tell that it was drawn."""
+    torch.manual_seed(0)
+    model, (x, y) = Picky(), data()
+    bad = x.clone()
+    bad[place] = 1000.0
+    rest = [row for row in range(len(x)) if row != place]
+    with ClippedGradients(model, clip_norm=0.5) as gradients:
+        gradients.clipped(of_model(model, squares, x, y))
+        expected, _ = gradients.clipped(of_model(model, squares, x[rest], y[rest]))
+        try:
+            found, norms = gradients.clipped(of_model(model, squares, bad, y))
+        except (ValueError, InvalidArgument) as error:
+            pytest.fail(f"one record stopped the step: {error}")
+    assert distance(found, expected) < 1e-6
+    assert norms.isinf().nonzero().flatten().tolist() == [place]
 
 
 def test_a_norm_beyond_the_range_of_floats_counts_as_not_finite():

@@ -74,9 +74,11 @@ def test_no_records_at_all_make_empty_batches():
     assert [(batch.number, batch.is_empty, list(batch)) for batch in loader] == [(i, True, []) for i in range(3)]
 
 
-def test_what_was_not_read_of_a_batch_is_no_part_of_the_next():
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_was_not_read_of_a_batch_is_no_part_of_the_next(workers):
     draws = list(PoissonSampler(50, 0.5, 4, SeededSource(10)))
-    loader = Loader(Squares(50), PoissonSampler(50, 0.5, 4, SeededSource(10)), max_physical_batch=5)
+    data = DataLoader(Squares(50), num_workers=workers)
+    loader = Loader(data, PoissonSampler(50, 0.5, 4, SeededSource(10)), max_physical_batch=5)
     batches = iter(loader)
     next(batches)
     next(iter(next(batches)))

@@ -162,6 +162,18 @@ def test_a_closed_run_loses_the_rest_of_its_block_and_gives_the_others_back(ledg
     assert (private.steps_taken, private._paid.left) == (1, 4)
 
 
+def test_a_block_that_was_not_committed_pays_for_no_step(ledger):
+    steps = paid_steps(PLAN, ledger.account("icu"), "r", ahead=2)
+    ledger.freeze("icu", reason="the owner asks what for")
+    for _ in range(3):
+        with pytest.raises(PrivacyError, match="frozen"):
+            steps.take()
+    assert (steps.left, charged(ledger)) == (5, 0)
+    ledger.unfreeze("icu", reason="answered")
+    steps.take()
+    assert (steps.left, charged(ledger)) == (4, 2)
+
+
 def test_no_more_steps_than_the_plan_has_are_taken():
     steps = PaidSteps(PLAN.step_event, left=2, ahead=5)
     steps.take()

@@ -1,0 +1,134 @@
+"""Mutants of the ledger: what is acknowledged, admitted and kept."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+ADMISSION = "tests/ledger/test_admission.py::test_"
+MODEL = "tests/ledger/test_model.py::test_"
+RESERVATION = "tests/ledger/test_reservation.py::test_"
+CORRUPTION = "tests/ledger/test_corruption.py::test_"
+
+LEDGER = (
+    Mutant(
+        "a commit that is acknowledged without an entry",
+        "ledger/reservation.py",
+        "        if step is not None and self._store.append_unmoved(step.entry, self._lease, count):\n            return\n",
+        "        if step is not None:\n            return\n",
+        (RESERVATION + "what_was_returned_is_spent_by_one_of_two_only",),
+    ),
+    Mutant(
+        "a large commit that is acknowledged without an entry",
+        "ledger/reservation.py",
+        "        wanted = words.charges(charges)\n        with self._store.writing() as journal:\n            self._commit(journal, wanted)\n",
+        "        words.charges(charges)\n",
+        (RESERVATION + "a_commit_of_several_accounts_is_all_or_nothing",),
+    ),
+    Mutant(
+        "a count that is charged once",
+        "ledger/step.py",
+        "after = state.committed(count, item.cost)",
+        "after = state.committed(1, item.cost)",
+        ("tests/ledger/test_step.py::test_an_entry_continues_the_chain_and_moves_the_account",),
+    ),
+    Mutant(
+        "more commits than were reserved",
+        "ledger/reservation.py",
+        "        if count > left:\n            raise NotReserved(",
+        "        if False:\n            raise NotReserved(",
+        (RESERVATION + "all_of_the_budget_can_be_reserved_and_committed_and_not_one_more",),
+    ),
+    Mutant(
+        "a run that was taken over and goes on",
+        "ledger/reservation.py",
+        "        if journal.lease(self._run) != self._lease:\n",
+        "        if False:\n",
+        ("tests/ledger/test_lease.py::test_a_process_that_lost_its_run_may_not_charge",),
+    ),
+    Mutant(
+        "what is committed can be returned",
+        "ledger/model.py",
+        "                held, pending = self._rest(count, cost)\n                return self._replace(held=held, pending=pending)._reopened()",
+        "                held, pending = self._rest(count, cost)\n"
+        "                spent = amounts.minus(self.spent, count, cost)\n"
+        "                return self._replace(spent=spent, held=held, pending=pending)._reopened()",
+        (MODEL + "a_release_returns_what_is_held_and_never_what_is_spent",),
+    ),
+    Mutant(
+        "reserved charges that do not count",
+        "ledger/model.py",
+        "return amounts.plus(self.spent, 1, self.held)",
+        "return self.spent",
+        (MODEL + "what_is_reserved_counts_as_much_as_what_is_spent",),
+    ),
+    Mutant(
+        "an exact plan beside earlier charges",
+        "ledger/admission.py",
+        "if fixed_plan and state.is_fresh and not state.closed:",
+        "if fixed_plan and not state.closed:",
+        (ADMISSION + "only_an_account_without_any_charge_admits_by_the_exact_epsilon",),
+    ),
+    Mutant(
+        "an exact plan that may grow",
+        "ledger/admission.py",
+        "if fixed_plan and state.is_fresh and not state.closed:",
+        "if state.is_fresh and not state.closed:",
+        (ADMISSION + "a_plan_that_may_grow_is_never_admitted_by_its_exact_epsilon",),
+    ),
+    Mutant(
+        "a closed account that takes more",
+        "ledger/admission.py",
+        "if state.plan is None and not state.closed and amounts.fits(total, terms.caps(state.cap)):",
+        "if amounts.fits(total, terms.caps(state.cap)):",
+        (ADMISSION + "an_account_with_an_exact_plan_admits_nothing_more_however_large_its_cap",),
+    ),
+    Mutant(
+        "a frozen account that is charged",
+        "ledger/refusals.py",
+        "    if state.frozen:\n",
+        "    if False:\n",
+        (RESERVATION + "a_frozen_account_takes_nothing_and_keeps_what_is_reserved",),
+    ),
+    Mutant(
+        "costs of add/remove on an account for replace-one",
+        "ledger/model.py",
+        "return amounts.cost(event, self.orders, self.adjacency)",
+        "return amounts.cost(event, self.orders, ADD_REMOVE)",
+        (RESERVATION + "a_replace_one_account_pays_for_twice_the_shift",),
+    ),
+    Mutant(
+        "a cost that is rounded down",
+        "ledger/amounts.py",
+        "return tuple(_up(value) for value in divergences(event, orders, adjacency))",
+        "return tuple(int(value * ATTO) for value in divergences(event, orders, adjacency))",
+        ("tests/ledger/test_amounts.py::test_a_cost_is_never_below_the_divergence_and_at_most_one_unit_above",),
+    ),
+    Mutant(
+        "a charge that does not reach the parent",
+        "ledger/relations.py",
+        "return {name: _reached(name, terms, carriers) for name in names}",
+        "return {name: (name,) for name in names}",
+        ("tests/ledger/test_relations.py::test_a_charge_reaches_the_parent_of_a_parent",),
+    ),
+    Mutant(
+        "an entry that continues no chain",
+        "ledger/verify.py",
+        '_require(row.previous == self.head.digest, row, "it does not continue the chain")\n        row.checked()\n',
+        "pass\n",
+        (CORRUPTION + "any_change_of_a_row_is_named",),
+    ),
+    Mutant(
+        "an old copy of the ledger",
+        "ledger/journal.py",
+        "        if found != head.digest:\n",
+        "        if False:\n",
+        (CORRUPTION + "an_old_copy_is_refused_by_whoever_kept_the_head",),
+    ),
+    Mutant(
+        "commits that are not written through",
+        "ledger/database.py",
+        "PRAGMA synchronous=FULL",
+        "PRAGMA synchronous=OFF",
+        ("tests/ledger/test_database.py::test_sqlite_writes_through_to_the_disk",),
+    ),
+)

@@ -1,0 +1,345 @@
+"""Mutants of private training: sampling, noise, charging, and what a step releases."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+GENERATORS = "tests/training/test_generators.py::test_"
+LOADING = "tests/training/test_loading.py::test_"
+NOISE = "tests/training/test_noise.py::test_"
+PAID = "tests/training/test_paid.py::test_"
+PRIVATE = "tests/training/test_private.py::test_"
+RELEASE = "tests/training/test_release.py::test_"
+SAMPLING = "tests/training/test_sampling.py::test_"
+CHECKPOINT = "tests/training/test_checkpoint.py::test_"
+
+TRAINING = (
+    Mutant(
+        "half noise",
+        "training/noise.py",
+        "scale = std * _MARGIN[piece.dtype]",
+        "scale = 0.5 * std * _MARGIN[piece.dtype]",
+        (PRIVATE + "the_noise_has_the_planned_size_and_empty_draws_get_it_too",),
+    ),
+    Mutant(
+        "half noise on the grid",
+        "training/noise.py",
+        "polar.radius.mul_(std * _MARGIN[torch.float64] / grid)",
+        "polar.radius.mul_(0.5 * std * _MARGIN[torch.float64] / grid)",
+        (NOISE + "the_variance_of_noise_is_the_one_asked_for_by_chi_square",),
+    ),
+    Mutant(
+        "half the Laplace noise",
+        "training/noise.py",
+        "draws.mul_(scale * _MARGIN[torch.float64])",
+        "draws.mul_(0.5 * scale * _MARGIN[torch.float64])",
+        (RELEASE + "laplace_noise_has_the_planned_scale",),
+    ),
+    Mutant(
+        "half the noise of a tree",
+        "training/correlated.py",
+        "dtype=self._dtype)}, self._std)",
+        "dtype=self._dtype)}, 0.5 * self._std)",
+        ("tests/training/test_correlated.py::test_the_noise_of_all_steps_is_that_of_the_tree",),
+    ),
+    Mutant(
+        "noise that does not pay for the grid",
+        "training/noise.py",
+        "Fraction(grid_sensitivity(clip_norm, dimension, grid, norm))",
+        "Fraction(clip_norm)",
+        (RELEASE + "the_noise_pays_for_rounding_every_number_of_the_model_to_the_grid",),
+    ),
+    Mutant(
+        "the second half of a vector without noise of its own",
+        "training/noise.py",
+        "piece[half:].addcmul_(polar.radius[:rest], polar.sine[:rest], value=scale)",
+        "piece[half:].addcmul_(polar.radius[:rest], polar.cosine[:rest], value=scale)",
+        (NOISE + "both_halves_of_a_pass_are_independent",),
+    ),
+    Mutant(
+        "noise for the plan's clip norm where another is in force",
+        "training/release.py",
+        "self._clip_norm, self._std = clip_norm, std",
+        "self._clip_norm, self._std = clip_norm, getattr(self, '_std', std)",
+        (RELEASE + "the_noise_of_the_sum_is_that_of_the_clip_in_force_and_independent_of_the_counts",),
+    ),
+    Mutant(
+        "a clip norm that follows a count without noise",
+        "training/release.py",
+        "self._plan.next_clip(self._clip_norm, float(noisy))",
+        "self._plan.next_clip(self._clip_norm, count)",
+        (RELEASE + "the_clip_follows_from_noised_counts_alone",),
+    ),
+    Mutant(
+        "an un-noised sum",
+        "training/release.py",
+        "return {name: (noisy[name] / self._plan.batch_size)",
+        "return {name: (sums[name] / self._plan.batch_size)",
+        (PRIVATE + "the_noise_has_the_planned_size_and_empty_draws_get_it_too",),
+    ),
+    Mutant(
+        "realised batch as divisor",
+        "training/private.py",
+        "self._parameters[name].grad = mean",
+        "self._parameters[name].grad = mean * self.plan.batch_size / max(len(batch.indices), 1)",
+        (PRIVATE + "a_step_is_the_clipped_sum_over_the_draw_divided_by_the_planned_batch",),
+    ),
+    Mutant(
+        "shuffle accounted as Poisson",
+        "training/sampling.py",
+        "rate, size = Fraction(self.sample_rate), self.size_of_data",
+        "size, rate = self.size_of_data, 0\n"
+        "        if size:\n"
+        "            order = np.argsort(self._source.words(size))\n"
+        "            return torch.from_numpy(order[: round(self.sample_rate * size)])",
+        (SAMPLING + "the_size_of_a_sample_is_binomial_by_chi_square",),
+    ),
+    Mutant(
+        "a sampling rate a tenth above the one charged",
+        "training/sampling.py",
+        "rate, size = Fraction(self.sample_rate), self.size_of_data",
+        "rate, size = Fraction(self.sample_rate) * 11 / 10, self.size_of_data",
+        (SAMPLING + "each_record_is_drawn_with_the_stated_probability",),
+    ),
+    Mutant(
+        "a rate without its last bits",
+        "training/sampling.py",
+        "    if rest:\n",
+        "    if rest and _BITS < 16:\n",
+        (SAMPLING + "the_last_bit_of_a_rate_counts",),
+    ),
+    Mutant(
+        "reused seed",
+        "randomness.py",
+        "    def _key(self) -> bytes:\n        return os.urandom(32)",
+        "    def _key(self) -> bytes:\n        return bytes(32)",
+        (NOISE + "two_runs_and_a_resume_never_share_noise",),
+    ),
+    Mutant(
+        "the parent's noise after a fork",
+        "randomness.py",
+        "process = (os.getpid(), _forks)",
+        "process = (0, 0)",
+        (NOISE + "forked_workers_never_share_noise",),
+    ),
+    Mutant(
+        "a stream that starts over",
+        "randomness.py",
+        "            if name not in self._streams:\n                self._streams[name] = self._child(name)\n"
+        "            return self._streams[name]",
+        "            return self._child(name)",
+        (NOISE + "two_sources_of_one_seeded_object_go_on_instead_of_starting_over",),
+    ),
+    Mutant(
+        "two tokens for one draw",
+        "training/sampling.py",
+        "            self._is_used = True\n",
+        "            self._is_used = False\n",
+        (PRIVATE + "a_draw_that_was_released_elsewhere_is_not_released_again", SAMPLING + "a_token_is_used_once"),
+    ),
+    Mutant(
+        "a draw that is not charged",
+        "training/private.py",
+        "            self._paid.take()\n            batch.token.use()\n",
+        "            batch.token.use()\n",
+        (PRIVATE + "a_step_is_on_disk_before_its_noise_is_drawn",),
+    ),
+    Mutant(
+        "charge after noise",
+        "training/private.py",
+        "            self._paid.take()\n            batch.token.use()\n        self._open = None\n        self.steps_taken += 1\n"
+        '        for group in optimizer.param_groups:\n            for value in group["params"]:\n'
+        "                value.grad = None  # of parameters that were added or unfrozen since, which no noise covers\n"
+        "        for name, mean in self._release.mean(self._sum, self._count).items():\n",
+        "            batch.token.use()\n        self._open = None\n        self.steps_taken += 1\n"
+        '        for group in optimizer.param_groups:\n            for value in group["params"]:\n'
+        "                value.grad = None  # of parameters that were added or unfrozen since, which no noise covers\n"
+        "        means = self._release.mean(self._sum, self._count)\n        self._paid.take()\n"
+        "        for name, mean in means.items():\n",
+        (PRIVATE + "a_step_is_on_disk_before_its_noise_is_drawn",),
+    ),
+    Mutant(
+        "steps that count as paid before they are committed",
+        "training/paid.py",
+        "        if self._held is not None:\n            self._held.commit(self._event, 1 if self._is_whole else block)\n"
+        "        self._unpaid -= block\n        self._paid = block\n",
+        "        self._unpaid -= block\n        self._paid = block\n"
+        "        if self._held is not None:\n            self._held.commit(self._event, 1 if self._is_whole else block)\n",
+        (PAID + "a_block_that_was_not_committed_pays_for_no_step",),
+    ),
+    Mutant(
+        "a block of steps charged as one",
+        "training/paid.py",
+        "self._held.commit(self._event, 1 if self._is_whole else block)",
+        "self._held.commit(self._event, 1)",
+        (PAID + "steps_are_charged_a_block_at_a_time_before_their_noise",),
+    ),
+    Mutant(
+        "steps that a forked process takes again",
+        "training/paid.py",
+        "        if os.getpid() != self._process:\n            raise BudgetExceeded(",
+        "        if False:\n            raise BudgetExceeded(",
+        (PAID + "a_forked_process_cannot_take_steps_that_were_paid_for",),
+    ),
+    Mutant(
+        "an account of another adjacency",
+        "training/paid.py",
+        "if account.adjacency != plan.adjacency:",
+        "if False:",
+        (PRIVATE + "an_account_for_another_unit_or_adjacency_is_refused",),
+    ),
+    Mutant(
+        "a part of a draw released after the rest failed",
+        "training/private.py",
+        "        except BaseException:\n            self._start(None)\n            raise",
+        "        except BaseException:\n            raise",
+        (PRIVATE + "a_draw_of_which_a_part_failed_is_not_released",),
+    ),
+    Mutant(
+        "several losses of one record",
+        "training/private.py",
+        "if self._seen > len(self._current().indices):",
+        "if False:",
+        (PRIVATE + "a_record_adds_one_loss_to_a_step_and_no_more",),
+    ),
+    Mutant(
+        "gradients that no noise covers",
+        "training/private.py",
+        "                value.grad = None  # of",
+        "                pass  # of",
+        (PRIVATE + "gradients_of_parameters_that_came_later_never_reach_the_model",),
+    ),
+    Mutant(
+        "a closure without noise",
+        "training/private.py",
+        "if any(value is not None for value in (*args[1:], *kwargs.values())):",
+        "if False:",
+        (PRIVATE + "a_closure_is_refused_because_its_gradients_have_no_noise",),
+    ),
+    Mutant(
+        "skipped draw",
+        "training/private.py",
+        "        if self._open is None:\n            self._open = next(self._served, None)\n",
+        "        self._open = next(self._served, None)\n",
+        (PRIVATE + "leaving_the_loop_is_no_way_to_skip_a_draw",),
+    ),
+    Mutant(
+        "a draw without a step",
+        "training/private.py",
+        "                if self.steps_taken == taken:\n",
+        "                if False:\n",
+        (PRIVATE + "a_draw_without_a_step_is_refused_because_that_would_tell_of_its_records_and_comes_again",),
+    ),
+    Mutant(
+        "a draw that failed to be charged and is passed over",
+        "training/private.py",
+        "            batch.token.use()\n        self._open = None\n",
+        "            batch.token.use()\n",
+        (PRIVATE + "each_draw_is_used_once_and_there_are_no_more_than_planned",),
+    ),
+    Mutant(
+        "public dropout seed",
+        "training/generators.py",
+        "_LENT.fill(self._torch, self._source.bytes(_BYTES))",
+        "_LENT.fill(self._torch, bytes(range(256)) * (_BYTES // 256) + bytes(_BYTES % 256))",
+        (GENERATORS + "masks_do_not_follow_from_a_public_seed_before_or_inside_the_loop",),
+    ),
+    Mutant(
+        "masks by a seed of the data set",
+        "training/loading.py",
+        "            for piece in self._read():\n                self._generators.refresh()\n",
+        "            for piece in self._read():\n",
+        (GENERATORS + "a_data_set_that_seeds_by_its_index_does_not_make_masks_public",),
+    ),
+    Mutant(
+        "losses by a seed in the loop",
+        "training/private.py",
+        "        if not self._generators.are_private:\n",
+        "        if False:\n",
+        (GENERATORS + "losses_made_by_a_seed_inside_the_loop_are_refused_and_nothing_is_released",),
+    ),
+    Mutant(
+        "workers with public seeds",
+        "training/generators.py",
+        "        _LENT.fill((torch.default_generator,), hashlib.shake_256(repr(parts).encode()).digest(_BYTES))\n",
+        "        del parts\n",
+        (GENERATORS + "augmentation_does_not_follow_from_a_public_seed_of_the_script_or_of_a_worker",),
+    ),
+    Mutant(
+        "a generator with 32 private bits",
+        "training/generators.py",
+        "    words[_STATE] = _words(secret[8:])\n    generator.set_state(state)\n",
+        "    generator.manual_seed(seed)\n",
+        (GENERATORS + "all_of_torchs_state_is_filled_and_not_the_32_bits_that_its_own_seeding_uses",),
+    ),
+    Mutant(
+        "private numbers that are left behind",
+        "training/generators.py",
+        "            for bring_back in restore.values():\n                bring_back()\n",
+        "            restore.clear()\n",
+        (GENERATORS + "public_generators_give_afterwards_what_they_would_have_given_without_training",),
+    ),
+    Mutant(
+        "a label out of range that is met when it is drawn",
+        "training/screening.py",
+        "        require_in_range(model, loss, inputs, targets, device)\n",
+        "        pass\n",
+        (PRIVATE + "a_label_out_of_range_is_refused_before_the_first_draw_and_not_shown",),
+    ),
+    Mutant(
+        "a model that mixes examples without a gradient",
+        "training/screening.py",
+        "    compat.probe(rows, torch.arange(TRIED))\n",
+        "",
+        (PRIVATE + "examples_that_mix_without_a_gradient_are_refused_before_anything_is_reserved",),
+    ),
+    Mutant(
+        "an own loop that mixes examples",
+        "training/own_loop.py",
+        "if self._is_mixed or not watch.marks.is_in_front(losses):",
+        "if False:",
+        ("tests/training/test_own_loop.py::test_a_loop_that_mixes_examples_is_refused",),
+    ),
+    Mutant(
+        "an own loop that is not watched",
+        "training/private.py",
+        "                self._own_loop.require_apart(losses)\n",
+        "                pass\n",
+        (PRIVATE + "a_loop_leaves_out_records_by_a_loss_of_zero",),
+    ),
+    Mutant(
+        "records of one draw in the next",
+        "training/loading.py",
+        "            while self._last < key:\n",
+        "            if self._last < key:\n",
+        (LOADING + "what_was_not_read_of_a_batch_is_no_part_of_the_next",),
+    ),
+    Mutant(
+        "an empty draw that does not count",
+        "training/loading.py",
+        "            yield Batch(draw, partial(self._read, draw), self._generators)\n",
+        "            if len(draw.indices):\n                yield Batch(draw, partial(self._read, draw), self._generators)\n",
+        (LOADING + "empty_batches_come_with_their_token_and_count_first_last_and_between",),
+    ),
+    Mutant(
+        "a tree that goes on after a draw that failed",
+        "training/private.py",
+        "if self.plan.tree and batch.number != self._noised:",
+        "if False:",
+        ("tests/training/test_correlated.py::test_a_step_that_was_stopped_while_its_noise_was_drawn_ends_the_tree",),
+    ),
+    Mutant(
+        "places of a pass that are drawn anew in each",
+        "training/passes.py",
+        "    @cached_property\n    def _batches",
+        "    @property\n    def _batches",
+        ("tests/training/test_passes.py::test_a_record_takes_part_once_a_pass_and_always_a_pass_apart",),
+    ),
+    Mutant(
+        "buffer leak",
+        "training/checkpoint.py",
+        "return {MODEL + name: parameter for name, parameter in model.named_parameters()}",
+        "return {MODEL + name: value for name, value in model.state_dict(keep_vars=True).items()}",
+        (CHECKPOINT + "buffers_never_leave",),
+    ),
+)
