@@ -156,17 +156,17 @@ def test_delta_of_a_few_coins_is_at_least_the_enumerated_one_and_hardly_more(
     coins: list[tuple[float, float, int]], delta: float
 ) -> None:
     """The worst release of (ε, δ)-DP: it tells all with probability δ and is a biased coin otherwise."""
-    mp.dps = 40
-    run = C([R(ev.ApproximateDP(each, given) if given else ev.PureDP(each), count) for each, given, count in coins])
-    steps = []
-    for each, given, count in coins:
-        heads = (1 - mpf(given)) / (1 + mp.exp(-mpf(each)))
-        steps.append(({mpf(each): heads, -mpf(each): 1 - mpf(given) - heads, mpf(1e9): mpf(given)}, count))
-    found = epsilon(run, delta)
-    assert oracle.discrete_delta(steps, mp.exp, mpf(found)) <= delta
-    for at in (found, found * 0.999, found * 0.9, found / 2):
-        true = oracle.discrete_delta(steps, mp.exp, mpf(at))
-        assert true <= delta_of(run, at) <= max(true, delta) * 1.01
+    with mp.workdps(40):
+        run = C([R(ev.ApproximateDP(each, given) if given else ev.PureDP(each), count) for each, given, count in coins])
+        steps = []
+        for each, given, count in coins:
+            heads = (1 - mpf(given)) / (1 + mp.exp(-mpf(each)))
+            steps.append(({mpf(each): heads, -mpf(each): 1 - mpf(given) - heads, mpf(1e9): mpf(given)}, count))
+        found = epsilon(run, delta)
+        assert oracle.discrete_delta(steps, mp.exp, mpf(found)) <= delta
+        for at in (found, found * 0.999, found * 0.9, found / 2):
+            true = oracle.discrete_delta(steps, mp.exp, mpf(at))
+            assert true <= delta_of(run, at) <= max(true, delta) * 1.01
 
 
 @pytest.mark.parametrize(("sigma", "rate", "delta"), [(15.54, 0.0004874, 2.5e-12), (2.588, 0.0004564, 1e-9)])
