@@ -172,7 +172,7 @@ ENGINE = (
         "training/independence.py",
         "watch.escaped = watch.escaped or operation.name",
         "watch.escaped = None",
-        (ZOO + "activation of the batch]",),
+        (INDEPENDENCE + "shapes_that_follow_from_numbers_are_seen",),
     ),
     Mutant(
         "numbers that leave torch's sight",
@@ -221,8 +221,8 @@ ENGINE = (
     Mutant(
         "positions taken for examples",
         "training/programs.py",
-        "            if not look.placed[claim.number]:\n",
-        "            if False:\n",
+        "if not all(look.placed[claim.number] for look in looks):",
+        "if False:",
         (GRADIENTS + "positions_in_front_of_examples_are_no_examples",),
     ),
     Mutant(
@@ -233,9 +233,9 @@ ENGINE = (
         (GRADIENTS + "positions_in_front_of_examples_are_no_examples",),
     ),
     Mutant(
-        "one way for two losses",
+        "one way for two losses, modes and shapes",
         "training/programs.py",
-        "return self.loss, self.graph.form, self._calls(self.graph)",
+        "return self.setting, self.graph.form, self._calls(self.graph)",
         "return None, self.graph.form, self._calls(self.graph)",
         (PROGRAMS + "two_losses_with_one_graph_are_two_programs",),
     ),

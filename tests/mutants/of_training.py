@@ -242,7 +242,7 @@ TRAINING = (
         "training/generators.py",
         "_LENT.fill(self._torch, self._source.bytes(_BYTES))",
         "_LENT.fill(self._torch, bytes(range(256)) * (_BYTES // 256) + bytes(_BYTES % 256))",
-        (GENERATORS + "masks_do_not_follow_from_a_public_seed_before_or_inside_the_loop",),
+        (GENERATORS + "masks_do_not_follow_from_a_public_seed_before_or_inside_the_loop[by_step-torch]",),
     ),
     Mutant(
         "masks by a seed of the data set",
@@ -277,7 +277,7 @@ TRAINING = (
         "training/generators.py",
         "            for bring_back in restore.values():\n                bring_back()\n",
         "            restore.clear()\n",
-        (GENERATORS + "public_generators_give_afterwards_what_they_would_have_given_without_training",),
+        (GENERATORS + "public_generators_give_afterwards_what_they_would_have_given_without_training[by_step]",),
     ),
     Mutant(
         "a label out of range that is met when it is drawn",
