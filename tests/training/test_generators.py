@@ -134,6 +134,10 @@ def trained(kind, drive, data=None, source=None, loss=LOSS):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("drive", [by_step, by_hand])
 def test_masks_do_not_follow_from_a_public_seed_before_or_inside_the_loop(kind, drive):
+    if drive is by_hand and kind != "torch":  # a constant to torch, which differs by the place in the batch
+        with pytest.raises(InvalidArgument, match="examples may meet in the model"):
+            trained(kind, drive)
+        return
     assert not torch.allclose(trained(kind, drive), trained(kind, drive), atol=1e-4)
 
 
@@ -167,7 +171,7 @@ def test_public_generators_give_afterwards_what_they_would_have_given_without_tr
     outside()
     expected = numbers()
     for kind in KINDS:
-        model, data = first(Noisy(kind)), Augmented(kind)
+        model, data = first(Noisy(kind if drive is by_step else "torch")), Augmented(kind)
         outside()
         drive(private_run(model, data), lambda: None)
         assert numbers() == expected

@@ -188,9 +188,11 @@ class _Look:
 def _moved(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
     """Let parameters be others inside: rows of one that are all zero at first do not stay so."""
     before = [(parameter, parameter.data) for parameter in parameters]
+    generator = torch.Generator().manual_seed(0)
     try:
         for parameter, values in before:
-            parameter.data = values * (1 + MOVE * torch.rand_like(values)) + MOVE * torch.rand_like(values)
+            by = MOVE * torch.rand(values.shape, generator=generator).to(values)
+            parameter.data = values * (1 + by) + by
         yield
     finally:
         for parameter, values in before:
