@@ -124,15 +124,22 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
 
 
 def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
-    """Return the value with the function's result for each of its tensors."""
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, dict):
-        return {name: mapped(part, function) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        parts = [mapped(part, function) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    return value
+    """Return the value with the function's result for each of its tensors; one that comes twice stays one."""
+    made: dict[int, Tensor] = {}
+
+    def walk(part: Any) -> Any:
+        if isinstance(part, Tensor):
+            if id(part) not in made:
+                made[id(part)] = function(part)
+            return made[id(part)]
+        if isinstance(part, dict):
+            return {name: walk(inner) for name, inner in part.items()}
+        if isinstance(part, list | tuple):
+            parts = [walk(inner) for inner in part]
+            return type(part)(*parts) if hasattr(part, "_fields") else type(part)(parts)
+        return part
+
+    return walk(value)
 
 
 class Recorder:
@@ -185,7 +192,7 @@ class Recorder:
         )
         shaped = [output for call in self._calls for output in call.outputs]
         found = [_by_rows(*parts, weights) for parts in zip(plain, weighted, shaped, strict=True)]
-        calls = [mapped((call.arguments, call.keywords), Tensor.detach) for call in self._calls]
+        calls = mapped([(call.arguments, call.keywords) for call in self._calls], Tensor.detach)
         again = partial(self._again, [None if each is None else each[0] for each in found])
         gradients = [None if each is None else each[1] for each in found]
         return Forward(again, (calls, gradients), len(losses), roots=lambda: self._roots)
