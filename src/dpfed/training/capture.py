@@ -187,7 +187,7 @@ def _walked(roots: Sequence[Node | None], leaves: Mapping[Node, str]) -> Graph:
         kind = type(node)
         following = node.next_functions
         has_strangers |= not following
-        form.append(kind)
+        form.append(_name_of(kind))
         form.extend([getattr(node, name) for name in _axes_of(kind)])
         for child, output in following:
             if child is None:
@@ -204,6 +204,12 @@ def _walked(roots: Sequence[Node | None], leaves: Mapping[Node, str]) -> Graph:
                 order.append(child)
             form.append(number if not output else (number, output))
     return Graph(numbers, tuple(form), used, has_strangers)
+
+
+@cache
+def _name_of(kind: type[Node]) -> Hashable:
+    """Return what a node is in a form; torch reshapes in one of two ways, by whether it is watched."""
+    return "ViewBackward0" if kind.__name__ in ("ReshapeAliasBackward0", "ViewBackward0") else kind
 
 
 @cache

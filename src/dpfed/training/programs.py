@@ -143,7 +143,7 @@ class Programs:
                 return Way(why=f"it cannot be watched ({type(error).__name__})")
             if all(look.program == run.program for look in looks):
                 return _judged(way, looks, run.calls)
-        return Way(why="what is computed changes from pass to pass")
+        return Way(why="what is computed changes from pass to pass", is_apart=forward.size == 1)
 
     def _watched(self, forward: Forward) -> _Look:
         watch = Watch(forward.size, forward.tensors)
