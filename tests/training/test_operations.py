@@ -26,6 +26,7 @@ KERNEL = torch.linspace(-1, 1, 12).view(2, 3, 2)
 PICTURE = torch.linspace(-1, 1, 24).view(2, 3, 2, 2)
 TABLE = torch.linspace(-1, 1, 21).view(7, 3)
 
+BILINEAR = torch.linspace(-1, 1, 24).view(4, 3, 2)
 LSTM, GRU = torch.nn.LSTM(3, 2), torch.nn.GRU(3, 2)
 
 CASES: dict[str, Case] = {
@@ -83,6 +84,7 @@ CASES: dict[str, Case] = {
     "mv": (lambda x: x @ torch.ones(3), ((3,),)),
     "einsum": (lambda x, y: torch.einsum("btd,bsd->bts", x, y), ((2, 3), (2, 3))),
     "einsum over the first": (lambda x, y: torch.einsum("btd,btd->td", x, y), ((2, 3), (2, 3))),
+    "bilinear": (lambda x, y: functional.bilinear(x, y, BILINEAR), ((3,), (2,))),
     "cdist": (torch.cdist, ((2, 3), (2, 3))),
     "conv1d": (lambda x: functional.conv1d(x, KERNEL), ((3, 5),)),
     "conv2d": (lambda x: functional.conv2d(x, PICTURE), ((3, 4, 4),)),

@@ -315,6 +315,21 @@ def transformed(operation: Operation) -> Found | None:
     return inside(1, "weight", "bias")(operation)
 
 
+def multiplied_twice(operation: Operation) -> Found | None:
+    """A bilinear layer: both of an example's vectors with one table."""
+    places = {operation.place(name) for name in ("i1", "i3") if operation.marks.of(operation[name]) > NONE}
+    place = places.pop() if places else None
+    is_kept = operation["expand2"] == [0] and 0 not in (
+        *operation["expand1"],
+        *operation["expand3"],
+        *operation["sumdim"],
+    )
+    if places or place is None or place.axis or not is_kept or not operation.is_clean("i2"):
+        return None
+    others = [operation[name] for name in ("i1", "i3") if operation.marks.of(operation[name]) <= NONE]
+    return place if all(operation.marks.is_alike(other, place) for other in others) else None
+
+
 def distances(operation: Operation) -> Found | None:
     """Distances between all points of an example; without an axis of examples, between all points there are."""
     return in_front("x1", "x2")(operation) if operation["x1"].dim() == operation["x2"].dim() == 3 else None
@@ -581,6 +596,7 @@ RULES: dict[str, Callable[[Operation], Found | None]] = {
     "bmm": paired("self", "mat2"),
     "baddbmm": paired("batch1", "batch2", "self"),
     "_cdist_forward": distances,
+    "_trilinear": multiplied_twice,
     "linear": transformed,
     **ruled(in_front("input", clean=("weight", "bias")), "convolution mkldnn_convolution"),
     "native_group_norm": grouped,
