@@ -5,9 +5,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from clipped import require_parity, squares
+from clipped import distance, require_parity, squares
+from dpfed.errors import InvalidArgument
+from dpfed.training.forward import of_model
 from dpfed.training.gradients import ClippedGradients
-from one_by_one import require_equal
+from one_by_one import clipped, gradients
 
 
 class Applied(nn.Module):
@@ -244,5 +246,10 @@ def test_a_model_that_gives_a_gradient_of_its_own_uses_weights_twice(shape):
 
     torch.manual_seed(0)
     model = Applied(slope, a=nn.Linear(4, 4))
-    x = torch.randn(shape)
-    require_equal(model, model, x, lambda model, x: squares(model(x), torch.arange(6.0, dtype=x.dtype)))
+    x, y = torch.randn(shape), torch.arange(6.0)
+    expected = clipped(gradients(squares(model(x), y), model), 0.5)
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        found, _ = engine.clipped(of_model(model, squares, x, y))
+        assert distance(found, expected) < 1e-5
+        with pytest.raises(InvalidArgument, match="examples may meet in the model"):  # it adds them up on the way
+            engine.sum(squares(model(x), y))
