@@ -9,7 +9,7 @@ from clipped import distance, require_parity, squares
 from dpfed.errors import InvalidArgument
 from dpfed.training.forward import of_model
 from dpfed.training.gradients import ClippedGradients
-from one_by_one import clipped, gradients
+from one_by_one import clipped, gradients, require_equal
 
 
 class Applied(nn.Module):
