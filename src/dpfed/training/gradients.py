@@ -58,7 +58,8 @@ class ClippedGradients:
     fails, counts as zero; and none acts on the share of another. The last is so by construction: rows of layers are
     taken for examples only in programs of which every operation is on the allow-list and whose constants do not
     change with the number of examples; other programs run on one example at a time. What is assumed: a model keeps
-    nothing from one call to the next, and code that asks for the batch's size does so for all sizes alike. This is
+    nothing from one call to the next, and what Python decides out of torch's sight (by its own random numbers, the
+    exact size of the batch, an error that the model catches) does not decide how inputs are mixed or moved. This is
     for ideal sums; with `is_exact` and examples given one at a time (and kernels that give the same for the same) it
     is so for up to `clip.MOST_EXACT` examples as computed. In a larger batch torch may round an example's input and
     output gradient otherwise when other examples are beside it, which no clipping sees.
