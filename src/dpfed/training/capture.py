@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch._C import DisableTorchFunction
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from dpfed.errors import InvalidArgument
@@ -81,8 +82,13 @@ class Capture:
     def _record(
         self, path: str, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any
     ) -> None:
-        if not self._is_recording or not torch.is_grad_enabled():
-            return
+        if self._is_recording and torch.is_grad_enabled():
+            with DisableTorchFunction():  # what is asked of torch in here is not the model's doing
+                self._note(path, module, arguments, keywords, output)
+
+    def _note(
+        self, path: str, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any
+    ) -> None:
         trainable = tuple([n for n, p in module._parameters.items() if p is not None and p.requires_grad])
         if not trainable:
             return

@@ -27,10 +27,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C import DisableTorchFunction
 from torch.func import functional_call, vmap
 
 from dpfed.errors import InvalidArgument
 from dpfed.training import compat, screening, segments
+from dpfed.training.calls import Calls
 from dpfed.training.capture import form_of
 from dpfed.training.clip import TOLERANCE
 from dpfed.training.entropy import for_many
@@ -142,7 +144,7 @@ class Ensemble:
         offsets = self._zeros(inputs.shape[0], inputs.shape[1], inputs)
         with self._recording() as recorded, self._in_bounds():
             losses, given = _over_models(partial(self._recorded, recorded), parameters, inputs, targets, offsets)
-        self._require_known(losses, inputs[0], targets[0])
+        self._require_known(losses, recorded.asked, inputs[0], targets[0])
         found = torch.autograd.grad(losses.sum(), offsets)
         return [segments.call(*parts) for parts in zip(self._layers, given, found, strict=True)]
 
@@ -153,7 +155,9 @@ class Ensemble:
         self, recorded: _Recorded, parameters: Stacked, inputs: Tensor, targets: Tensor, offsets: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         recorded.begin(offsets)
-        losses = self._losses(parameters, inputs, targets)
+        with Calls(len(inputs), (inputs, targets)) as calls:
+            losses = self._losses(parameters, inputs, targets)
+        recorded.asked = calls.made.calls
         return losses, recorded.inputs()
 
     @contextmanager
@@ -167,11 +171,12 @@ class Ensemble:
             for handle in handles:
                 handle.remove()
 
-    def _require_known(self, losses: Tensor, inputs: Tensor, targets: Tensor) -> None:
-        """Look at the program again if its graph has a form that was not seen before: rows are taken for examples."""
-        form = form_of(losses)
+    def _require_known(self, losses: Tensor, asked: Hashable, inputs: Tensor, targets: Tensor) -> None:
+        """Look at the program again if its graph, or what it asks, was not seen before: rows are taken for examples."""
+        form = (form_of(losses), asked)
         if form not in self._forms:
-            _layers(self._model, self._loss, (inputs, targets))
+            with self._in_bounds():
+                _layers(self._model, self._loss, (inputs, targets), asked)
             self._forms.add(form)
 
     @contextmanager
@@ -240,6 +245,7 @@ class _Recorded:
     """The inputs of all layers in one pass, and the zeros that are added to their outputs."""
 
     def __init__(self) -> None:
+        self.asked: Hashable = None  # of torch, in this pass
         self._offsets: tuple[Tensor, ...] = ()
         self._inputs: dict[int, Tensor] = {}
 
@@ -253,7 +259,8 @@ class _Recorded:
         if number in self._inputs or len(arguments) != 1:
             raise Unsupported(f"a layer of type {type(module).__name__} is called twice, or with several arguments")
         self._inputs[number] = arguments[0]
-        return output + self._offsets[number]
+        with DisableTorchFunction():  # this is not the model's doing
+            return output + self._offsets[number]
 
     def inputs(self) -> tuple[Tensor, ...]:
         """What each layer was given, in the order of the layers."""
@@ -261,7 +268,8 @@ class _Recorded:
 
 
 def _bounded(table: nn.Embedding, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (arguments[0].clamp(0, table.num_embeddings - 1), *arguments[1:])
+    with DisableTorchFunction():  # this is not the model's doing
+        return (arguments[0].clamp(0, table.num_embeddings - 1), *arguments[1:])
 
 
 def _require_close(found: Stacked, expected: Stacked) -> None:
@@ -292,8 +300,11 @@ def _each(function: Callable[[Tensor], Tensor], parts: Any) -> Any:
     return tuple(_each(function, part) for part in parts) if isinstance(parts, tuple) else function(parts)
 
 
-def _layers(model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor]) -> list[Layer]:
-    """Return the layers with parameters, if each has a rule and explains its parameters alone."""
+def _layers(model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor], asked: Hashable = None) -> list[Layer]:
+    """Return the layers with parameters, if each has a rule and explains its parameters alone.
+
+    `asked` is what another pass over as many examples has asked of torch: this one must ask the same.
+    """
     forward = of_model(model, loss, *like)
     programs = Programs(model, {})
     try:
@@ -303,6 +314,8 @@ def _layers(model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor]) -> list[L
         programs.close()
     if way.why is not None:
         raise Unsupported(way.why)
+    if asked not in (None, run.asked.calls):
+        raise Unsupported("what is computed changes from pass to pass")
     parts = way.parts_of(run.calls)
     for part in parts:
         if part.is_shared or not part.rule.is_known:

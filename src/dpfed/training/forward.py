@@ -21,9 +21,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C import DisableTorchFunction
 from torch.autograd.graph import Node, get_gradient_edge
 
 from dpfed.errors import InvalidArgument
+from dpfed.training.calls import Asked, Calls
 
 _ROUNDING = 1e-4
 
@@ -33,14 +35,15 @@ class Forward:
     """A function of some values to one loss for each of `size` examples, which are the first axis of tensors in them.
 
     A tensor with another first axis is the same for all examples. `loss` tells apart programs that autograd's graph
-    does not. `roots` are given for a pass that stands for a part of another one: the last nodes of its own part.
+    does not. `part` is given for a pass that stands for a part of another one: the last nodes of its own part, and what
+    that part has asked of torch (`calls`).
     """
 
     function: Callable[..., Tensor]
     values: tuple[Any, ...]
     size: int
     loss: Hashable = None
-    roots: Callable[[], list[Node]] | None = None
+    part: Callable[[], tuple[list[Node], Asked]] | None = None
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -63,10 +66,14 @@ class Forward:
         require_losses(losses, self.size)
         return losses
 
-    def run(self) -> tuple[Tensor, list[Node] | None]:
-        """Run the pass, and return with the losses the roots of its own part, None if all of it is."""
-        losses = self.losses()
-        return losses, None if self.roots is None else self.roots()
+    def run(self) -> tuple[Tensor, list[Node] | None, Asked]:
+        """Run the pass; return the losses, the roots of its own part (None if all of it is), and what that asked."""
+        if self.part is not None:
+            return self.losses(), *self.part()
+        with Calls(self.size, tensors_of(self.values)) as calls:
+            losses = self.function(*self.values)
+        require_losses(losses, self.size)
+        return losses, None, calls.made
 
     def rows(self, numbers: Sequence[int]) -> Forward:
         """Return the pass over the examples with these numbers, which may come several times."""
@@ -149,19 +156,30 @@ class Recorder:
         self._model = model
         self._calls: list[_Called] = []
         self._is_recording = True
-        self._roots: list[Node] = []  # of the outputs of the last call that was run again
-        # First of all hooks: one that changes the output comes after what this one records.
-        self._handle = model.register_forward_hook(self._record, with_kwargs=True, prepend=True)
+        self._again_made: tuple[list[Node], Asked] = ([], Asked())  # by the calls that were run again last
+        self._asking: Calls | None = None
+        self._handles = [
+            model.register_forward_pre_hook(self._begin, with_kwargs=True),
+            # First of all hooks: one that changes the output comes after what this one records.
+            model.register_forward_hook(self._record, with_kwargs=True, prepend=True),
+            model.register_forward_hook(self._end, always_call=True),
+        ]
 
     def close(self) -> None:
         """Take the hook off the model."""
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
         self.forget()
 
     def keep(self, nodes: Collection[Node]) -> list[Node]:
         """Drop calls whose outputs are not among the nodes of a graph; return the nodes of those that are."""
         self._calls = [call for call in self._calls if any(edge.node in nodes for edge in call.edges)]
         return [edge.node for call in self._calls for edge in call.edges]
+
+    @property
+    def asked(self) -> Asked:
+        """What the calls that were kept have asked of torch."""
+        return Asked(tuple([call.asked for call in self._calls]))
 
     def forget(self) -> None:
         """Drop what was recorded, and the graphs that it holds."""
@@ -195,7 +213,7 @@ class Recorder:
         calls = mapped([(call.arguments, call.keywords) for call in self._calls], Tensor.detach)
         again = partial(self._again, [None if each is None else each[0] for each in found])
         gradients = [None if each is None else each[1] for each in found]
-        return Forward(again, (calls, gradients), len(losses), roots=lambda: self._roots)
+        return Forward(again, (calls, gradients), len(losses), part=lambda: self._again_made)
 
     def require_repeatable(self, forward: Forward) -> None:
         """Refuse calls that cannot be run on single examples, or that give something else when they are run so."""
@@ -216,10 +234,15 @@ class Recorder:
 
     def _again(self, axes: list[int | None], calls: list[Any], gradients: list[Tensor | None]) -> Tensor:
         """Return ⟨output, gradient⟩ for every example; the axes say where in each output the examples are."""
-        with self.paused():
-            made = [_differentiable(self._model(*arguments, **keywords)) for arguments, keywords in calls]
+        made, asked = [], []
+        for arguments, keywords in calls:
+            with self.paused(), _asking(arguments, keywords) as asking:
+                output = self._model(*arguments, **keywords)
+            made.append(_differentiable(output))
+            asked.append(asking.made)
         outputs = [output for each in made for output in each]
-        self._roots = [get_gradient_edge(output).node for output in outputs]
+        with DisableTorchFunction():  # this is not the model's doing
+            self._again_made = [get_gradient_edge(output).node for output in outputs], Asked(tuple(asked))
         parts = [
             (output.movedim(axis, 0) * own).reshape(len(own), -1).sum(1)
             for output, axis, own in zip(outputs, axes, gradients, strict=True)
@@ -227,16 +250,36 @@ class Recorder:
         ]
         return torch.stack(parts).sum(0)
 
+    def _begin(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        if self._is_recording and torch.is_grad_enabled() and self._asking is None:
+            self._asking = _asking(arguments, keywords)
+            self._asking.__enter__()
+
+    def _end(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+        asking, self._asking = self._asking, None
+        if asking is not None:
+            asking.__exit__(None, None, None)
+
     def _record(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], output: Any) -> None:
-        if self._is_recording and torch.is_grad_enabled():
-            self._calls.append(_Called(arguments, keywords, _differentiable(output)))
+        asking = self._asking
+        if asking is not None:
+            self._end(module, arguments, output)
+            self._calls.append(_Called(arguments, keywords, _differentiable(output), asking.made))
+
+
+def _asking(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Calls:
+    """Return what notes the calls of a pass over these values."""
+    given = list(tensors_of((arguments, keywords)))
+    return Calls(given[0].shape[0] if given and given[0].dim() else 0, given)
 
 
 class _Called:
-    """One call of the model: what it was given, and the edges of what it gave."""
+    """One call of the model: what it was given, what it asked of torch, and the edges of what it gave."""
 
-    def __init__(self, arguments: tuple[Any, ...], keywords: dict[str, Any], outputs: list[Tensor]) -> None:
-        self.arguments, self.keywords = arguments, keywords
+    def __init__(
+        self, arguments: tuple[Any, ...], keywords: dict[str, Any], outputs: list[Tensor], asked: Asked
+    ) -> None:
+        self.arguments, self.keywords, self.asked = arguments, keywords, asked
         self.edges = [get_gradient_edge(output) for output in outputs]
         self.outputs = [output.detach() for output in outputs]
 

@@ -22,10 +22,12 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode, _get_current_function_mode
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpfed.training import operations
+from dpfed.training.calls import sweep
 from dpfed.training.forward import tensors_of
 from dpfed.training.marks import MIXED, NOISE, NONE, Marks, mark_of
 from dpfed.training.operations import Operation
@@ -42,6 +44,10 @@ _OUT_OF_SIGHT: frozenset[Any] = frozenset(
         Tensor.__reduce_ex__,
         Tensor.__repr__,
         Tensor.__format__,
+        Tensor.data_ptr,
+        Tensor.untyped_storage,
+        Tensor.register_post_accumulate_grad_hook,
+        Tensor.grad_fn.__get__,  # type: ignore[attr-defined]
         Tensor.data.__get__,  # type: ignore[attr-defined]
         Tensor.data.__set__,  # type: ignore[attr-defined]
     }
@@ -58,11 +64,12 @@ class Watch:
         self.why: str | None = None  # the first operation that is not known to keep examples apart
         self.escaped: str | None = None  # the first one that told Python something of the examples
         self._modes: list[_Operations | _Functions] = []
+        self._seed = torch.default_generator.initial_seed()
         for tensor in given:
             self.marks.put(tensor, mark_of(tensor.shape, operations.FRONT))
 
     def __enter__(self) -> Self:
-        _sweep()
+        sweep()
         self._modes = [_Operations(self), _Functions(self)]
         for mode in self._modes:
             mode.__enter__()  # type: ignore[no-untyped-call]
@@ -71,7 +78,7 @@ class Watch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for mode in self._modes:
             mode.watch = None
-        _sweep()
+        sweep()
 
     def agrees_with(self, other: Watch) -> bool:
         """Return whether two passes were the same operations with the same numbers, whatever their sizes."""
@@ -82,6 +89,12 @@ class Watch:
         if found == MIXED and self.why is None:
             self.why = operation.name
         self.seen.append((operation.name, *_numbers(operation), *_constants(operation)))
+
+    def is_repeatable(self, operation: Operation) -> bool:
+        """Return whether an operation draws numbers that somebody has seeded since: the same for the same places."""
+        if torch.Tag.nondeterministic_seeded not in operation.tags:
+            return False
+        return operation.get("generator") is not None or torch.default_generator.initial_seed() != self._seed
 
     def is_example(self, value: Any) -> bool:
         """Return whether a tensor has something of examples."""
@@ -98,6 +111,11 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, watch: Watch) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.watch: Watch | None = watch
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to watch any more."""
+        return self.watch is None
 
     def __torch_dispatch__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -135,32 +153,46 @@ class _Functions(TorchFunctionMode):
         super().__init__()
         self.watch: Watch | None = watch
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to watch any more."""
+        return self.watch is None
+
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if self.watch is not None and function in _OUT_OF_SIGHT and self.watch.is_example(args[0]):
-            self.watch.escaped = self.watch.escaped or getattr(function, "__name__", "data")
-        return function(*args, **(kwargs or {}))
+        watch, keywords = self.watch, kwargs or {}
+        if watch is None:
+            return function(*args, **keywords)
+        if function in _OUT_OF_SIGHT and watch.is_example(args[0]):
+            of = getattr(function, "__self__", function)  # of a property, or of a method
+            watch.escaped = watch.escaped or of.__name__
+        try:
+            return function(*args, **keywords)
+        except Exception as error:  # which the pass may catch, and then the examples have decided
+            if any(map(watch.is_example, tensors_of([*args, *keywords.values()]))):
+                watch.escaped = watch.escaped or type(error).__name__
+            raise
 
 
 def _judged(watch: Watch, operation: Operation) -> operations.Found:
     has_examples = any(map(watch.is_example, operation.tensors))
     if has_examples and (operation.kind in operations.ESCAPES or operations.chooses(operation)):
         watch.escaped = watch.escaped or operation.name
+    if has_examples and _is_kept_by_others():
+        watch.escaped = watch.escaped or "saved_tensors_hooks"
     found = operations.result(operation)
+    if watch.is_repeatable(operation):
+        found, watch.why = MIXED, watch.why or f"{operation.name} with a seed of its own"
     if has_examples:
         watch.note(operation, found)
     return found
 
 
-def _sweep() -> None:
-    """Take modes off that have nothing to watch any more, from the top as far as they go.
-
-    A loop that is left may be collected while another mode, or an operation, is in between: its own goes later.
-    """
-    for current in (_get_current_dispatch_mode, _get_current_function_mode):
-        while isinstance(mode := current(), _Operations | _Functions) and mode.watch is None:
-            mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+def _is_kept_by_others() -> bool:
+    """Return whether what autograd keeps for the backward pass goes through hooks, other than torch's checkpoints."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    return hooks is not None and any(hook.__module__ != checkpoint.__name__ for hook in hooks)
 
 
 def _is_written(argument: Any) -> bool:

@@ -25,6 +25,7 @@ NONE = 0  # nothing of any example: parameters, constants, positions
 MIXED = -1  # something of several examples, or of one at an unknown place
 NOISE = -2  # independent random numbers, the same whatever the place
 COUNT = -3  # 0, 1, 2, … as arange makes them
+_UNSEEN = -4
 AGREEMENT = 1e-5  # how far rows that must be the same may be apart by the rounding of a matrix product
 
 
@@ -74,10 +75,16 @@ class Marks:
         self._marks = WeakTensorKeyDictionary()
         # By storage: the step in memory between examples, or MIXED. Kept alive, so that no address is used again.
         self._written: dict[int, tuple[torch.UntypedStorage, int]] = {}
+        self._memory: dict[int, torch.UntypedStorage] = {}  # where examples are, by address; kept alive as well
 
     def of(self, tensor: Tensor) -> int:
-        """Return the tensor's mark, also where its memory was written through another tensor."""
-        mark: int = self._marks.get(tensor, NONE)  # type: ignore[no-untyped-call]
+        """Return the tensor's mark, also where its memory was written through another tensor.
+
+        One that nobody has seen being made, on memory that has examples, may show them in any order.
+        """
+        mark: int = self._marks.get(tensor, _UNSEEN)  # type: ignore[no-untyped-call]
+        if mark == _UNSEEN:
+            mark = MIXED if _address(tensor) in self._memory else NONE
         if not self._written:
             return mark
         entry = self._written.get(tensor.untyped_storage()._cdata)
@@ -101,6 +108,9 @@ class Marks:
     def put(self, tensor: Tensor, mark: int) -> None:
         """Mark a new tensor."""
         self._marks[tensor] = mark
+        if mark > NONE or mark == MIXED:
+            if (address := _address(tensor)) is not None:
+                self._memory[address] = tensor.untyped_storage()
 
     def overwrite(self, tensor: Tensor, mark: int) -> None:
         """Mark a tensor that is about to be written in place, and with it all that shares its memory."""
@@ -155,3 +165,8 @@ class Marks:
                     outer = tensor.shape[axis] // (inner * self.size)
                     return mark_of(tensor.shape, Place(axis, outer, inner))
         return MIXED
+
+
+def _address(tensor: Tensor) -> int | None:
+    """Return where the tensor's memory begins, None if it has none."""
+    return (tensor.untyped_storage().data_ptr() or None) if tensor.layout is torch.strided else None

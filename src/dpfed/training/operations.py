@@ -38,6 +38,7 @@ class Operation:
     ) -> None:
         schema = function._schema
         self.name = str(schema.name).partition("::")[2]
+        self.tags = function.tags
         self.kind = self.name if self.name.startswith("_") else self.name.rstrip("_")
         self.output = output
         self.marks = marks

@@ -28,9 +28,11 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch._C import DisableTorchFunction
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.attribution import Way, attributed
+from dpfed.training.calls import Asked
 from dpfed.training.capture import Capture, Graph, Leaves
 from dpfed.training.forward import Forward, Recorder
 from dpfed.training.independence import Watch
@@ -41,6 +43,7 @@ from dpfed.training.rules.pieces import Call
 TRIALS = 4  # times that a program is looked at of which random numbers decide what is computed
 FEW = 3  # examples of the second look
 MOVE = 0.01  # how far parameters are moved while a program is looked at
+FAR = 3.0  # and how far the second time
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,11 +56,12 @@ class Run:
     graph: Graph
     model: Graph
     setting: Hashable  # what the graph does not show: loss, modes of the modules, shapes, about how many examples
+    asked: Asked  # of torch, by Python
 
     @property
     def key(self) -> Hashable:
         """What runs of one program have in common."""
-        return self.setting, self.graph.form, self._calls(self.graph)
+        return self.setting, self.graph.form, self._calls(self.graph), self.asked
 
     @property
     def program(self) -> Hashable:
@@ -95,11 +99,12 @@ class Programs:
     def run(self, forward: Forward) -> Run:
         """Run a pass."""
         self.capture.taken()
-        losses, roots = forward.run()
-        graph = self.leaves.graph([losses.grad_fn])
+        losses, roots, asked = forward.run()
+        with DisableTorchFunction():  # what is asked of torch in here is not the model's doing
+            graph = self.leaves.graph([losses.grad_fn])
         model = graph if roots is None else self.leaves.graph(roots)
         setting = (forward.loss, self._modes(), forward.shapes, len(losses).bit_length())
-        return Run(losses, self._used(graph), graph, model, setting)
+        return Run(losses, self._used(graph), graph, model, setting, asked)
 
     def _modes(self) -> Hashable:
         return tuple([module.training for module in self._modules])
@@ -108,7 +113,8 @@ class Programs:
         """Return the run that gave these losses, of which the model's own calls can be run again."""
         graph = self.leaves.graph([losses.grad_fn])
         model = self.leaves.graph(recorder.keep(graph.numbers))
-        return Run(losses, self._used(graph), graph, model, (self._modes(), len(losses).bit_length()))
+        setting = (self._modes(), len(losses).bit_length())
+        return Run(losses, self._used(graph), graph, model, setting, recorder.asked)
 
     def _used(self, graph: Graph) -> list[Call]:
         """Return the calls since the last time that the losses use."""
@@ -133,15 +139,18 @@ class Programs:
 
     def _looked_at(self, run: Run, forward: Forward) -> Way:
         way = attributed(run.calls, run.graph, self.leaves, self._pinned)
-        if way.why is not None and forward.roots is None:  # all of it runs again, so nothing else has to be known
+        if way.why is not None and forward.part is None:  # all of it runs again, so nothing else has to be known
             return way
         for _ in range(TRIALS):
             try:
-                with _moved(self.leaves.parameters.values()):
-                    looks = [self._watched(forward.rows(rows)) for rows in _samples(forward.size)]
+                every, few = (forward.rows(rows) for rows in _samples(forward.size))
+                with self._moved(MOVE):
+                    looks = [self._watched(every), self._watched(few)]
+                with self._moved(FAR):  # what is flat for these parameters need not be so for others
+                    looks.append(self._watched(few))
             except Exception as error:  # of torch, or of the model on other numbers of examples
                 return Way(why=f"it cannot be watched ({type(error).__name__})")
-            if all(look.program == run.program for look in looks):
+            if any(look.watch.escaped for look in looks) or all(look.is_of(run) for look in looks):
                 return _judged(way, looks, run.calls)
         return Way(why="what is computed changes from pass to pass", is_apart=forward.size == 1)
 
@@ -154,7 +163,21 @@ class Programs:
 
         with watch, self.capture.shown_to(note):
             run = self.run(forward)
-        return _Look(run.program, watch, [placed[id(call)] for call in run.calls], watch.marks.is_in_front(run.losses))
+        return _Look(run, watch, [placed[id(call)] for call in run.calls], watch.marks.is_in_front(run.losses))
+
+    @contextmanager
+    def _moved(self, distance: float) -> Iterator[None]:
+        """Let parameters be others inside: rows of one that are all zero at first do not stay so."""
+        before = [(parameter, parameter.data) for parameter in self.leaves.parameters.values()]
+        generator = torch.Generator().manual_seed(0)
+        try:
+            for parameter, values in before:
+                by = distance * torch.rand(values.shape, generator=generator).to(values)
+                parameter.data = values * (1 + by) + by if distance < 1 else by - distance / 2
+            yield
+        finally:
+            for parameter, values in before:
+                parameter.data = values
 
     def _require_used(self, graph: Graph) -> None:
         """Refuse parameters that the first losses do not depend on; later that may be for a reason in a record."""
@@ -169,12 +192,17 @@ class Programs:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Look:
-    """A run that was watched: its program, and whether examples are in front at each call and in the losses."""
+    """A run that was watched, and whether examples are in front at each call and in the losses."""
 
-    program: Hashable
+    run: Run
     watch: Watch
     placed: list[bool]
     is_apart: bool
+
+    def is_of(self, run: Run) -> bool:
+        """Return whether this is the run's program: the same graph, and for as many examples the same calls."""
+        is_as_large = len(self.run.losses) == len(run.losses)
+        return self.run.program == run.program and (not is_as_large or self.run.asked == run.asked)
 
     @property
     def why(self) -> str | None:
@@ -182,21 +210,6 @@ class _Look:
         if self.watch.escaped is not None:
             return f"{self.watch.escaped} lets the examples decide what is computed"
         return None if self.is_apart else f"{self.watch.why} is not known to keep examples apart"
-
-
-@contextmanager
-def _moved(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
-    """Let parameters be others inside: rows of one that are all zero at first do not stay so."""
-    before = [(parameter, parameter.data) for parameter in parameters]
-    generator = torch.Generator().manual_seed(0)
-    try:
-        for parameter, values in before:
-            by = MOVE * torch.rand(values.shape, generator=generator).to(values)
-            parameter.data = values * (1 + by) + by
-        yield
-    finally:
-        for parameter, values in before:
-            parameter.data = values
 
 
 def _samples(size: int) -> list[list[int]]:
@@ -220,10 +233,9 @@ def _is_placed(marks: Marks, call: Call, output: Any) -> bool:
 
 def _judged(way: Way, looks: Sequence[_Look], calls: Sequence[Call]) -> Way:
     """Return the way, or one with the reason why it cannot be taken."""
-    first, second = looks
-    if (why := first.why or second.why) is not None:
+    if (why := next((look.why for look in looks if look.why is not None), None)) is not None:
         return Way(why=why)
-    if not first.watch.agrees_with(second.watch):
+    if not looks[0].watch.agrees_with(looks[1].watch):
         return Way(why="what is computed depends on the number of examples")
     if way.why is not None:
         return replace(way, is_apart=True)

@@ -1,0 +1,117 @@
+"""What a pass asks of torch, call by call, so that what Python decides out of torch's sight is noticed at every step.
+
+Autograd's graph does not show what happens to tensors without a gradient: ``x = x.roll(1, 0)`` on inputs leaves no
+trace in it. So every call of a pass is noted: the function, its whole numbers (a multiple of the batch's size by how
+many times it is), and which of the tensors without a gradient it is given. A pass in which Python decided otherwise, by
+its own random numbers, a counter, the size of the batch or an error that was caught, has other calls.
+
+>>> import torch
+>>> x = torch.ones(4, 3)
+>>> def asked(function):
+...     with Calls(4, [x]) as calls:
+...         function()
+...     return calls.made
+>>> rolled = asked(lambda: x.roll(1, 0))
+>>> rolled == asked(lambda: x.roll(1, 0)), rolled == asked(lambda: x.roll(1, 1)), rolled == asked(lambda: x.roll(4, 0))
+(True, False, False)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from torch import Tensor
+from torch.overrides import TorchFunctionMode, _get_current_function_mode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+
+_PLAIN = (str, bool, type(None))
+_OTHER = (None, None)  # a buffer, or a constant
+
+
+class Asked(NamedTuple):
+    """The calls of a pass, with their numbers; and where the tensors without a gradient in them come from."""
+
+    calls: Hashable = ()
+    sources: Hashable = ()
+
+
+class Calls(TorchFunctionMode):
+    """Notes the calls inside; `given` are the tensors of a pass over `size` examples."""
+
+    def __init__(self, size: int, given: Iterable[Tensor]) -> None:
+        super().__init__()
+        self.is_idle = False
+        self._size = size
+        self._notes: list[Hashable] = []
+        self._sources: list[int | None] = []
+        # Tensors without a gradient by where they come from; kept alive, so that no id is used again.
+        self._known: dict[int, tuple[Tensor | None, int | None]] = {
+            id(tensor): (tensor, -1 - number) for number, tensor in enumerate(given)
+        }
+
+    @property
+    def made(self) -> Asked:
+        """The calls so far."""
+        return Asked(tuple(self._notes), tuple(self._sources))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.is_idle = True
+        self._known.clear()
+        sweep()
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        keywords = kwargs or {}
+        if self.is_idle:
+            return function(*args, **keywords)
+        asked: list[Hashable] = [function]
+        self._tell(args, asked)
+        if keywords:
+            self._tell(keywords.items(), asked)
+        try:
+            output = function(*args, **keywords)
+        except Exception as error:
+            self._notes.append((*asked, type(error)))
+            raise
+        self._notes.append(tuple(asked))
+        for made in output if isinstance(output, list | tuple) else (output,):
+            if isinstance(made, Tensor) and not made.requires_grad:
+                self._known[id(made)] = (made, len(self._notes))
+        return output
+
+    def _tell(self, values: Iterable[Any], asked: list[Hashable]) -> None:
+        for value in values:
+            if isinstance(value, Tensor):
+                asked.append(None)
+                self._sources.append(None if value.requires_grad else self._known.get(id(value), _OTHER)[1])
+            elif isinstance(value, _PLAIN):
+                asked.append(value)
+            elif isinstance(value, int):
+                times, rest = divmod(value, self._size) if self._size > 1 else (0, value)
+                asked.append(("batch", times) if times > 0 and not rest else value)
+            elif isinstance(value, list | tuple):
+                asked.append("(")
+                self._tell(value, asked)
+                asked.append(")")
+            elif isinstance(value, slice):
+                asked.append(":")
+                self._tell((value.start, value.stop, value.step), asked)
+            else:
+                asked.append(type(value))
+
+
+def sweep() -> None:
+    """Take modes off that are idle, from the top as far as they go.
+
+    A pass that is stopped, or a loop that is left, may leave one below another that is still in use: it goes later.
+    """
+    stacks: tuple[tuple[Any, Any], ...] = (
+        (_get_current_dispatch_mode, TorchDispatchMode),
+        (_get_current_function_mode, TorchFunctionMode),
+    )
+    for current, kind in stacks:
+        while getattr(mode := current(), "is_idle", False):
+            kind.__exit__(mode, None, None, None)
