@@ -127,8 +127,9 @@ def test_settings_of_a_data_loader_reach_ours_but_not_what_seeds_its_workers():
         Squares(6), 2, collate_fn=stacked, num_workers=1, timeout=9, generator=generator, pin_memory=False
     )
     ours = Loader(given, PoissonSampler(6, 0.5, 1), max_physical_batch=2)._ahead._make()
-    for name in ("collate_fn", "num_workers", "timeout", "pin_memory", "prefetch_factor"):
+    for name in ("num_workers", "timeout", "pin_memory", "prefetch_factor"):
         assert getattr(ours, name) == getattr(given, name)
+    assert ours.collate_fn._collate is stacked
     assert ours.generator is not generator
     assert ours.worker_init_fn is not None
 
@@ -158,6 +159,28 @@ def test_records_of_any_form_are_moved_to_the_device():
 class Broken(Squares):
     def __getitem__(self, index: int) -> tuple[int, int]:
         if index == 3:
+            raise ValueError("a broken image")
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_record_that_cannot_be_read_leaves_its_draw_alone_and_stops_nobody(workers):
+    draws = [draw.indices.tolist() for draw in PoissonSampler(12, 0.3, 20, SeededSource(13))]
+    assert any(3 in draw for draw in draws)
+    given = DataLoader(Broken(12), 2, num_workers=workers)
+    loader = Loader(given, PoissonSampler(12, 0.3, 20, SeededSource(13)), max_physical_batch=2)
+    for batch, draw in zip(loader, draws, strict=True):
+        assert read(batch) == [index for index in draw if index != 3]
+
+
+class Gone(Squares):
+    """A disk that cannot be read for a while, from a certain record on."""
+
+    is_gone = False
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        was_gone, self.is_gone = self.is_gone, index == 3
+        if was_gone or self.is_gone:
             raise OSError("the disk is gone")
         return super().__getitem__(index)
 
@@ -167,7 +190,7 @@ def test_after_a_failure_no_record_counts_for_another_draw(workers):
     draws = [draw.indices.tolist() for draw in PoissonSampler(12, 0.3, 20, SeededSource(13))]
     assert 3 not in draws[0]
     assert any(3 in draw for draw in draws)
-    given = DataLoader(Broken(12), 2, num_workers=workers)
+    given = DataLoader(Gone(12), 2, num_workers=workers)
     loader = Loader(given, PoissonSampler(12, 0.3, 20, SeededSource(13)), max_physical_batch=2)
     for batch, draw in zip(loader, draws, strict=True):
         if 3 not in draw:

@@ -3,9 +3,12 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
+from dpfed import LocalPlan, make_private
 from dpfed.errors import InvalidArgument
 from dpfed.training.own_loop import OwnLoop
+from dpfed.training.reading import Piece
 
 
 def piece():
@@ -29,7 +32,7 @@ def test_a_loop_that_mixes_examples_is_refused(name):
     model = nn.Linear(3, 1)
     loop = OwnLoop(model)
     x, y = piece()
-    loop.begin((x, y))
+    loop.begin(Piece((x, y), 6))
     losses = LOOPS[name](model, x, y)
     with pytest.raises(InvalidArgument, match=r"examples apart|lets Python decide"):
         loop.require_apart(losses)
@@ -41,11 +44,13 @@ def test_a_tidy_loop_is_left_alone_and_what_comes_after_it_is_not_watched():
     loop = OwnLoop(model)
     for _ in range(2):
         x, y = piece()
-        loop.begin((x, y))
+        loop.begin(Piece((x, y), 5))
         losses = nn.functional.binary_cross_entropy_with_logits(
             model(x * 2).squeeze(1), (y > 0).float(), reduction="none"
         )
-        loop.require_apart(losses)
+        assert loop.require_apart(losses) == 5
+        with pytest.raises(InvalidArgument, match="a second time"):
+            loop.require_apart(losses)
         assert losses.mean().item() > 0
     loop.close()
     assert not model._forward_hooks
@@ -56,6 +61,64 @@ def test_a_single_example_can_meet_no_other():
     model = nn.Linear(3, 1)
     loop = OwnLoop(model)
     x, y = torch.randn(1, 3), torch.randn(1)
-    loop.begin((x, y))
+    loop.begin(Piece((x, y), 1))
     loop.require_apart((model(x) - y).square().mean(1) / y.item())
     loop.close()
+
+
+def released(size, loop):
+    """What one step over so many records releases, in clip norms, and the sizes of the batches seen."""
+    torch.manual_seed(0)
+    model = nn.Linear(3, 1)
+    before = torch.cat([value.detach().flatten() for value in model.parameters()])
+    generator = torch.Generator().manual_seed(1)
+    x, y = torch.randn(9, 3, generator=generator), torch.randn(9, generator=generator)
+    plan = LocalPlan(size=9, batch_size=9, steps=2, clip_norm=0.01, noise_multiplier=1e-9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=9 / 0.01)
+    private = make_private(model, optimizer, TensorDataset(x[:size], y[:size]), plan)
+    sizes = []
+    for batch in private.loader:
+        for inputs, targets in batch:
+            sizes.append(len(inputs))
+            private.backward(loop(model, inputs, targets))
+        optimizer.step()
+        break
+    private.close()
+    return before - torch.cat([value.detach().flatten() for value in model.parameters()]), sizes
+
+
+def by_size(model, x, y):
+    return 1e-3 * (model(x).squeeze(1) - y).square() / len(x)
+
+
+def test_a_loop_cannot_follow_from_how_many_were_drawn():
+    """Every micro-batch has the same number of rows, so that a loss divided by it is divided by a constant."""
+    found = {size: released(size, by_size) for size in (1, 2, 8, 9)}
+    assert len({tuple(sizes) for _, sizes in found.values()}) == 1
+    assert (found[9][0] - found[8][0]).norm() <= 1 + 1e-5
+    rows, alone = found[9][1][0], released(1, lambda *given: by_size(*given) / 2)[0]
+    assert rows == 18
+    assert torch.allclose(2 * alone, found[1][0], rtol=1e-3, atol=1e-6)
+
+
+def test_an_empty_draw_looks_like_any_other():
+    model = nn.Linear(3, 1)
+    plan = LocalPlan(size=9, batch_size=2, steps=40, clip_norm=0.01, noise_multiplier=1e-9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    private = make_private(model, optimizer, TensorDataset(torch.randn(9, 3), torch.randn(9)), plan)
+    seen = set()
+    for batch in private.loader:
+        before = model.weight.detach().clone()
+        for inputs, targets in batch:
+            seen.add((batch.is_empty, len(inputs)))
+            private.backward((model(inputs).squeeze(1) - targets).square())
+        optimizer.step()
+        assert torch.allclose(model.weight, before, rtol=0, atol=1e-9) == batch.is_empty
+    assert seen == {(True, 7), (False, 7)}
+    private.close()
+
+
+@pytest.mark.parametrize("size", [1, 2, 9])
+def test_a_loop_that_mixes_is_refused_whoever_was_drawn(size):
+    with pytest.raises(InvalidArgument, match="examples apart"):
+        released(size, LOOPS["another's target"])

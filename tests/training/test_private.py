@@ -106,8 +106,8 @@ def test_the_noise_has_the_planned_size_and_empty_draws_get_it_too():
 
 
 def test_backward_and_the_optimizer_do_the_same_as_step():
-    def weights(drive):
-        private = made(source=SeededSource(3))
+    def weights(drive, **own):
+        private = made(source=SeededSource(3), **own)
         for batch in private.loader:
             drive(private, batch)
         return flat(private.model)
@@ -117,7 +117,7 @@ def test_backward_and_the_optimizer_do_the_same_as_step():
             private.backward(per_example(private.model(inputs), targets))
         private.optimizer.step()
 
-    assert torch.equal(weights(lambda private, batch: private.step(batch)), weights(by_hand))
+    assert torch.allclose(weights(lambda private, batch: private.step(batch)), weights(by_hand, loss=None))
 
 
 class Words(Dataset):
@@ -833,15 +833,30 @@ def test_a_run_with_canaries_says_so():
 
 
 def test_a_record_adds_one_loss_to_a_step_and_no_more():
-    private = made(a_plan(batch_size=SIZE))
+    private = made(a_plan(batch_size=SIZE), loss=None)
     draws = private.loader
     ((inputs, targets),) = next(draws)
     private.backward(per_example(private.model(inputs), targets))
     again = per_example(private.model(inputs), targets)
-    with pytest.raises(InvalidArgument, match="more losses than records"):
+    with pytest.raises(InvalidArgument, match="come a second time"):
         private.backward(again)
     with pytest.raises(InvalidArgument, match="no draw"):
         private.optimizer.step()
+    private = made(a_plan(batch_size=SIZE), loss=None)
+    batch = next(private.loader)
+    for inputs, targets in batch:
+        private.backward(per_example(private.model(inputs), targets))
+    with pytest.raises(InvalidArgument, match="more losses than records"):
+        for inputs, targets in batch:
+            private.backward(per_example(private.model(inputs), targets))
+
+
+def test_losses_of_a_loop_are_refused_where_the_loss_was_given():
+    """Such a loop is not watched: its batches have the sizes of the draws."""
+    private = made(a_plan(batch_size=SIZE))
+    ((inputs, targets),) = next(private.loader)
+    with pytest.raises(InvalidArgument, match=r"call step\(batch\), or leave the loss out"):
+        private.backward(per_example(private.model(inputs), targets))
 
 
 def test_a_draw_of_which_a_part_failed_is_not_released():

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import copy
 import gc
+import random
 import weakref
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -268,3 +271,95 @@ def test_a_mode_or_a_shape_that_was_not_seen_before_is_looked_at():
             x = after(model)
             engine.clipped(of_model(model, squares, x, torch.zeros(len(x))))
             assert engine.slow_reasons == ("cumsum is not known to keep examples apart",)
+
+
+class Deciding(nn.Module):
+    """Does something to its inputs, which have no gradient, when Python says so."""
+
+    def __init__(self, change) -> None:
+        super().__init__()
+        self.head, self.table, self.passes = nn.Linear(3, 2), nn.Parameter(torch.full((32, 3), -1.0)), 0
+        self._change = change
+
+    def forward(self, x):
+        self.passes += 1
+        return self.head(self._change(self, x)) + 0 * self.table.sum()
+
+
+def rolled(x):
+    return x + 3 * x.roll(1, 0)
+
+
+def caught(model, x):
+    try:
+        torch.embedding(model.table, (x[:, 0].abs() * 10).long())
+    except IndexError:
+        return 3 * x
+    return x
+
+
+def kept(model, x):
+    with torch.autograd.graph.saved_tensors_hooks(lambda value: value, lambda value: value.flip(0)):
+        return x + 0 * model.head(x).sum(1, keepdim=True)
+
+
+def forked(model, x):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return torch.dropout(x, 0.5, train=True)
+
+
+DECIDING = {
+    "by a counter": lambda model, x: rolled(x) if model.passes > 20 else x,
+    "by which axis": lambda model, x: x + 3 * x.roll(1, int(model.passes <= 20)),
+    "by which tensor": lambda model, x: (x * 1, rolled(x))[int(model.passes > 20)] * 2,
+    "by the exact size": lambda model, x: rolled(x) if len(x) == 11 else x,
+    "by an error that it catches": caught,
+    "by a copy of the tensor": lambda model, x: x + copy.copy(x)[torch.arange(len(x) - 1, -1, -1)],
+    "by a copy of another class": lambda model, x: x + nn.Parameter(x, requires_grad=False)[list(range(len(x)))[::-1]],
+    "by memory that is shared": lambda model, x: x + torch.from_dlpack(torch.utils.dlpack.to_dlpack(x)).flip(0),
+    "by a table that learns": lambda model, x: x + model.table[: len(x)].relu(),
+    "by a seed of its own": forked,
+    "by a generator of its own": lambda model, x: x * torch.rand(x.shape, generator=torch.Generator().manual_seed(1)),
+    "by what is kept for the backward pass": kept,
+}
+
+
+@pytest.mark.parametrize("name", DECIDING)
+def test_what_python_decides_out_of_torchs_sight_moves_the_sum_by_at_most_the_clip(name):
+    model, clip_norm = Deciding(DECIDING[name]), 0.1
+    rest = [n for n in range(12) if n != 5]
+    generator = torch.Generator().manual_seed(4)
+    with ClippedGradients(model, clip_norm=clip_norm, is_tried=True) as engine:
+        for step in range(30):
+            x, y = torch.randn(12, 3, generator=generator).clamp(-3, 3), torch.randn(12, generator=generator)
+            x[5] *= 30
+            if step == 15:  # what was flat, and far from where it matters
+                model.table.data += 1 + torch.randn(32, 3, generator=generator)
+            before = model.passes
+            everyone, _ = engine.clipped(of_model(model, squares, x, y))
+            model.passes = before
+            others, _ = engine.clipped(of_model(model, squares, x[rest], y[rest]))
+            assert float((flat(everyone) - flat(others)).norm()) <= clip_norm * (1 + 1e-5)
+        assert engine.slow_reasons
+
+
+@pytest.mark.parametrize("number", [random.random, np.random.rand])
+def test_what_pythons_random_numbers_decide_is_noticed_when_it_happens(number):
+    random.seed(0)
+    np.random.seed(0)
+    model, (x, y), mixed = Deciding(lambda model, x: x), data(), []
+
+    def change(_, x):
+        mixed.append(number() < 0.05)
+        return rolled(x) if mixed[-1] else x
+
+    model._change = change
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        for _ in range(200):
+            mixed.clear()
+            engine.clipped(of_model(model, squares, x, y))
+            if mixed[0]:  # the pass itself, and not one that looks at it
+                break
+        assert len(mixed) > 1
+        assert engine.slow_reasons

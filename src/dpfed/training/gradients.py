@@ -263,11 +263,10 @@ class ClippedGradients:
         sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in self._parameters.items()}
         norms = torch.zeros(forward.size, dtype=torch.float64)
         with self._programs.capture.paused(), self._recorder.paused():
-            for number in range(forward.size):
+            for number in range(forward.size) if mask is None else mask.nonzero().flatten().tolist():
                 own, norms[number] = self._alone(forward.rows([number]))
-                if mask is None or bool(mask[number]):
-                    for name, value in own.items():
-                        sums[name] += value
+                for name, value in own.items():
+                    sums[name] += value
         return {name: value.to(dtype) for name, value in sums.items()}, norms
 
     def _alone(self, forward: Forward) -> tuple[Sums, Tensor]:

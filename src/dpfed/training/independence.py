@@ -22,6 +22,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch._C import DisableTorchFunction
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -123,6 +124,11 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         keywords, watch = kwargs or {}, self.watch
         if watch is None:
             return function(*args, **keywords)
+        with DisableTorchFunction():  # what is asked of torch in here is not the model's doing
+            return self._followed(watch, function, args, keywords)
+
+    def _followed(self, watch: Watch, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Run an operation, and mark what it makes or writes."""
         marks, schema = watch.marks, function._schema
         if schema.is_mutable:
             written = [value for a, value in zip(schema.arguments, args, strict=False) if _is_written(a)]

@@ -32,6 +32,7 @@ from dpfed import checks
 from dpfed.errors import InvalidArgument
 from dpfed.randomness import or_system
 from dpfed.training.generators import Generators
+from dpfed.training.reading import Piece, Readable, Together, require_spare
 from dpfed.training.sampling import Draw, Sampler
 
 _KEPT = (
@@ -46,21 +47,21 @@ _KEPT = (
 
 
 class Batch:
-    """The micro-batches of one draw; an empty draw has none and still counts.
+    """The micro-batches of one draw, whose records are apart (`reading`); an empty draw has none and still counts.
 
     Each iteration reads the same records from the first on. Inside it the generators of torch, numpy and Python are
     private (`Generators`), and what the data set may have seeded is forgotten before a micro-batch is handed out.
     """
 
-    def __init__(self, draw: Draw, read: Callable[[], Iterator[Any]], generators: Generators) -> None:
+    def __init__(self, draw: Draw, read: Callable[[], Iterator[Piece]], generators: Generators) -> None:
         self.number = draw.number
         self.token = draw.token
         self.indices = draw.indices
         self._read = read
         self._generators = generators
-        self._observer: Callable[[Any], None] | None = None
+        self._observer: Callable[[Piece], None] | None = None
 
-    def shown_to(self, observer: Callable[[Any], None]) -> None:
+    def shown_to(self, observer: Callable[[Piece], None]) -> None:
         """Show every micro-batch to the observer before it is handed out."""
         self._observer = observer
 
@@ -75,7 +76,7 @@ class Batch:
                 self._generators.refresh()
                 if self._observer is not None:
                     self._observer(piece)
-                yield piece
+                yield piece.values
 
     def __repr__(self) -> str:
         return f"Batch(number={self.number})"
@@ -87,7 +88,8 @@ class Loader:
     A DataLoader keeps its collate_fn, workers, pinning and the like; its own batches are replaced, so one that was
     told how to sample, batch or drop is refused. Its workers get private random numbers, whatever its generator and
     worker_init_fn say. Leaving the loop and coming back goes on with the next draw. Records are moved to the
-    `device`, if one is given.
+    `device`, if one is given. With `is_filled` every micro-batch has exactly `max_physical_batch` rows, and an empty
+    draw has one: rows that nobody was drawn for are a record once more (`reading.Piece`).
     """
 
     def __init__(
@@ -98,18 +100,21 @@ class Loader:
         max_physical_batch: int,
         device: torch.device | None = None,
         generators: Generators | None = None,
+        is_filled: bool = False,
     ) -> None:
         self.sampler = sampler
         self.max_physical_batch = checks.count(max_physical_batch=max_physical_batch)
         settings = _settings_of(data) if isinstance(data, DataLoader) else {}
         records = _records(data.dataset if isinstance(data, DataLoader) else data, sampler)
         self._generators = Generators(or_system(None)) if generators is None else generators
-        self._fetch = _Fetch(records, settings.get("collate_fn", default_collate))
+        self._rows = self.max_physical_batch if is_filled else 0
+        self._fetch = _Fetch(records, settings.pop("collate_fn", default_collate), self._rows)
         self._device = device
         self._ahead: _Ahead | None = None
         if isinstance(data, DataLoader) and (data.num_workers or data.pin_memory):
             settings |= self._generators.for_workers(data.worker_init_fn)
-            self._ahead = _Ahead(partial(DataLoader, records, **settings), sampler, self.max_physical_batch)
+            make = partial(DataLoader, self._fetch.records, collate_fn=self._fetch.together, **settings)
+            self._ahead = _Ahead(make, sampler, self._cut)
         self._batches = self._serve()
 
     def __len__(self) -> int:
@@ -122,43 +127,44 @@ class Loader:
         for draw in self.sampler if self._ahead is None else self._ahead.draws():
             yield Batch(draw, partial(self._read, draw), self._generators)
 
-    def _read(self, draw: Draw) -> Iterator[Any]:
-        for key, indices in _pieces(draw, self.max_physical_batch):
+    def _read(self, draw: Draw) -> Iterator[Piece]:
+        for key, indices in self._cut(draw):
             if not self._fetch.is_plain or self._ahead is not None:
                 self._generators.refresh()  # for what the data set draws; the loop may have seeded something
-            piece = _NONE if self._ahead is None else self._ahead.take(key)
-            found = self._fetch(indices) if piece is _NONE else piece
-            yield found if self._device is None else moved(found, self._device)
+            ready = _NONE if self._ahead is None else self._ahead.take(key)
+            for piece in self._fetch(indices) if ready is _NONE else ready:
+                yield piece if self._device is None else piece._replace(values=moved(piece.values, self._device))
+
+    def _cut(self, draw: Draw) -> Iterator[tuple[_Key, Tensor]]:
+        """Cut a draw into parts of at most so many records; an empty draw has none, unless it must be filled."""
+        if len(draw.indices) or (self._rows and self.sampler.size_of_data):
+            for number, indices in enumerate(torch.split(draw.indices, self.max_physical_batch)):
+                yield (draw.number, number), indices
 
 
 _Key = tuple[int, int]  # the number of a draw, and that of a piece in it
+_Cut = Callable[[Draw], Iterator[tuple[_Key, Tensor]]]
 _NEVER: _Key = (2**63, 0)
 _NONE = object()
-
-
-def _pieces(draw: Draw, at_once: int) -> Iterator[tuple[_Key, Tensor]]:
-    """Cut a draw into pieces of at most so many records; an empty draw has none."""
-    if len(draw.indices):
-        for number, indices in enumerate(torch.split(draw.indices, at_once)):
-            yield (draw.number, number), indices
 
 
 class _Fetch:
     """Reads records in this process, as a DataLoader without workers does."""
 
-    def __init__(self, records: Any, collate: Callable[[Any], Any]) -> None:
+    def __init__(self, records: Any, collate: Callable[[Any], Any], rows: int) -> None:
         self.is_plain = type(records) is TensorDataset and collate is default_collate
-        self._several = getattr(records, "__getitems__", None)
-        self._records = records
-        self._collate = collate
+        self.records = Readable(records)
+        self.together = Together(collate, rows=rows, spare=require_spare(records) if rows and len(records) else None)
+        self._tensors = records.tensors if self.is_plain else ()
+        self._rows = rows
 
-    def __call__(self, indices: Tensor) -> Any:
+    def __call__(self, indices: Tensor) -> list[Piece]:
         """Return the records with these numbers, collated."""
-        if self.is_plain:  # at once, which gives the same and takes a tenth of the time
-            return [tensor[indices] for tensor in self._records.tensors]
-        numbers = indices.tolist()
-        found = self._several(numbers) if self._several else [self._records[number] for number in numbers]
-        return self._collate(found)
+        if not self.is_plain:
+            return self.together(self.records.__getitems__(indices.tolist()))
+        # At once, which gives the same and takes a tenth of the time.
+        filled = torch.cat([indices, indices.new_zeros(max(0, self._rows - len(indices)))])
+        return [Piece([tensor[filled] for tensor in self._tensors], len(indices))]
 
 
 class _Ahead:
@@ -168,10 +174,10 @@ class _Ahead:
     be taken for another one.
     """
 
-    def __init__(self, make: Callable[..., DataLoader[Any]], sampler: Sampler, at_once: int) -> None:
+    def __init__(self, make: Callable[..., DataLoader[Any]], sampler: Sampler, cut: _Cut) -> None:
         self._make = make
         self._sampler = sampler
-        self._at_once = at_once
+        self._cut = cut
         self._waiting: deque[Draw] = deque()  # for the loop
         self._uncut: deque[Draw] = deque()  # for the workers
         self._asked: deque[_Key] = deque()  # of the workers
@@ -210,7 +216,7 @@ class _Ahead:
 
     def _batch_sampler(self) -> Iterator[list[int]]:
         while self._uncut or self._draw():
-            for key, indices in _pieces(self._uncut.popleft(), self._at_once):
+            for key, indices in self._cut(self._uncut.popleft()):
                 self._asked.append(key)
                 yield indices.tolist()
 

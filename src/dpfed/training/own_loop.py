@@ -9,9 +9,10 @@ met are refused.
 >>> model = nn.Linear(2, 1)
 >>> loop = OwnLoop(model)
 >>> inputs, targets = torch.randn(4, 2), torch.randn(4)
->>> loop.begin((inputs, targets))
+>>> loop.begin(Piece((inputs, targets), count=3))
 >>> loop.require_apart((model(inputs).squeeze(1) - targets).square())
->>> loop.begin((inputs, targets))
+3
+>>> loop.begin(Piece((inputs, targets), count=3))
 >>> loop.require_apart((model(inputs) - targets).square().mean(1))      # (4, 1) − (4): each with each
 Traceback (most recent call last):
     ...
@@ -30,6 +31,7 @@ from dpfed.errors import InvalidArgument
 from dpfed.training.forward import tensors_of
 from dpfed.training.independence import Watch
 from dpfed.training.marks import NONE, Place, mark_of
+from dpfed.training.reading import Piece
 
 _REMEDY = "compute each loss from its own row, or give make_private the loss and call step(batch)"
 
@@ -39,18 +41,20 @@ class OwnLoop:
 
     def __init__(self, model: nn.Module) -> None:
         self._watch: Watch | None = None
+        self._count: int | None = None  # of records in the micro-batch that was handed out last
         self._is_on = False
         self._depth = 0
         self._is_mixed = False
         self._handles = [
-            model.register_forward_pre_hook(self._enter_model, with_kwargs=True),
+            model.register_forward_pre_hook(self._enter_model, with_kwargs=True, prepend=True),
             model.register_forward_hook(self._leave_model, always_call=True),
         ]
 
-    def begin(self, piece: Any) -> None:
+    def begin(self, piece: Piece) -> None:
         """Watch from here on, where the micro-batch has at least two examples; one alone can meet none."""
         self.end()
-        given = list(tensors_of(piece))
+        self._count = piece.count
+        given = list(tensors_of(piece.values))
         size = given[0].shape[0] if given and given[0].dim() else 0
         if size > 1:
             self._watch = Watch(size, [tensor for tensor in given if tensor.shape[:1] == (size,)])
@@ -59,21 +63,29 @@ class OwnLoop:
 
     def end(self) -> Watch | None:
         """Stop watching; return what was seen, None if nothing was watched."""
+        self._count = None
         self._switch(is_on=False)
         watch, self._watch = self._watch, None
         return watch
 
-    def require_apart(self, losses: Tensor) -> None:
-        """Refuse losses of this micro-batch in which examples could have met, or that Python could have chosen by."""
-        watch = self.end()
+    def require_apart(self, losses: Tensor) -> int:
+        """Refuse losses of this micro-batch in which examples could have met, or that Python could have chosen by.
+
+        Return how many of them, from the first on, are of records that were drawn.
+        """
+        count, watch = self._count, self.end()
+        if count is None:
+            message = "these losses are not those of the micro-batch that was handed out last, or come a second time"
+            raise InvalidArgument("losses", f"{message}: call backward once for each, before the next one")
         if watch is None:
-            return
+            return count
         if watch.escaped is not None:
             message = f"{watch.escaped} before backward lets Python decide by the records of a batch"
             raise InvalidArgument("losses", f"{message}: call it afterwards, on what was released, or not at all")
         if self._is_mixed or not watch.marks.is_in_front(losses):
             message = f"{watch.why or 'something'} in this loop is not known to keep examples apart"
             raise InvalidArgument("losses", f"{message}, and then clipping protects none: {_REMEDY}")
+        return count
 
     def close(self) -> None:
         """Take the hooks off the model."""

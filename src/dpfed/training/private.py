@@ -30,6 +30,7 @@ The plan says what a step is, and the same object is what is executed and charge
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -195,13 +196,17 @@ class Private:
         """Add the clipped gradients of these losses, one for each example, to the step."""
         self._current()
         with self._whole_or_nothing():
+            if self._own_loop is None:
+                message = "make_private was given a loss, so a loop of your own is not watched"
+                raise InvalidArgument("losses", f"{message}: call step(batch), or leave the loss out")
             self._require_private_numbers()
-            if self._own_loop is not None:
-                self._own_loop.require_apart(losses)
-            self._take(*self._gradients.sum_and_norms(losses))
+            count = self._own_loop.require_apart(losses)
+            mask = torch.arange(len(losses)) < count
+            gradients, norms = self._gradients.sum_and_norms(losses, weights=mask)
+            self._take(gradients, norms[:count])
 
     def _take(self, gradients: Mapping[str, Tensor], norms: Tensor) -> None:
-        """Add the clipped gradients of so many examples to the step."""
+        """Add the clipped gradients of examples, which had these norms, to the step."""
         self._has_losses = True
         self._seen += len(norms)
         if self._seen > len(self._current().indices):
@@ -393,7 +398,8 @@ def make_private(
     if plan.tree:
         require_floats(noises)
     generators = Generators(origin, devices_of(model))
-    served = partial(_loader, data, plan, origin, generators, physical, place)
+    rows = None if loss is not None else _rows(plan, physical)
+    served = partial(_loader, data, plan, origin, generators, physical, rows, place)
     served(plan.steps)  # what it refuses must not have been reserved
     paid = paid_steps(plan, account, run, ahead)
     loader = served(paid.left)
@@ -417,12 +423,29 @@ def _loader(
     source: RandomSource,
     generators: Generators,
     physical: int,
+    rows: int | None,
     device: torch.device | None,
     steps: int,
 ) -> Loader:
     records = data.dataset if isinstance(data, DataLoader) else data
     sampler = sampler_of(plan, _length(records), steps, source)
-    return Loader(data, sampler, max_physical_batch=physical, device=device, generators=generators)
+    return Loader(
+        data,
+        sampler,
+        max_physical_batch=physical if rows is None else rows,
+        device=device,
+        generators=generators,
+        is_filled=rows is not None,
+    )
+
+
+def _rows(plan: LocalPlan, physical: int) -> int:
+    """Return how many rows each micro-batch of an own loop has: nearly every draw fits into equal ones.
+
+    One size for all, so that nothing in such a loop can follow from how many records were drawn.
+    """
+    most = plan.batch_size if plan.tree else plan.batch_size + 3 * math.sqrt(plan.batch_size)
+    return max(2, math.ceil(most / math.ceil(most / physical)))
 
 
 def _length(records: Any) -> int:

@@ -33,6 +33,7 @@ from dpfed.training.forward import mapped, of_model, tensors_of
 from dpfed.training.generators import pinned
 from dpfed.training.gradients import ClippedGradients
 from dpfed.training.loading import moved
+from dpfed.training.reading import Together
 
 Loss = Callable[[Any, Any], Tensor]
 Fetch = Callable[[Tensor], tuple[Any, Any]]  # inputs and targets of the examples with these numbers
@@ -131,17 +132,23 @@ def _readable(data: Any) -> Any:
 
 def _first(records: Any, collate: Callable[[Any], Any], device: torch.device | None) -> Fetch:
     """Read the first records, once; return what collates those of them that are asked for."""
+    together = Together(collate)
     try:
         with pinned():  # an augmentation draws nothing that the script would have drawn
             read = [records[number % len(records)] for number in range(TRIED)]
-            collate(list(read))
+            collate(read[:1])
+            alike = [record for record in read if len(together([read[0], record])) == 1]  # of the first one's form
     except Exception as error:
         message = f"the first records cannot be read or collated ({type(error).__name__})"
-        raise InvalidArgument("data", f"{message}: try `collate_fn([data[0], data[1]])`") from None
+        raise InvalidArgument("data", f"{message}: try `collate_fn([data[0]])`") from None
+
+    if len(together(read[:1] * TRIED)) > 1:
+        message = "the collate_fn must give tensors with the example as first axis, or tuples, lists and dicts of them"
+        raise InvalidArgument("data", f"{message}, since each record is collated alone, and then those alike are joined")
 
     def fetch(rows: Tensor) -> tuple[Any, Any]:
-        piece = collate([read[row] for row in rows.tolist()])
-        return pair(piece if device is None else moved(piece, device))
+        (piece,) = together([alike[row % len(alike)] for row in rows.tolist()])
+        return pair(piece.values if device is None else moved(piece.values, device))
 
     return fetch
 

@@ -1,0 +1,171 @@
+"""Records that are read and collated so that none of them acts on another, nor stops the step it was drawn in.
+
+A collate_fn sees many records at once: it pads them to the longest, widens all to the type of one, or fails for one that
+cannot be stacked. Here each record has the form that it has alone, those of one form are put together, and one that
+cannot be read or collated is left out, so that it counts as zero.
+
+>>> import torch
+>>> from torch.nn.utils.rnn import pad_sequence
+>>> records = [torch.ones(2), torch.ones(3), torch.zeros(2), None]
+>>> together = Together(lambda some: pad_sequence(some, batch_first=True))
+>>> [tuple(piece.values.shape) for piece in together(records)]
+[(2, 2), (1, 3)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import default_collate
+
+from dpfed.errors import InvalidArgument
+from dpfed.training.generators import pinned
+
+_UNREAD = object()
+_PLAIN = (str, bytes, int, float, type(None))
+_WHOLE = range(-(2**63), 2**63)  # the whole numbers that torch knows
+
+
+class Piece(NamedTuple):
+    """Collated records of one form, of which the first `count` were drawn; the others only fill it up."""
+
+    values: Any
+    count: int
+
+
+class Readable:
+    """A data set in which a record that cannot be read takes nothing but itself out of a batch."""
+
+    def __init__(self, records: Any) -> None:
+        self._records = records
+        self._several = getattr(records, "__getitems__", None)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, number: int) -> Any:
+        return self._read(number)
+
+    def __getitems__(self, numbers: list[int]) -> list[Any]:
+        """Return the records with these numbers."""
+        if self._several is not None:
+            try:
+                return list(self._several(numbers))
+            except Exception:
+                pass  # one of them, which is found below
+        return [self._read(number) for number in numbers]
+
+    def _read(self, number: int) -> Any:
+        try:
+            return self._records[number]
+        except Exception:
+            self._records[0 if number else len(self) - 1]  # if no other can be read either, it is not the record's fault
+            return _UNREAD
+
+
+class Together:
+    """Collates records by `collate`, each as it is alone, and those of one form as one piece.
+
+    With `rows` a piece has so many of them, whoever was drawn: it is filled up with its first record once more, or, if
+    there is none, with the `spare` one.
+    """
+
+    def __init__(self, collate: Callable[[Any], Any], *, rows: int = 0, spare: Any = None) -> None:
+        self._collate = collate
+        self._rows = rows
+        self._spare = spare
+
+    def __call__(self, records: Sequence[Any]) -> list[Piece]:
+        """Return the pieces of these records."""
+        pieces = self._pieces([record for record in records if record is not _UNREAD])
+        if pieces or not self._rows:
+            return pieces
+        return [piece._replace(count=0) for piece in self._pieces([self._spare])]
+
+    def _pieces(self, records: list[Any]) -> list[Piece]:
+        if self._collate is not default_collate:
+            return self._each(records)
+        pieces = []
+        for group in _by_form(records):
+            try:  # which is what cutting and joining would give, and takes less time
+                pieces.append(Piece(default_collate(self._filled(group)), len(group)))
+            except Exception:
+                pieces += self._each(group)
+        return pieces
+
+    def _each(self, records: list[Any]) -> list[Piece]:
+        """Return pieces of records that were collated one by one."""
+        alone = [value for record in records if (value := self._alone(record)) is not _UNREAD]
+        pieces = []
+        for group in _by_form(alone):
+            try:
+                pieces.append(Piece(_joined(self._filled(group)), len(group)))
+            except _Unjoinable:
+                pieces += [Piece(value, 1) for value in group]
+        return pieces
+
+    def _alone(self, record: Any) -> Any:
+        try:
+            return self._collate([record])
+        except Exception:
+            return _UNREAD
+
+    def _filled(self, group: list[Any]) -> list[Any]:
+        return group + group[:1] * (self._rows - len(group))
+
+
+class _Unjoinable(Exception):
+    """Collated values that have not one row for their record."""
+
+
+def _by_form(values: Sequence[Any]) -> list[list[Any]]:
+    """Return the values of each form, in the order in which the forms come."""
+    groups: dict[Hashable, list[Any]] = {}
+    for value in values:
+        groups.setdefault(_form(value), []).append(value)
+    return list(groups.values())
+
+
+def _form(value: Any) -> Hashable:
+    """Return what values must have in common to be put together."""
+    kind = type(value)
+    if isinstance(value, Tensor):
+        return kind, value.shape, value.dtype, value.layout, value.device
+    if isinstance(value, np.ndarray):
+        return kind, value.shape, value.dtype
+    if isinstance(value, dict):
+        return kind, tuple([(name, _form(part)) for name, part in value.items()])
+    if isinstance(value, list | tuple):
+        return kind, tuple(map(_form, value))
+    return (kind, value in _WHOLE) if isinstance(value, int) else kind
+
+
+def _joined(values: list[Any]) -> Any:
+    """Return collated values of one form, of one record each, as if they had been collated together."""
+    first = values[0]
+    if isinstance(first, Tensor) and first.shape[:1] == (1,):
+        return torch.cat(values)
+    if isinstance(first, dict):
+        return {name: _joined([value[name] for value in values]) for name in first}
+    if isinstance(first, list | tuple) and len(first):
+        if len(first) == 1 and isinstance(first[0], str | bytes):
+            return type(first)([value[0] for value in values])
+        parts = [_joined(list(part)) for part in zip(*values, strict=True)]
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    if isinstance(first, _PLAIN) and all(value == first for value in values):
+        return first
+    raise _Unjoinable
+
+
+def require_spare(records: Any) -> Any:
+    """Return the first record, by which pieces are filled up; refuse data in which it cannot be read."""
+    try:
+        with pinned():
+            return records[0]
+    except Exception as error:
+        message = f"the first record cannot be read ({type(error).__name__})"
+        raise InvalidArgument("data", f"{message}: try `data[0]`") from None

@@ -1,0 +1,75 @@
+"""What a pass asks of torch tells one in which Python decided otherwise."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.overrides import _get_current_function_mode
+
+from dpfed.training.calls import Calls, sweep
+
+X = torch.randn(6, 3)
+
+
+def asked(function, x=X):
+    with Calls(len(x), [x]) as calls:
+        function(x)
+    return calls.made
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda x: x, lambda x: x.roll(1, 0)),
+        (lambda x: x.roll(1, 0), lambda x: x.roll(1, 1)),
+        (lambda x: x[:, :2], lambda x: x[:2, :]),
+        (lambda x: x.sum(dim=0), lambda x: x.sum(dim=1)),
+        (lambda x: x.float() * x.abs(), lambda x: x.float() * x.float()),
+        (lambda x: x.view(6, 3), lambda x: x.view(3, 6)),
+        (lambda x: x.to(torch.float64), lambda x: x.to(torch.device("cpu"))),
+    ],
+)
+def test_other_calls_numbers_or_tensors_are_told_apart(one, other):
+    assert asked(one) == asked(one)
+    assert asked(one) != asked(other)
+
+
+def test_numbers_that_follow_from_the_size_are_the_same_for_every_size():
+    def function(x):
+        return x.view(len(x), -1).reshape(len(x) * 3).new_zeros(len(x)) * 0.5
+
+    assert asked(function) == asked(function, torch.randn(11, 3))
+
+
+def test_an_error_that_is_caught_shows():
+    def caught(x):
+        try:
+            torch.embedding(x, torch.tensor([len(x) + 5 if x[0, 0] > 1 else 0]))
+        except IndexError:
+            pass
+
+    calm, wild = X.clamp(max=0), X + 100
+    assert asked(caught, calm) != asked(caught, wild)
+
+
+def test_what_is_made_keeps_its_number_when_others_have_gone():
+    """An id is used again as soon as its tensor is gone: two different tensors must not pass for one."""
+
+    def same(x):
+        for _ in range(20):
+            kept = x * 1
+        return kept + kept
+
+    assert asked(same).sources[-2:] == (20, 20)
+
+
+def test_a_mode_that_was_left_below_another_one_goes_with_it():
+    first, second = Calls(2, []), Calls(2, [])
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    torch.ones(1) + 1
+    assert first.made.calls == ()
+    second.__exit__(None, None, None)
+    sweep()
+    assert not isinstance(_get_current_function_mode(), Calls)
