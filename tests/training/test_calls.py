@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 from torch.overrides import _get_current_function_mode
@@ -43,10 +45,8 @@ def test_numbers_that_follow_from_the_size_are_the_same_for_every_size():
 
 def test_an_error_that_is_caught_shows():
     def caught(x):
-        try:
+        with contextlib.suppress(IndexError):
             torch.embedding(x, torch.tensor([len(x) + 5 if x[0, 0] > 1 else 0]))
-        except IndexError:
-            pass
 
     calm, wild = X.clamp(max=0), X + 100
     assert asked(caught, calm) != asked(caught, wild)

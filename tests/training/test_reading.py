@@ -15,7 +15,7 @@ from dpfed.training.reading import Readable, Together
 
 
 def shapes(pieces):
-    return [(tuple(piece.values[0].shape), piece.count) for piece in pieces]
+    return [(tuple(piece.values[0].shape), piece.drawn) for piece in pieces]
 
 
 def test_records_of_one_form_are_collated_as_torch_does():
@@ -25,7 +25,7 @@ def test_records_of_one_form_are_collated_as_torch_does():
     assert torch.equal(piece.values[0], expected[0])
     assert torch.equal(piece.values[1]["b"], expected[1]["b"])
     assert piece.values[1]["c"] == expected[1]["c"]
-    assert piece.count == 5
+    assert piece.drawn == 5
 
 
 def test_a_collate_fn_of_ones_own_gives_what_it_gives_for_one_record():
@@ -54,7 +54,7 @@ def test_an_odd_record_leaves_the_others_as_they_are(odd):
     usual = [(torch.full((2,), float(n)), n) for n in range(3)]
     pieces = Together(default_collate)([usual[0], (odd, 1), *usual[1:]])
     assert torch.equal(pieces[0].values[0], default_collate(usual)[0])
-    assert all(piece.count == 1 for piece in pieces[1:])
+    assert all(piece.drawn == 1 for piece in pieces[1:])
     pieces = Together(default_collate)([(torch.ones(2), n) for n in (0, 2**64, 1)])
     assert pieces[0].values[1].tolist() == [0, 1]
 

@@ -67,7 +67,7 @@ class Calls(TorchFunctionMode):
         keywords = kwargs or {}
         if self.is_idle:
             return function(*args, **keywords)
-        asked: list[Hashable] = [function]
+        asked: list[Any] = [function]
         self._tell(args, asked)
         if keywords:
             self._tell(keywords.items(), asked)
@@ -82,7 +82,7 @@ class Calls(TorchFunctionMode):
                 self._known[id(made)] = (made, len(self._notes))
         return output
 
-    def _tell(self, values: Iterable[Any], asked: list[Hashable]) -> None:
+    def _tell(self, values: Iterable[Any], asked: list[Any]) -> None:
         for value in values:
             if isinstance(value, Tensor):
                 asked.append(None)

@@ -143,7 +143,7 @@ def _summary(mode: Mode, movements: Sequence[Movement]) -> ModeCheck:
 
 def _looked_at(model: nn.Module, clip_norm: float, forward: Forward) -> tuple[Way, float]:
     """Return how the gradients of a pass are made, and the price of it in steps of plain SGD."""
-    with ClippedGradients(model, clip_norm=clip_norm) as gradients:
+    with ClippedGradients(model, clip_norm=clip_norm, takes_losses=False) as gradients:
         private = _seconds(lambda: gradients.clipped(forward))
         way = gradients.way(forward)  # after it was taken: a general rule may turn out not to work
     trained = [value for value in model.parameters() if value.requires_grad]

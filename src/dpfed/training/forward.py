@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch._C import DisableTorchFunction
 from torch.autograd.graph import Node, get_gradient_edge
+from torch.utils.hooks import RemovableHandle
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.calls import Asked, Calls
@@ -150,20 +151,25 @@ def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
 
 
 class Recorder:
-    """Remembers how the model itself was called, until losses show which of the calls they come from."""
+    """Remembers how the model itself was called, until losses show which of the calls they come from.
 
-    def __init__(self, model: nn.Module) -> None:
+    One that is not `is_on` remembers nothing.
+    """
+
+    def __init__(self, model: nn.Module, *, is_on: bool = True) -> None:
         self._model = model
         self._calls: list[_Called] = []
         self._is_recording = True
         self._again_made: tuple[list[Node], Asked] = ([], Asked())  # by the calls that were run again last
         self._asking: Calls | None = None
-        self._handles = [
-            model.register_forward_pre_hook(self._begin, with_kwargs=True),
-            # First of all hooks: one that changes the output comes after what this one records.
-            model.register_forward_hook(self._record, with_kwargs=True, prepend=True),
-            model.register_forward_hook(self._end, always_call=True),
-        ]
+        self._handles: list[RemovableHandle] = []
+        if is_on:
+            self._handles = [
+                model.register_forward_pre_hook(self._begin, with_kwargs=True),
+                # First of all hooks: one that changes the output comes after what this one records.
+                model.register_forward_hook(self._record, with_kwargs=True, prepend=True),
+                model.register_forward_hook(self._end, always_call=True),
+            ]
 
     def close(self) -> None:
         """Take the hook off the model."""
@@ -253,7 +259,7 @@ class Recorder:
     def _begin(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         if self._is_recording and torch.is_grad_enabled() and self._asking is None:
             self._asking = _asking(arguments, keywords)
-            self._asking.__enter__()
+            self._asking.__enter__()  # type: ignore[no-untyped-call]
 
     def _end(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         asking, self._asking = self._asking, None
@@ -264,7 +270,8 @@ class Recorder:
         asking = self._asking
         if asking is not None:
             self._end(module, arguments, output)
-            self._calls.append(_Called(arguments, keywords, _differentiable(output), asking.made))
+            with DisableTorchFunction():  # what is asked of torch in here is not the model's doing
+                self._calls.append(_Called(arguments, keywords, _differentiable(output), asking.made))
 
 
 def _asking(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Calls:

@@ -51,7 +51,7 @@ class ClippedGradients:
     `norm` and `layers` say what is clipped to `clip_norm` (`clip.Clip`). With `is_exact` all that comes after a
     layer's input and output gradient is computed in float64, and so are the sums that are given. What fails the first
     time is refused; from then on, or from the start if model and loss were tried before (`is_tried`), it is an
-    example's fault.
+    example's fault. Unless it `takes_losses`, it is given passes only (`clipped`).
 
     Privacy: adding or removing one example moves the sum by at most ``clip_norm`` in the norm (all trainable parameters
     together): each is cut to a little less (`clip.TOLERANCE`); one whose gradient is not finite, or on which the pass
@@ -75,6 +75,7 @@ class ClippedGradients:
         is_exact: bool = False,
         methods: Mapping[str, str] | None = None,
         is_tried: bool = False,
+        takes_losses: bool = True,
     ) -> None:
         self.clip = Clip(clip_norm, norm, layers)
         self.is_exact = is_exact
@@ -85,7 +86,7 @@ class ClippedGradients:
         self._chosen: dict[Hashable, str] = {}
         self._is_tried = is_tried
         self._programs = Programs(model, self._pinned, is_tried=is_tried)
-        self._recorder = Recorder(model)
+        self._recorder = Recorder(model, is_on=takes_losses)
 
     def __enter__(self) -> Self:
         return self

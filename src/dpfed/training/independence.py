@@ -48,7 +48,7 @@ _OUT_OF_SIGHT: frozenset[Any] = frozenset(
         Tensor.data_ptr,
         Tensor.untyped_storage,
         Tensor.register_post_accumulate_grad_hook,
-        Tensor.grad_fn.__get__,  # type: ignore[attr-defined]
+        Tensor.grad_fn.__get__,  # type: ignore[union-attr]
         Tensor.data.__get__,  # type: ignore[attr-defined]
         Tensor.data.__set__,  # type: ignore[attr-defined]
     }

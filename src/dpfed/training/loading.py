@@ -131,8 +131,8 @@ class Loader:
         for key, indices in self._cut(draw):
             if not self._fetch.is_plain or self._ahead is not None:
                 self._generators.refresh()  # for what the data set draws; the loop may have seeded something
-            ready = _NONE if self._ahead is None else self._ahead.take(key)
-            for piece in self._fetch(indices) if ready is _NONE else ready:
+            ready = None if self._ahead is None else self._ahead.take(key)
+            for piece in self._fetch(indices) if ready is None else ready:
                 yield piece if self._device is None else piece._replace(values=moved(piece.values, self._device))
 
     def _cut(self, draw: Draw) -> Iterator[tuple[_Key, Tensor]]:
@@ -145,7 +145,6 @@ class Loader:
 _Key = tuple[int, int]  # the number of a draw, and that of a piece in it
 _Cut = Callable[[Draw], Iterator[tuple[_Key, Tensor]]]
 _NEVER: _Key = (2**63, 0)
-_NONE = object()
 
 
 class _Fetch:
@@ -193,19 +192,19 @@ class _Ahead:
         for _ in () if self._found is None else self._found:  # to its end, where it stops the workers
             pass
 
-    def take(self, key: _Key) -> Any:
-        """Return this piece, passing over those before it; or _NONE if workers do not have it any more."""
-        piece: Any = _NONE
+    def take(self, key: _Key) -> list[Piece] | None:
+        """Return these pieces, passing over those before them; or None if workers do not have them any more."""
+        pieces: list[Piece] | None = None
         try:
             while self._last < key:
                 if self._found is None:
                     self._found = iter(self._make(batch_sampler=self._source))
-                piece = next(self._found)
+                pieces = next(self._found)
                 self._last = self._asked.popleft()
         except BaseException:
             self._last, self._found = _NEVER, None
             raise
-        return piece
+        return pieces
 
     def _draw(self) -> bool:
         draw = next(self._more, None)

@@ -108,9 +108,8 @@ class Marks:
     def put(self, tensor: Tensor, mark: int) -> None:
         """Mark a new tensor."""
         self._marks[tensor] = mark
-        if mark > NONE or mark == MIXED:
-            if (address := _address(tensor)) is not None:
-                self._memory[address] = tensor.untyped_storage()
+        if (mark > NONE or mark == MIXED) and (address := _address(tensor)) is not None:
+            self._memory[address] = tensor.untyped_storage()
 
     def overwrite(self, tensor: Tensor, mark: int) -> None:
         """Mark a tensor that is about to be written in place, and with it all that shares its memory."""

@@ -27,6 +27,7 @@ from dpfed.training.ensemble import Ensemble, Unsupported
 from dpfed.training.forward import Forward
 from dpfed.training.gradients import ClippedGradients
 from dpfed.training.own_loop import OwnLoop
+from dpfed.training.reading import Piece
 
 Summed = Callable[[Forward, Sequence[int]], Tensor]
 PIECE = 3  # records of a micro-batch
@@ -66,15 +67,18 @@ def found(
     Refuses a model that a plain step refuses. Hooks are taken off the model when the stack is closed.
     """
 
-    def clipped(**settings: Any) -> ClippedGradients:
-        return stack.enter_context(ClippedGradients(model, clip_norm=clip_norm, **settings))
+    def clipped(*, takes_losses: bool = False, **settings: Any) -> ClippedGradients:
+        made = ClippedGradients(model, clip_norm=clip_norm, takes_losses=takes_losses, **settings)
+        return stack.enter_context(made)
+
+    loop = stack.enter_context(closing(OwnLoop(model)))
 
     first = Mode("all at once", partial(_sums, clipped()))
     first.sums(pool, range(pool.size))
     alone = [
         Mode("in micro-batches", partial(_in_pieces, clipped(), PIECE)),
         Mode("record by record", partial(_in_pieces, clipped(), 1)),
-        Mode("a loop of your own", partial(_by_losses, clipped(), stack.enter_context(closing(OwnLoop(model))))),
+        Mode("a loop of your own", partial(_by_losses, clipped(takes_losses=True), loop)),
         *(
             Mode(name, partial(_sums, clipped(**settings)), settings.get("norm", "l2"))
             for name, settings in GRADIENTS.items()
@@ -120,16 +124,14 @@ def _in_pieces(gradients: ClippedGradients, size: int, pool: Forward, rows: Sequ
 
 
 def _by_losses(gradients: ClippedGradients, loop: OwnLoop, pool: Forward, rows: Sequence[int]) -> Tensor:
-    if not rows:
-        return _sums(gradients, pool, rows)
-    some = pool.rows(rows)
-    loop.begin(some.values)
+    filled = pool.rows([*rows, *[rows[0] if rows else 0] * (pool.size - len(rows))])
+    loop.begin(Piece(filled.values, len(rows)))
     try:
-        losses = some.losses()
-        loop.require_apart(losses)
+        losses = filled.losses()
+        drawn = loop.require_apart(losses)
     finally:
         loop.end()
-    return vector(gradients.sum(losses))
+    return vector(gradients.sum(losses, weights=torch.arange(len(losses)) < drawn))
 
 
 def _of_two(

@@ -9,10 +9,10 @@ met are refused.
 >>> model = nn.Linear(2, 1)
 >>> loop = OwnLoop(model)
 >>> inputs, targets = torch.randn(4, 2), torch.randn(4)
->>> loop.begin(Piece((inputs, targets), count=3))
+>>> loop.begin(Piece((inputs, targets), drawn=3))
 >>> loop.require_apart((model(inputs).squeeze(1) - targets).square())
 3
->>> loop.begin(Piece((inputs, targets), count=3))
+>>> loop.begin(Piece((inputs, targets), drawn=3))
 >>> loop.require_apart((model(inputs) - targets).square().mean(1))      # (4, 1) − (4): each with each
 Traceback (most recent call last):
     ...
@@ -53,7 +53,7 @@ class OwnLoop:
     def begin(self, piece: Piece) -> None:
         """Watch from here on, where the micro-batch has at least two examples; one alone can meet none."""
         self.end()
-        self._count = piece.count
+        self._count = piece.drawn
         given = list(tensors_of(piece.values))
         size = given[0].shape[0] if given and given[0].dim() else 0
         if size > 1:

@@ -126,6 +126,7 @@ class Private:
             layers=plan.layers,
             is_exact=noise.mode == GRID,
             is_tried=loss is not None,  # on made-up records, by whoever made this
+            takes_losses=loss is None,
         )
         self._parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
         self._release = Release(plan, noise, self._parameters)

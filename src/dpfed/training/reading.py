@@ -1,8 +1,8 @@
 """Records that are read and collated so that none of them acts on another, nor stops the step it was drawn in.
 
-A collate_fn sees many records at once: it pads them to the longest, widens all to the type of one, or fails for one that
-cannot be stacked. Here each record has the form that it has alone, those of one form are put together, and one that
-cannot be read or collated is left out, so that it counts as zero.
+A collate_fn sees many records at once: it pads them to the longest, widens all to the type of one, or fails for one
+that cannot be stacked. Here each record has the form that it has alone, those of one form are put together, and one
+that cannot be read or collated is left out, so that it counts as zero.
 
 >>> import torch
 >>> from torch.nn.utils.rnn import pad_sequence
@@ -15,12 +15,13 @@ cannot be read or collated is left out, so that it counts as zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import default_collate
+from torch.utils.data import Dataset, default_collate
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.generators import pinned
@@ -31,13 +32,13 @@ _WHOLE = range(-(2**63), 2**63)  # the whole numbers that torch knows
 
 
 class Piece(NamedTuple):
-    """Collated records of one form, of which the first `count` were drawn; the others only fill it up."""
+    """Collated records of one form, of which the first `drawn` were drawn; the others only fill it up."""
 
     values: Any
-    count: int
+    drawn: int
 
 
-class Readable:
+class Readable(Dataset[Any]):
     """A data set in which a record that cannot be read takes nothing but itself out of a batch."""
 
     def __init__(self, records: Any) -> None:
@@ -53,17 +54,15 @@ class Readable:
     def __getitems__(self, numbers: list[int]) -> list[Any]:
         """Return the records with these numbers."""
         if self._several is not None:
-            try:
+            with suppress(Exception):  # of one of them, which is found below
                 return list(self._several(numbers))
-            except Exception:
-                pass  # one of them, which is found below
         return [self._read(number) for number in numbers]
 
     def _read(self, number: int) -> Any:
         try:
             return self._records[number]
         except Exception:
-            self._records[0 if number else len(self) - 1]  # if no other can be read either, it is not the record's fault
+            self._records[0 if number else len(self) - 1]  # which fails as well if it is not the record's fault
             return _UNREAD
 
 
@@ -84,7 +83,7 @@ class Together:
         pieces = self._pieces([record for record in records if record is not _UNREAD])
         if pieces or not self._rows:
             return pieces
-        return [piece._replace(count=0) for piece in self._pieces([self._spare])]
+        return [piece._replace(drawn=0) for piece in self._pieces([self._spare])]
 
     def _pieces(self, records: list[Any]) -> list[Piece]:
         if self._collate is not default_collate:
@@ -141,21 +140,22 @@ def _form(value: Any) -> Hashable:
         return kind, tuple([(name, _form(part)) for name, part in value.items()])
     if isinstance(value, list | tuple):
         return kind, tuple(map(_form, value))
-    return (kind, value in _WHOLE) if isinstance(value, int) else kind
+    return kind, value in _WHOLE if isinstance(value, int) else None
 
 
 def _joined(values: list[Any]) -> Any:
     """Return collated values of one form, of one record each, as if they had been collated together."""
     first = values[0]
+    kind: Any = type(first)
     if isinstance(first, Tensor) and first.shape[:1] == (1,):
         return torch.cat(values)
     if isinstance(first, dict):
         return {name: _joined([value[name] for value in values]) for name in first}
     if isinstance(first, list | tuple) and len(first):
         if len(first) == 1 and isinstance(first[0], str | bytes):
-            return type(first)([value[0] for value in values])
+            return kind([value[0] for value in values])
         parts = [_joined(list(part)) for part in zip(*values, strict=True)]
-        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+        return kind(*parts) if hasattr(first, "_fields") else kind(parts)
     if isinstance(first, _PLAIN) and all(value == first for value in values):
         return first
     raise _Unjoinable

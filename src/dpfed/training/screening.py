@@ -137,14 +137,13 @@ def _first(records: Any, collate: Callable[[Any], Any], device: torch.device | N
         with pinned():  # an augmentation draws nothing that the script would have drawn
             read = [records[number % len(records)] for number in range(TRIED)]
             collate(read[:1])
-            alike = [record for record in read if len(together([read[0], record])) == 1]  # of the first one's form
+            alike = [record for record in read if together([read[0], record])[0].drawn == 2]  # of the first's form
     except Exception as error:
         message = f"the first records cannot be read or collated ({type(error).__name__})"
         raise InvalidArgument("data", f"{message}: try `collate_fn([data[0]])`") from None
-
     if len(together(read[:1] * TRIED)) > 1:
         message = "the collate_fn must give tensors with the example as first axis, or tuples, lists and dicts of them"
-        raise InvalidArgument("data", f"{message}, since each record is collated alone, and then those alike are joined")
+        raise InvalidArgument("data", f"{message}: each record is collated alone, and those alike are joined")
 
     def fetch(rows: Tensor) -> tuple[Any, Any]:
         (piece,) = together([alike[row % len(alike)] for row in rows.tolist()])
@@ -226,7 +225,7 @@ def _try(model: nn.Module, loss: Loss, fetch: Fetch) -> None:
         if not _is_finite(rows.losses):
             raise _NotFinite
     compat.probe(rows, torch.arange(TRIED))
-    with pinned(), ClippedGradients(model, clip_norm=1.0) as gradients:
+    with pinned(), ClippedGradients(model, clip_norm=1.0, takes_losses=False) as gradients:
         gradients.clipped(of_model(model, loss, *fetch(torch.arange(TRIED))))
 
 
