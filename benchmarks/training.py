@@ -12,8 +12,8 @@ count as 1 MB, which is as finely as the kernel tells.
 
 glibc gives large buffers back to the system at every step, and the page faults of taking them again fall on whoever
 allocates most at once: plain SGD here, which would flatter us. Workers that measure time therefore keep their heap
-(MALLOC_MMAP_THRESHOLD_, MALLOC_TRIM_THRESHOLD_); those that measure memory do not. The minimum of many steps leaves out
-our check for examples that mix, which runs at steps 1, 2, 4, 8, ….
+(MALLOC_MMAP_THRESHOLD_, MALLOC_TRIM_THRESHOLD_); those that measure memory do not. The minimum of many steps leaves out the
+looks at a program that is new.
 
 Small models are asked up to 20 times; who has taken 8 seconds is asked three times and no more, or once with noise,
 where no bar depends on it.
@@ -223,14 +223,15 @@ class Criterion:
 
 
 def by_dpfed(model: Any, *, noisy: bool) -> Gradient:
+    from dpfed.training.forward import of_model
     from dpfed.training.gradients import ClippedGradients
     from dpfed.training.noise import NoiseSource
 
-    clipped, noise = ClippedGradients(model, clip_norm=CLIP), NoiseSource()
+    clipped, noise = ClippedGradients(model, clip_norm=CLIP, takes_losses=False), NoiseSource()
     parameters = dict(model.named_parameters())
 
     def gradient(inputs: Any, targets: Any) -> None:
-        sums = clipped.sum(per_example(model(inputs), targets))
+        sums, _ = clipped.clipped(of_model(model, per_example, inputs, targets))
         if noisy:
             sums = noise.add(sums, std=NOISE_MULTIPLIER * CLIP)
         for name, parameter in parameters.items():

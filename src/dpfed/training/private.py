@@ -373,8 +373,10 @@ def make_private(
     """The model in private training by the plan.
 
     `loss` takes the model's output and the targets and gives one number per example (reduction="none"). `data` is
-    a Dataset or a DataLoader, whose collate_fn and workers are kept. Neither may put something of one record into
-    another (mixup, the same record twice): that happens before anything here can see it. With an `account` all steps
+    a Dataset or a DataLoader, whose collate_fn and workers are kept: each record is collated alone, and those alike are
+    joined. A data set must not put something of one record into another (the same record twice): that happens before
+    anything here can see it. Without a `loss` the loop computes losses itself and calls `backward`: its micro-batches
+    have all the same size, and rows that nobody was drawn for count as zero. With an `account` all steps
     are reserved under the name `run`, and blocks of `ahead` steps (a hundredth of the plan, at most 32) are committed
     before the first noise of the block is drawn.
     `schedule` multiplies the optimizer's learning rates (`dpfed.training.schedules`). The model and all batches are
