@@ -12,8 +12,8 @@ count as 1 MB, which is as finely as the kernel tells.
 
 glibc gives large buffers back to the system at every step, and the page faults of taking them again fall on whoever
 allocates most at once: plain SGD here, which would flatter us. Workers that measure time therefore keep their heap
-(MALLOC_MMAP_THRESHOLD_, MALLOC_TRIM_THRESHOLD_); those that measure memory do not. The minimum of many steps leaves out the
-looks at a program that is new.
+(MALLOC_MMAP_THRESHOLD_, MALLOC_TRIM_THRESHOLD_); those that measure memory do not. The minimum of many steps
+leaves out the looks at a program that is new.
 
 Small models are asked up to 20 times; who has taken 8 seconds is asked three times and no more, or once with noise,
 where no bar depends on it.

@@ -100,7 +100,7 @@ ENGINE = (
     Mutant(
         "the batch clipped on the slow way",
         "training/gradients.py",
-        "            for number in range(forward.size):\n                own, norms[number] = self._alone(forward.rows([number]))\n",
+        "            for number in range(forward.size) if mask is None else mask.nonzero().flatten().tolist():\n                own, norms[number] = self._alone(forward.rows([number]))\n",
         "            for number in range(1):\n                own, norms[number] = self._alone(forward)\n",
         (ZOO + "straight-through sign]",),
     ),
@@ -177,7 +177,7 @@ ENGINE = (
     Mutant(
         "numbers that leave torch's sight",
         "training/independence.py",
-        "if self.watch is not None and function in _OUT_OF_SIGHT and",
+        "if function in _OUT_OF_SIGHT and",
         "if False and",
         (INDEPENDENCE + "a_hook_on_a_tensor_is_seen", INDEPENDENCE + "what_tells_python_of_the_examples_is_seen"),
     ),
@@ -318,6 +318,61 @@ ENGINE = (
         "            for name, value in noise.add({name: value[:1] * 0 for name, value in sums.items()}, std).items():\n"
         "                noisy[name][places] = sums[name][places] + value\n",
         (MANY + "no_model_has_the_noise_of_another",),
+    ),
+    Mutant(
+        "what Python decides is not compared",
+        "training/programs.py",
+        "self._calls(self.graph), self.asked\n",
+        "self._calls(self.graph)\n",
+        (PROGRAMS + "what_python_decides_out_of_torchs_sight_moves_the_sum_by_at_most_the_clip[by a counter]",),
+    ),
+    Mutant(
+        "calls without their whole numbers",
+        "training/calls.py",
+        'asked.append(("batch", times) if times > 0 and not rest else value)',
+        "asked.append(None)",
+        (PROGRAMS + "what_python_decides_out_of_torchs_sight_moves_the_sum_by_at_most_the_clip[by which axis]",),
+    ),
+    Mutant(
+        "calls without their tensors",
+        "training/calls.py",
+        "self._sources.append(None if value.requires_grad else self._known.get(id(value), _OTHER)[1])",
+        "pass",
+        ("tests/training/test_calls.py::test_other_calls_numbers_or_tensors_are_told_apart",),
+    ),
+    Mutant(
+        "an error that a model catches",
+        "training/independence.py",
+        "                watch.escaped = watch.escaped or type(error).__name__\n",
+        "                pass\n",
+        (
+            PROGRAMS
+            + "what_python_decides_out_of_torchs_sight_moves_the_sum_by_at_most_the_clip[by an error that it catches]",
+        ),
+    ),
+    Mutant(
+        "memory of examples under another name",
+        "training/marks.py",
+        "mark = MIXED if _address(tensor) in self._memory else NONE",
+        "mark = NONE",
+        (PROGRAMS + "memory_of_examples_is_theirs_under_any_name",),
+    ),
+    Mutant(
+        "random numbers by a seed of the model's own",
+        "training/independence.py",
+        "    if watch.is_repeatable(operation):\n",
+        "    if False:\n",
+        (PROGRAMS + "numbers_by_a_seed_of_the_models_own_are_no_noise",),
+    ),
+    Mutant(
+        "no look with other parameters",
+        "training/programs.py",
+        "                    looks.append(self._watched(few))\n",
+        "                    pass\n",
+        (
+            PROGRAMS
+            + "what_python_decides_out_of_torchs_sight_moves_the_sum_by_at_most_the_clip[by a table that learns]",
+        ),
     ),
     Mutant(
         "noise of the first model's plan for all",

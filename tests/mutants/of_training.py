@@ -7,6 +7,8 @@ from mutants.mutant import Mutant
 GENERATORS = "tests/training/test_generators.py::test_"
 LOADING = "tests/training/test_loading.py::test_"
 NOISE = "tests/training/test_noise.py::test_"
+OWN_LOOP = "tests/training/test_own_loop.py::test_"
+READING = "tests/training/test_reading.py::test_"
 PAID = "tests/training/test_paid.py::test_"
 PRIVATE = "tests/training/test_private.py::test_"
 RELEASE = "tests/training/test_release.py::test_"
@@ -303,9 +305,44 @@ TRAINING = (
     Mutant(
         "an own loop that is not watched",
         "training/private.py",
-        "                self._own_loop.require_apart(losses)\n",
-        "                pass\n",
+        "            count = self._own_loop.require_apart(losses)\n",
+        "            count = self._own_loop._count\n",
         (PRIVATE + "a_loop_leaves_out_records_by_a_loss_of_zero",),
+    ),
+    Mutant(
+        "rows that only fill up count",
+        "training/private.py",
+        "mask = torch.arange(len(losses)) < count",
+        "mask = torch.arange(len(losses)) < len(losses)",
+        (OWN_LOOP + "an_empty_draw_looks_like_any_other",),
+    ),
+    Mutant(
+        "an own loop sees how many were drawn",
+        "training/private.py",
+        "is_filled=rows is not None,",
+        "is_filled=False,",
+        (OWN_LOOP + "a_loop_cannot_follow_from_how_many_were_drawn",),
+    ),
+    Mutant(
+        "records are padded to the longest",
+        "training/reading.py",
+        "        alone = [value for record in records if (value := self._alone(record)) is not _UNREAD]\n",
+        "        return [Piece(self._collate(records), len(records))] if records else []\n",
+        (READING + "an_odd_record_moves_the_sum_by_at_most_the_clip_norm_and_stops_nobody[to which all are padded]",),
+    ),
+    Mutant(
+        "records of different types in one batch",
+        "training/reading.py",
+        "        groups.setdefault(_form(value), []).append(value)\n",
+        "        groups.setdefault(None, []).append(value)\n",
+        (READING + "an_odd_record_leaves_the_others_as_they_are",),
+    ),
+    Mutant(
+        "a record that cannot be read stops the step",
+        "training/reading.py",
+        "            return _UNREAD\n\n\nclass Together",
+        "            raise\n\n\nclass Together",
+        (LOADING + "a_record_that_cannot_be_read_leaves_its_draw_alone_and_stops_nobody",),
     ),
     Mutant(
         "records of one draw in the next",

@@ -363,3 +363,31 @@ def test_what_pythons_random_numbers_decide_is_noticed_when_it_happens(number):
                 break
         assert len(mixed) > 1
         assert engine.slow_reasons
+
+
+class Alias(torch.Tensor):
+    """A tensor under another name."""
+
+
+def looked_at(change):
+    model, (x, y) = Deciding(change), data()
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        return engine.way(of_model(model, squares, x, y)).why
+
+
+def test_memory_of_examples_is_theirs_under_any_name():
+    """Rows that are all the same would pass for a constant."""
+
+    def alike(x):
+        same = x[:1].expand(len(x), 3).contiguous()
+        return torch.Tensor.as_subclass(same, Alias).as_subclass(torch.Tensor)
+
+    assert looked_at(lambda model, x: x + alike(x).mean(0)) is not None
+
+
+def test_numbers_by_a_seed_of_the_models_own_are_no_noise():
+    assert looked_at(lambda model, x: x * torch.rand_like(x)) is None
+    generator = torch.Generator()
+    own = looked_at(lambda model, x: x * torch.rand(x.shape, generator=generator.manual_seed(0)))
+    assert own == "rand with a seed of its own is not known to keep examples apart"
+    assert looked_at(forked) is not None

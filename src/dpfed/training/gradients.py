@@ -59,9 +59,10 @@ class ClippedGradients:
     taken for examples only in programs of which every operation is on the allow-list and whose constants do not
     change with the number of examples; other programs run on one example at a time. What Python decides out of
     torch's sight is noticed by the calls that it makes (`calls`). What is assumed: a model keeps nothing that a later
-    call uses, and computes in the thread that called it. This is for ideal sums; with `is_exact` and examples given one at a time (and kernels that give the same for the same) it
-    is so for up to `clip.MOST_EXACT` examples as computed. In a larger batch torch may round an example's input and
-    output gradient otherwise when other examples are beside it, which no clipping sees.
+    call uses, and computes in the thread that called it. This is for ideal sums; with `is_exact` and examples given one
+    at a time (and kernels that give the same for the same) it is so for up to `clip.MOST_EXACT` examples as computed.
+    In a larger batch torch may round an example's input and output gradient otherwise when other examples are beside
+    it, which no clipping sees.
     """
 
     def __init__(
