@@ -345,10 +345,7 @@ ENGINE = (
         "training/independence.py",
         "                watch.escaped = watch.escaped or type(error).__name__\n",
         "                pass\n",
-        (
-            PROGRAMS
-            + "what_python_decides_out_of_torchs_sight_moves_the_sum_by_at_most_the_clip[by an error that it catches]",
-        ),
+        (INDEPENDENCE + "an_error_that_a_pass_may_catch_is_seen",),
     ),
     Mutant(
         "memory of examples under another name",

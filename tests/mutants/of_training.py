@@ -338,10 +338,10 @@ TRAINING = (
         (READING + "an_odd_record_leaves_the_others_as_they_are",),
     ),
     Mutant(
-        "a record that cannot be read stops the step",
+        "another in place of a record that cannot be read",
         "training/reading.py",
         "            return _UNREAD\n\n\nclass Together",
-        "            raise\n\n\nclass Together",
+        "            return self._records[0]\n\n\nclass Together",
         (LOADING + "a_record_that_cannot_be_read_leaves_its_draw_alone_and_stops_nobody",),
     ),
     Mutant(

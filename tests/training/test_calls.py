@@ -26,7 +26,7 @@ def asked(function, x=X):
         (lambda x: x.roll(1, 0), lambda x: x.roll(1, 1)),
         (lambda x: x[:, :2], lambda x: x[:2, :]),
         (lambda x: x.sum(dim=0), lambda x: x.sum(dim=1)),
-        (lambda x: x.float() * x.abs(), lambda x: x.float() * x.float()),
+        (lambda x: (x.abs(), x.neg())[0].exp(), lambda x: (x.abs(), x.neg())[1].exp()),
         (lambda x: x.view(6, 3), lambda x: x.view(3, 6)),
         (lambda x: x.to(torch.float64), lambda x: x.to(torch.device("cpu"))),
     ],

@@ -247,3 +247,13 @@ def test_a_column_overwritten_by_the_place_in_the_batch_is_seen():
 
     watch, output = watched(numbered, numbers())
     assert not watch.marks.is_in_front(output)
+
+
+def test_an_error_that_a_pass_may_catch_is_seen():
+    x = torch.tensor([[1], [9], [2]])
+    with Watch(3, [x]) as watch, pytest.raises(IndexError):
+        torch.embedding(torch.ones(4, 2), x)
+    assert watch.escaped == "IndexError"
+    with Watch(3, [x]) as watch, pytest.raises(IndexError):
+        torch.embedding(torch.ones(4, 2), torch.tensor([9]))
+    assert watch.escaped is None
