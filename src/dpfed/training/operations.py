@@ -534,19 +534,19 @@ def ruled(rule: Callable[[Operation], Found | None], *names: str) -> dict[str, C
 
 POINTWISE = named(
     "abs acos acosh add addcdiv addcmul angle asin asinh atan atan2 atanh bitwise_and bitwise_not bitwise_or",
-    "bitwise_xor ceil celu clamp clamp_max clamp_min clip conj_physical copysign cos cosh deg2rad digamma div",
+    "bitwise_xor ceil celu clamp clamp_max clamp_min conj_physical copysign cos cosh deg2rad digamma div",
     "elu eq erf erfc erfinv exp exp2 expm1 floor floor_divide fmax fmin fmod frac ge gelu gt hardshrink",
-    "hardsigmoid hardswish hardtanh heaviside hypot isfinite isinf isnan isneginf isposinf ldexp le leaky_relu",
+    "hardsigmoid hardswish hardtanh heaviside hypot isinf isnan isneginf isposinf ldexp le leaky_relu",
     "lerp lgamma log log10 log1p log2 logaddexp log_sigmoid_forward logical_and logical_not logical_or",
     "logical_xor logit lt masked_fill maximum minimum mish mul nan_to_num ne neg polygamma pow rad2deg",
-    "reciprocal relu relu6 remainder round rsqrt rsub selu sgn sigmoid sign signbit silu sin sinc sinh softplus",
+    "reciprocal relu remainder round rsqrt rsub sgn sigmoid sign signbit silu sin sinc sinh softplus",
     "softshrink special_entr special_erfcx special_i0e special_i1 special_log_ndtr special_ndtri",
-    "special_xlog1py special_zeta sqrt square sub tan tanh threshold trunc true_divide where xlogy",
+    "special_xlog1py special_zeta sqrt sub tan tanh threshold trunc where xlogy",
     "_prelu_kernel native_dropout complex polar bernoulli normal poisson",
 )
 IN_ORDER = named(
-    "view reshape _unsafe_view unsqueeze squeeze flatten unflatten alias detach clone contiguous",
-    "_to_copy to lift_fresh lift positive _conj _neg_view resolve_conj resolve_neg view_copy fill zero",
+    "view _unsafe_view unsqueeze squeeze alias detach clone",
+    "_to_copy lift_fresh lift _conj _neg_view view_copy fill zero",
 )
 SHAPES = named("expand permute transpose t select slice")
 # Filled with what lay in memory, which no program may depend on.
@@ -562,7 +562,7 @@ RANDOM = named(
 )
 # What gives Python, or a shape, something of the numbers themselves.
 ESCAPES = named(
-    "_local_scalar_dense item is_nonzero equal nonzero masked_select _unique _unique2 unique_dim unique_consecutive",
+    "_local_scalar_dense equal nonzero masked_select _unique _unique2 unique_dim unique_consecutive",
     "bincount nonzero_static allclose",
 )
 
@@ -585,7 +585,7 @@ RULES: dict[str, Callable[[Operation], Found | None]] = {
     ),
     **ruled(
         along("dim"),
-        "_softmax _safe_softmax _log_softmax cumsum cumprod logcumsumexp cummax cummin sort argsort topk glu",
+        "_softmax _safe_softmax _log_softmax cumsum cumprod logcumsumexp cummax cummin sort topk glu",
     ),
     **ruled(along("dim"), "_fft_r2c _fft_c2c _fft_c2r"),
     **ruled(along("dims"), "flip roll"),
@@ -601,7 +601,7 @@ RULES: dict[str, Callable[[Operation], Found | None]] = {
     "linear": transformed,
     **ruled(in_front("input", clean=("weight", "bias")), "convolution mkldnn_convolution"),
     "native_group_norm": grouped,
-    **ruled(normalised, "native_layer_norm _fused_rms_norm"),
+    **ruled(normalised, "native_layer_norm"),
     **ruled(batch_normalised, "native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training"),
     **ruled(inside(1), "avg_pool1d adaptive_avg_pool1d upsample_nearest1d upsample_linear1d reflection_pad1d"),
     **ruled(inside(1), "replication_pad1d multinomial"),
