@@ -36,7 +36,7 @@ def test_a_fork_waits_for_a_thread_that_is_writing():
     file, has_begun = File(), threading.Event()
 
     def write() -> None:
-        with forks.transaction:
+        with forks.transaction():
             has_begun.set()
             time.sleep(0.2)
             file.notes.append("written")
@@ -55,11 +55,11 @@ def test_a_thread_that_is_writing_may_begin_anew_while_a_fork_waits_for_it():
     done = threading.Event()
 
     def write() -> None:
-        with forks.transaction:
+        with forks.transaction():
             forker.start()
-            while not forks.transaction._is_shut:
+            while not forks._gate.is_shut:
                 time.sleep(0.001)
-            with forks.transaction:
+            with forks.transaction():
                 done.set()
 
     threading.Thread(target=write, daemon=True).start()
@@ -71,7 +71,7 @@ def test_a_thread_that_is_writing_may_begin_anew_while_a_fork_waits_for_it():
 def test_after_a_fork_any_thread_writes_again_on_both_sides():
     def write_in_a_thread() -> None:
         def write() -> None:
-            with forks.transaction:
+            with forks.transaction():
                 os.write(into, b"x")
 
         thread = threading.Thread(target=write)
@@ -87,7 +87,7 @@ def test_after_a_fork_any_thread_writes_again_on_both_sides():
 
 
 def test_a_thread_that_is_writing_may_fork_itself():
-    with forks.transaction:
+    with forks.transaction():
         assert end_of_a_child_that(lambda: None) == 0
-    with forks.transaction:
+    with forks.transaction():
         pass

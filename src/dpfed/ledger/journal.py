@@ -155,7 +155,7 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[Journal]:
         """A transaction that is durable when the block ends, and leaves no trace when it raises."""
-        with forks.transaction, self._lock:
+        with forks.transaction(), self._lock:
             view, self._view = self._view, None  # whatever goes wrong, it is read anew
             with self.database.writing() as link:
                 head = _read_head(_LOCK_HEAD.first(link))
@@ -177,7 +177,7 @@ class Store:
         False means that nothing was written and that the work is to be done under the lock, which also has the
         last word on any refusal.
         """
-        with forks.transaction, self._lock:
+        with forks.transaction(), self._lock:
             view, self._view = self._view, None  # whatever goes wrong, it is read anew
             if view is None:
                 return False
@@ -198,7 +198,7 @@ class Store:
 
     def close(self) -> None:
         """Close the database when no thread is in the middle of writing to it."""
-        with forks.transaction, self._lock:
+        with forks.transaction(), self._lock:
             self.database.close()
 
     @contextmanager
