@@ -13,7 +13,6 @@ dpfed.errors.InvalidArgument: url must begin with sqlite:/// or postgresql+psyco
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +44,9 @@ class Address:
         self.shown = _shown(parsed)
         self._secrets = tuple(_secrets(parsed))
         # Absolute from now on: a process that changes its directory keeps its ledger.
-        self.url = parsed.set(database=os.path.abspath(str(parsed.database)), query={}) if self.is_sqlite else parsed
+        self.url = (
+            parsed.set(database=str(Path(str(parsed.database)).absolute()), query={}) if self.is_sqlite else parsed
+        )
 
     @property
     def file(self) -> Path:
@@ -90,13 +91,9 @@ def _read(given: object) -> URL | None:
 def _kind(given: object) -> str:
     """What was given, without its content."""
     scheme = _SCHEME.match(given) if isinstance(given, str) else None
-    return (
-        f"one that begins with {scheme[0]}"
-        if scheme
-        else "text that is none"
-        if isinstance(given, str)
-        else f"a {type(given).__name__}"
-    )
+    if scheme:
+        return f"one that begins with {scheme[0]}"
+    return "text that is none" if isinstance(given, str) else f"a {type(given).__name__}"
 
 
 def _require_file(given: str | URL, parsed: URL) -> None:
@@ -123,7 +120,7 @@ def _require_server(given: str | URL, parsed: URL) -> None:
     if authority.count("@") > 1 or "@" in query + rest or "@" in f"{parsed.host or ''}{parsed.database or ''}":
         raise InvalidArgument(
             "url",
-            "url has an @ besides the one before the host (its text is not shown): write %40 for an @ of a password",
+            "url has an @ besides the one before the host (its text is not shown): write %40 for any other",
         )
     if "plugin" in parsed.query:
         raise InvalidArgument("url", "url must not load a plugin: leave out ?plugin=")

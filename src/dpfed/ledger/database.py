@@ -196,6 +196,7 @@ class Database:
         disks.require_locks(self.address, is_new=is_new)
         if self._files is not None:
             self._files.remember()
+            self._files.trusts_folder = disks.is_local(self.address)
 
     def _require_files(self, seen: Seen | None) -> None:
         """Refuse if a file that the connection has open is not where others look for it; PostgreSQL has none."""
@@ -280,9 +281,9 @@ class Database:
         if isinstance(error, FilesMoved) or self._has_moved():
             self._abandon()
             return LedgerUnavailable(
-                f"the file of the ledger at {self.shown}, its -wal or its -shm was moved, replaced or deleted while this "
-                "process had it open, so nothing more is charged and no noise may be drawn: stop every run that uses it, "
-                "put back the newest files, all together, and start again"
+                f"the file of the ledger at {self.shown}, its -wal or its -shm was moved, replaced or deleted while "
+                "this process had it open, so nothing more is charged and no noise may be drawn: stop every run that "
+                "uses it, put back the newest files, all together, and start again"
             )
         self.address.clean(error)
         if isinstance(error, SQLAlchemyError) and not isinstance(error, DBAPIError):

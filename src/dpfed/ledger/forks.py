@@ -4,8 +4,8 @@ A child inherits SQLite's belief that the file is locked, but not the lock. Were
 parent, when it closes, would think itself alone and delete the log to which the child has just committed. A lock that
 another thread held would never be released in the child.
 
-An interrupt may come at any line, also while a transaction is entered or left. So a transaction is an object that counts
-for as long as it lives: one that was never left is forgotten with the ``with`` statement that held it.
+An interrupt may come at any line, also while a transaction is entered or left. So a transaction is an object that
+counts for as long as it lives: one that was never left is forgotten with the ``with`` statement that held it.
 
 >>> with transaction():
 ...     pass
@@ -47,7 +47,8 @@ class _Gate:
     """Threads are inside for the time of a transaction; a fork shuts it until the others have left."""
 
     def __init__(self) -> None:
-        self._turn = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
         self._inside: set[weakref.ref[transaction]] = set()
         self._forking: int | None = None  # the thread for which it is shut
 
@@ -58,8 +59,8 @@ class _Gate:
 
     def enter(self, one: transaction) -> None:
         """Let the transaction in, unless another thread forks; a thread that is inside already never waits."""
-        with self._turn:
-            while self._forking not in (None, one.thread) and one.thread not in self.threads():
+        with self._lock:
+            while self._forking is not None and self._forking != one.thread and one.thread not in self.threads():
                 self._turn.wait(_LOOK)
             self._inside.add(weakref.ref(one))
 
@@ -67,13 +68,13 @@ class _Gate:
         """Let the transaction out. Whatever interrupts this, it is out when its object is gone."""
         self._inside.discard(weakref.ref(one))
         if self._forking is not None:
-            with self._turn:
+            with self._lock:
                 self._turn.notify_all()
 
     def shut(self) -> None:
         """Wait until no other thread is inside, and let none in until `open`."""
         me = threading.get_ident()
-        with self._turn:
+        with self._lock:
             while self._forking not in (None, me):
                 self._turn.wait(_LOOK)
             self._forking = me
@@ -88,11 +89,12 @@ class _Gate:
     def renew(self) -> None:
         """Begin anew in a child, whose other threads are gone, with whatever they held."""
         me = threading.get_ident()
-        self._turn = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
         self._inside = {each for each in list(self._inside) if (one := each()) is not None and one.thread == me}
         self._forking = None
 
-    def _threads(self) -> set[int]:
+    def threads(self) -> set[int]:
         """Return the threads that are inside; transactions that were interrupted and are gone do not count."""
         alive = [(each, each()) for each in list(self._inside)]  # others leave meanwhile
         self._inside.difference_update([each for each, one in alive if one is None])
