@@ -14,7 +14,7 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -150,10 +150,11 @@ class Database:
         if self.is_sqlite:
             _say(link, "PRAGMA wal_autocheckpoint=16000")
 
-    def migrate(self, *, create: bool = True) -> None:
+    def migrate(self, *, create: bool = True, seal: Callable[[Connection], None] = lambda _: None) -> None:
         """Bring the tables to this version's schema, or refuse a ledger of a later one; never destructive.
 
-        Without `create`, an address that has no ledger yet is refused and stays as it is.
+        Without `create`, an address that has no ledger yet is refused and stays as it is. An older ledger is sealed in
+        the same transaction.
         """
         if not create and self.is_sqlite and not self.file.is_file():
             raise self._none_here()
@@ -174,8 +175,11 @@ class Database:
             link.begin()
             if not self.is_sqlite:
                 link.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
-            if _revision(link) != REVISION:
+            before = _revision(link)
+            if before != REVISION:
                 _upgrade(link)
+                if before is not None:
+                    seal(link)
             link.commit()
 
     def close(self) -> None:

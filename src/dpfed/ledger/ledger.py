@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -32,8 +31,9 @@ from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument, LeaseHeld, UnknownRun
 from dpfed.events import Event
 from dpfed.guarantee import Guarantee
-from dpfed.ledger import admission, amounts, lease, relations, verify, views, words
+from dpfed.ledger import admission, amounts, lease, relations, triggers, verify, views, words
 from dpfed.ledger.account import LedgerAccount
+from dpfed.ledger.clock import now
 from dpfed.ledger.database import Database
 from dpfed.ledger.items import Item, added_up, release_items, reserve_items
 from dpfed.ledger.journal import Journal, Store, last_lease, last_of_accounts, last_of_items, rows, state_of
@@ -43,6 +43,7 @@ from dpfed.ledger.refusals import judge_all, raise_refusals, write_refusals
 from dpfed.ledger.reservation import Reservation
 from dpfed.ledger.rows import Draft, Head, Row, compact
 from dpfed.ledger.schema import ENTRIES, HELD
+from dpfed.ledger.seals import require_sound as require_sealed
 from dpfed.ledger.verify import Verified
 from dpfed.ledger.views import Balance, OpenReservation, Statement
 
@@ -65,7 +66,7 @@ class Ledger:
 
     def __init__(self, url: str | Path, *, wait: float = 30.0, create: bool = True) -> None:
         self._store = Store(Database(url, wait))
-        self._store.database.migrate(create=create)
+        self._store.open(create=create)
 
     def open(
         self,
@@ -102,8 +103,7 @@ class Ledger:
         )
         earlier = {} if opening is None or opening == {} else words.counted(opening)
         with self._store.writing() as journal:
-            settled = replace(terms, source=settle_source(journal.link, account, source))
-            open_account(journal, settled, earlier, journal.terms)
+            open_account(journal, settle_source(journal, terms, source), earlier, journal.terms)
         return self.account(account)
 
     def open_all(self, promises: Mapping[str, Guarantee], *, purpose: str = "") -> None:
@@ -117,7 +117,7 @@ class Ledger:
         with self._store.writing() as journal:
             known = dict(journal.terms)
             for terms in wanted:
-                settled = replace(terms, source=settle_source(journal.link, terms.name, None))
+                settled = settle_source(journal, terms, None)
                 open_account(journal, settled, {}, known)
                 known[terms.name] = settled
 
@@ -200,6 +200,18 @@ class Ledger:
         added = checks.positive(epsilon=epsilon)
         self._change("topped_up", account, {"epsilon": added, "reason": words.reason(reason)})
 
+    def accept_clock(self, *, reason: str) -> None:
+        """Write that this machine's clock is right although it is behind the last entry, whose clock was wrong.
+
+        Entries go on saying the later time until the clock has reached it, so nothing that expired comes back.
+        """
+        why = words.reason(reason)
+        with self._store.writing(accepts_clock=True) as journal:
+            clock = now()
+            if not journal.is_behind(clock):
+                raise InvalidArgument("clock", "this machine's clock is not behind the last entry: nothing to accept")
+            journal.append(Draft("clock", body=compact({"clock": clock, "reason": why})))
+
     def balance(self, account: str) -> Balance:
         """Where the account stands."""
         with self._store.reading() as link:
@@ -255,7 +267,11 @@ class Ledger:
         """How many entries there are, after recomputing the chain and every balance; or LedgerCorrupted."""
         with self._store.reading() as link:
             verify.require_sound_file(link)
-            return verify.replay(rows(link), self._store.head(link))
+            found = verify.replay(
+                rows(link), self._store.head(link), lambda terms, seal: require_sealed(link, terms, seal)
+            )
+            triggers.require_sound(link)
+            return found
 
     def export(self, stream: TextIO) -> None:
         """Write every entry as a line of JSON; fingerprints of data stay here."""

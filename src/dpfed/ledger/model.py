@@ -29,10 +29,10 @@ from dpfed.ledger import amounts
 from dpfed.ledger.amounts import Amounts
 
 CHARGES = ("carried", "recorded")  # spent at once: released before the ledger was kept, or after the fact
+OF_ALL = ("leased", "sealed", "clock")  # entries that belong to no account
 KINDS = (
     "opened",
     *CHARGES,
-    "leased",
     "reserved",
     "committed",
     "released",
@@ -40,6 +40,8 @@ KINDS = (
     "frozen",
     "unfrozen",
     "topped_up",
+    "restored",
+    *OF_ALL,
 )
 
 
@@ -60,6 +62,8 @@ class Terms:
     overlaps: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     expires: str | None = None
+    key_digest: str = ""  # of the key and the fingerprint, where the source is known by one
+    source_digest: str = ""
     opened: int = 0  # the number of the entry that says all this
 
     def cost(self, event: Event) -> Amounts:
@@ -74,6 +78,8 @@ class Terms:
         """The terms as plain JSON values."""
         plain = {**asdict(self), "orders": list(self.orders), "overlaps": list(self.overlaps)}
         del plain["opened"]
+        if not self.source_digest:
+            del plain["key_digest"], plain["source_digest"]
         return plain
 
     @classmethod
