@@ -26,7 +26,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from dpfed import checks
 from dpfed.errors import LedgerCorrupted, LedgerError, LedgerUnavailable
-from dpfed.ledger import disks, forks
+from dpfed.ledger import backups, disks, forks
 from dpfed.ledger.address import Address
 from dpfed.ledger.files import FilesMoved, LedgerFiles, Seen, leak
 from dpfed.ledger.prepared import Prepared
@@ -162,6 +162,7 @@ class Database:
             self._settle_file()
         with self.reading() as link:
             revision = _revision(link)
+        backups.require_ledger(revision, self.shown)
         if revision == REVISION:
             return
         if revision is None and not create:
@@ -181,6 +182,14 @@ class Database:
                 if before is not None:
                     seal(link)
             link.commit()
+
+    def require_sqlite(self, other: str) -> None:
+        """Refuse to copy files of PostgreSQL, which has programs for that."""
+        if not self.is_sqlite:
+            raise LedgerUnavailable(
+                f"the ledger at {self.shown} is in PostgreSQL, whose own {other} copies it: only a SQLite file is "
+                "backed up and restored here"
+            )
 
     def close(self) -> None:
         """Close every connection of this process."""

@@ -31,7 +31,7 @@ from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument, LeaseHeld, UnknownRun
 from dpfed.events import Event
 from dpfed.guarantee import Guarantee
-from dpfed.ledger import admission, amounts, lease, relations, triggers, verify, views, words
+from dpfed.ledger import admission, amounts, backups, lease, relations, restoring, triggers, verify, views, words
 from dpfed.ledger.account import LedgerAccount
 from dpfed.ledger.clock import now
 from dpfed.ledger.database import Database
@@ -191,9 +191,13 @@ class Ledger:
         """Stop every charge on the account until it is unfrozen."""
         self._change("frozen", account, {"reason": words.reason(reason)})
 
-    def unfreeze(self, account: str, *, reason: str) -> None:
-        """Let the account be charged again."""
-        self._change("unfrozen", account, {"reason": words.reason(reason)})
+    def unfreeze(self, account: str, *, reason: str, head: str | None = None, steward: str | None = None) -> None:
+        """Let the account be charged again.
+
+        After a backup was restored, this needs the newest head that anybody has kept, which must be the backup's own,
+        or the name of a steward who answers for what may be missing.
+        """
+        self._change("unfrozen", account, {"reason": words.reason(reason)}, head=head, steward=steward)
 
     def top_up(self, account: str, *, epsilon: float, reason: str) -> None:
         """Raise the account's cap by ε; its statement is then for the new cap."""
@@ -279,6 +283,36 @@ class Ledger:
             for row in rows(link):
                 stream.write(compact(row._asdict()) + "\n")
 
+    def backup(self, path: str | Path) -> Verified:
+        """Copy a SQLite ledger to a new file while others may go on writing, and verify the copy.
+
+        The copy is refused as a ledger until it is restored. Keep its head, which is returned, somewhere else.
+        """
+        self._store.database.require_sqlite("pg_dump")
+        with backups.drafted(Path(path)) as draft:
+            with self._store.reading() as link:
+                backups.copy_ledger(link, draft)
+            with Ledger(draft, create=False) as copy:
+                found = copy.verify()
+            backups.mark(draft)
+        return found
+
+    @classmethod
+    def restore(cls, backup: str | Path, url: str | Path) -> Self:
+        """Make a ledger of a backup where there is none, with every account frozen; what was reserved is committed."""
+        database = Database(url, wait=30.0)
+        database.require_sqlite("pg_restore")
+        with backups.drafted(database.file) as draft:
+            backups.copy_backup(Path(backup), draft)
+            with cls(draft, create=False) as ledger:
+                ledger._freeze_all(ledger.verify().head)
+                ledger.verify()
+        return cls(url, create=False)
+
+    def _freeze_all(self, head: Head) -> None:
+        with self._store.writing(accepts_clock=True) as journal:
+            restoring.freeze_all(journal, head)
+
     def close(self) -> None:
         """Close the database."""
         self._store.close()
@@ -299,10 +333,12 @@ class Ledger:
     def _terms(self, link: Connection, account: str) -> Terms:
         return relations.require_known(words.name(account=account), self._store.terms(link))
 
-    def _change(self, kind: str, account: str, body: dict[str, Any]) -> None:
+    def _change(self, kind: str, account: str, body: dict[str, Any], **answer: str | None) -> None:
         account = words.name(account=account)
         with self._store.writing() as journal:
             before = journal.states([account])[account]
+            if kind == "unfrozen" and before.restored:
+                body |= restoring.answered(journal.link, account, **answer)
             after = before.after(kind, body=body)
             if kind == "topped_up":
                 _require_larger(before, after)

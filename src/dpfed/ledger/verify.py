@@ -65,6 +65,7 @@ class _Replay:
     plans: dict[tuple[str, str], dict[Event, int]] = field(default_factory=dict)
     dues: Dues = field(default_factory=Dues)
     seal: dict[str, Any] = field(default_factory=dict)
+    backups: dict[str, str] = field(default_factory=dict)
 
     def follow(self, row: Row) -> None:
         """Take the next entry, or refuse it."""
@@ -94,8 +95,13 @@ class _Replay:
         after = (before or State.new(self.terms[account])).after(row.kind, row.times or 0, cost, row.details())
         _require(row.state == after.dumps(), row, f"the balance of {account!r} after it is not {row.state}")
         self.states[account] = after
-        if row.kind in ("reserved", "committed"):
+        if row.kind in ("reserved", "committed") and not row.details().get("presumed"):
             self._require_usable(row, self.terms[account], after)
+        if row.kind == "restored":
+            self.backups[account] = str(row.details()["head"])
+        if row.kind == "unfrozen" and before is not None and before.restored:
+            is_answered = "steward" in row.details() or row.details().get("head") == self.backups[account]
+            _require(is_answered, row, f"nobody answers for what {account!r} lost when a backup was restored")
         if row.kind == "reserved":
             self._require_admitted(row, account, after)
         if row.kind == "topped_up" and before is not None:

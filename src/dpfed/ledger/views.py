@@ -267,7 +267,8 @@ def _note(row: Row) -> str:
     if row.kind == "reserved" and "plan" in details:
         return "admitted by the exact ε of its plan"
     origin = "" if row.origin in (None, row.account) else f"from {row.origin}"
-    return ": ".join(part for part in (origin, str(details.get("reason", ""))) if part)
+    steward = f"steward {details['steward']}" if "steward" in details else ""
+    return ": ".join(part for part in (origin, steward, str(details.get("reason", ""))) if part)
 
 
 def _plans(items: list[Row]) -> dict[str, dict[Event, int]]:
