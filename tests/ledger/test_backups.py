@@ -123,7 +123,7 @@ def test_nothing_is_overwritten(lost, tmp_path):
         dpfed.Ledger.restore(copy, file)
     file.unlink()
     (tmp_path / "ledger.db-wal").touch()
-    with pytest.raises(InvalidArgument, match="ledger.db-wal is there"):
+    with pytest.raises(InvalidArgument, match=r"ledger\.db-wal is there"):
         dpfed.Ledger.restore(copy, file)
     assert not file.exists()
 
