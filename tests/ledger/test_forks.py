@@ -15,7 +15,7 @@ from dpfed.errors import LeaseLost
 from dpfed.events import Gaussian
 from dpfed.ledger import forks
 
-WITHIN = 20.0
+WITHIN = 5.0
 
 
 class File:
@@ -53,7 +53,7 @@ def test_a_fork_waits_for_a_thread_that_is_writing():
     has_begun.wait()
     assert end_of_a_child_that(lambda: None) == 0
     writer.join()
-    assert file.notes == ["written", "closed"]
+    assert file.notes[:2] == ["written", "closed"]
 
 
 def test_a_thread_that_is_writing_may_begin_anew_while_a_fork_waits_for_it():

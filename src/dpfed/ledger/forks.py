@@ -16,11 +16,13 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 import weakref
 from typing import Protocol
 
-# Seconds between two looks at who is inside, for an interrupted thread may have left without a word.
-_LOOK = 0.02
+# Seconds between two looks at who is inside: only a fork and who waits for its end look more than once.
+_LOOK = 0.001
+_BY = "by"
 
 
 class Closable(Protocol):
@@ -44,61 +46,62 @@ class transaction:  # noqa: N801 - it is read as `with transaction():`
 
 
 class _Gate:
-    """Threads are inside for the time of a transaction; a fork shuts it until the others have left."""
+    """Threads are inside for the time of a transaction; a fork shuts it until the others have left.
+
+    It has no lock that could stay held: each step is one operation that Python does as a whole. A thread first goes in
+    and then looks whether the gate is shut; a fork first shuts it and then looks who is inside. One sees the other.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._turn = threading.Condition(self._lock)
         self._inside: set[weakref.ref[transaction]] = set()
-        self._forking: int | None = None  # the thread for which it is shut
+        self._forking: dict[str, int] = {}  # the thread for which it is shut
 
     @property
     def is_shut(self) -> bool:
         """Whether a thread forks, or waits until it can."""
-        return self._forking is not None
+        return bool(self._forking)
 
     def enter(self, one: transaction) -> None:
         """Let the transaction in, unless another thread forks; a thread that is inside already never waits."""
-        with self._lock:
-            while self._forking is not None and self._forking != one.thread and one.thread not in self.threads():
-                self._turn.wait(_LOOK)
-            self._inside.add(weakref.ref(one))
+        own = weakref.ref(one)
+        self._inside.add(own)
+        while self._forking and self._forking.get(_BY) != one.thread and not self._is_nested(one):
+            self._inside.discard(own)
+            time.sleep(_LOOK)
+            self._inside.add(own)
 
     def leave(self, one: transaction) -> None:
         """Let the transaction out. Whatever interrupts this, it is out when its object is gone."""
         self._inside.discard(weakref.ref(one))
-        if self._forking is not None:
-            with self._lock:
-                self._turn.notify_all()
 
     def shut(self) -> None:
         """Wait until no other thread is inside, and let none in until `open`."""
         me = threading.get_ident()
-        with self._lock:
-            while self._forking not in (None, me):
-                self._turn.wait(_LOOK)
-            self._forking = me
-            while self.threads() - {me}:
-                self._turn.wait(_LOOK)
+        while self._forking.setdefault(_BY, me) != me:
+            time.sleep(_LOOK)
+        while self.threads() - {me}:
+            time.sleep(_LOOK)
 
     def open(self) -> None:
         """Let threads in again; as often as it is called."""
-        if self._forking == threading.get_ident():
-            self._forking = None
+        if self._forking.get(_BY) == threading.get_ident():
+            self._forking.pop(_BY, None)
 
     def renew(self) -> None:
-        """Begin anew in a child, whose other threads are gone, with whatever they held."""
+        """Begin anew in a child, whose other threads are gone."""
         me = threading.get_ident()
-        self._lock = threading.Lock()
-        self._turn = threading.Condition(self._lock)
         self._inside = {each for each in list(self._inside) if (one := each()) is not None and one.thread == me}
-        self._forking = None
+        self._forking = {}
 
     def threads(self) -> set[int]:
         """Return the threads that are inside; transactions that were interrupted and are gone do not count."""
         alive = [(each, each()) for each in list(self._inside)]  # others leave meanwhile
         self._inside.difference_update([each for each, one in alive if one is None])
         return {one.thread for _, one in alive if one is not None}
+
+    def _is_nested(self, new: transaction) -> bool:
+        others = [each() for each in list(self._inside)]
+        return any(one is not None and one is not new and one.thread == new.thread for one in others)
 
 
 _gate = _Gate()
@@ -111,37 +114,9 @@ def close_before_fork(file: Closable) -> None:
 
 
 def _before() -> None:
-    try:
-        _gate.shut()
-    except BaseException:
-        _gate.shut()  # an interrupt cannot stop a fork: Python reports it and goes on
-        raise
-    finally:
-        for file in list(_files):
-            _close(file)
-
-
-def _close(file: Closable) -> None:
-    """Close the file; once more if an interrupt came in between."""
-    try:
+    _gate.shut()
+    for file in list(_files):
         file.close()
-    except BaseException:
-        file.close()
-        raise
-
-
-def _in_parent() -> None:
-    try:
-        _gate.open()
-    finally:
-        _gate.open()
-
-
-def _in_child() -> None:
-    try:
-        _gate.renew()
-    finally:
-        _gate.renew()
 
 
 def _at_exit() -> None:
@@ -152,4 +127,6 @@ def _at_exit() -> None:
 
 
 atexit.register(_at_exit)
-os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
+# Twice: an interrupt ends what runs at a fork wherever it is; the fork goes on, and Python reports the interrupt.
+for _ in range(2):
+    os.register_at_fork(before=_before, after_in_parent=_gate.open, after_in_child=_gate.renew)
