@@ -15,6 +15,7 @@ import pytest
 import dpfed
 from dpfed.errors import LedgerUnavailable
 from dpfed.events import Gaussian
+from dpfed.ledger.files import FilesMoved, LedgerFiles
 from worlds import fork, points
 
 MOVED = "moved, replaced or deleted"
@@ -163,6 +164,27 @@ def test_a_commit_in_the_middle_of_which_a_file_is_moved_is_not_acknowledged(tmp
             break
     assert len(found) > 2
     assert set(found[:-1]) == {False}
+
+
+def test_a_quiet_folder_in_which_a_name_changes_is_looked_at_again(place):
+    files = LedgerFiles(str(place.file))
+    files.trusts_folder = True
+    for path in (place.log, place.index):
+        path.touch()
+    seen = files.look()
+    time.sleep(0.1)
+    files.require(seen)
+    if files._quiet is None:
+        pytest.skip("this file system has coarse times, so its folders are never trusted")
+    files.require(seen)
+    for path in (place.file, place.log, place.index):
+        path.rename(place.aside)
+        with pytest.raises(FilesMoved):
+            files.require(seen)
+        place.aside.rename(path)
+        files.require(seen)
+        time.sleep(0.1)
+        files.require(seen)
 
 
 def test_a_budget_is_not_spent_twice_when_a_backup_is_put_in_place_of_a_live_ledger(place):
