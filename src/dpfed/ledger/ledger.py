@@ -66,7 +66,11 @@ class Ledger:
 
     def __init__(self, url: str | Path, *, wait: float = 30.0, create: bool = True) -> None:
         self._store = Store(Database(url, wait))
-        self._store.open(create=create)
+        try:
+            self._store.open(create=create)
+        except BaseException:
+            self._store.close()  # leaves no log beside a file that is no ledger
+            raise
 
     def open(
         self,
