@@ -92,6 +92,7 @@ LAZY_THIRD_PARTIES = {
     "data.images": {"PIL"},
     "data.parquet": {"pyarrow"},
     "data.sources": {"sklearn"},
+    "ledger.database": {"psycopg"},
 }
 
 HEAVY = ("scipy", "torch", "sqlalchemy", "sklearn")

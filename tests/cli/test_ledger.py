@@ -15,6 +15,7 @@ from dpfed import events as ev
 from dpfed.cli.ledger import ledger as group
 from dpfed.cli.main import main
 from dpfed.cli.sections import Command
+from dpfed.ledger import clock
 from dpfed.ledger.ledger import Ledger
 from dpfed.ledger.rows import Head
 
@@ -344,6 +345,7 @@ DIES = """
 import os, sys
 from pathlib import Path
 from dpfed import events as ev
+from dpfed.ledger import clock
 from dpfed.ledger.ledger import Ledger
 step = ev.Gaussian(noise_multiplier=4.0)
 held = Ledger(Path(sys.argv[1])).reserve({"icu": {step: 10}}, run="dead")
@@ -487,3 +489,39 @@ def test_looking_at_a_ledger_leaves_no_entry(run, icu):
     for line in ("show", "show icu", "statement icu", "reservations", "forecast icu -z 1", "verify", "head", "export"):
         assert run(*line.split()).exit_code == 0
     assert icu.head() == before
+
+
+def test_a_backup_is_made_restored_and_unfrozen_by_its_head(run, icu, book, tmp_path):
+    copy, new = tmp_path / "may.backup", tmp_path / "new.db"
+    icu.close()
+    made = facts(run("backup", str(copy), "--json"))
+    assert made["rows"] == 6
+    refused(run("backup", str(copy)), "nothing is overwritten")
+    refused(run("show", "--ledger", str(copy)), "is a backup")
+    assert facts(run("restore", str(copy), "--ledger", str(new), "--json"))["frozen"] == ["icu"]
+    refused(run("restore", str(copy), "--ledger", str(new)), "nothing is overwritten")
+    refused(run("unfreeze", "icu", "--ledger", str(new), "--reason", "x"), "--steward")
+    refused(run("unfreeze", "icu", "--ledger", str(new), "--reason", "x", "--head", "1:" + "0" * 64), "may be missing")
+    done = run("unfreeze", "icu", "--ledger", str(new), "--reason", "nothing came after", "--head", made["head"])
+    assert "unfrozen icu" in shown(done)
+    assert "sound" in shown(run("verify", "--ledger", str(new)))
+
+
+def test_a_backup_and_a_restore_say_what_they_did(run, icu, tmp_path):
+    copy = tmp_path / "may.backup"
+    assert "backed up 6 entries, 1 account to" in shown(run("backup", str(copy)))
+    told = shown(run("restore", str(copy), "--ledger", str(tmp_path / "new.db")))
+    assert "with 1 account, all frozen" in told
+    refused(run("restore", str(tmp_path / "none"), "--ledger", str(tmp_path / "more.db")), "there is no backup")
+
+
+def test_a_clock_that_is_right_is_not_accepted(run, icu):
+    refused(run("accept-clock", "--reason", "x"), "nothing to accept")
+
+
+def test_a_clock_that_is_behind_is_accepted_with_a_reason(run, icu, monkeypatch):
+    real = clock.time.time_ns
+    monkeypatch.setattr(clock.time, "time_ns", lambda: real() - 3_600 * 10**9)
+    refused(run("freeze", "icu", "--reason", "audit"), "accept-clock")
+    assert "accepted" in shown(run("accept-clock", "--reason", "the last entry's clock was wrong"))
+    assert "frozen icu" in shown(run("freeze", "icu", "--reason", "audit"))

@@ -8,6 +8,9 @@ ADMISSION = "tests/ledger/test_admission.py::test_"
 MODEL = "tests/ledger/test_model.py::test_"
 RESERVATION = "tests/ledger/test_reservation.py::test_"
 CORRUPTION = "tests/ledger/test_corruption.py::test_"
+FILES = "tests/ledger/test_files.py::test_"
+SEALS = "tests/ledger/test_seals.py::test_"
+BACKUPS = "tests/ledger/test_backups.py::test_"
 
 LEDGER = (
     Mutant(
@@ -130,5 +133,74 @@ LEDGER = (
         "PRAGMA synchronous=FULL",
         "PRAGMA synchronous=OFF",
         ("tests/ledger/test_database.py::test_sqlite_writes_through_to_the_disk",),
+    ),
+    Mutant(
+        "a commit that is acknowledged into a file that was moved",
+        "ledger/database.py",
+        """            cursor.execute(statement.text(link), tuple(values))  # drivers take a plain tuple faster than a row
+            self._require_files(self._seen)
+""",
+        """            cursor.execute(statement.text(link), tuple(values))  # drivers take a plain tuple faster than a row
+""",
+        (FILES + "a_commit_in_the_middle_of_which_a_file_is_moved_is_not_acknowledged",),
+    ),
+    Mutant(
+        "a large commit that is acknowledged into a file that was moved",
+        "ledger/database.py",
+        """                _say(link, "COMMIT")
+                self._require_files(self._seen)
+""",
+        """                _say(link, "COMMIT")
+""",
+        (FILES + "a_commit_in_the_middle_of_which_a_file_is_moved_is_not_acknowledged",),
+    ),
+    Mutant(
+        "a log that is deleted by who has lost its own",
+        "ledger/files.py",
+        "    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))\n",
+        "    del thing\n",
+        (FILES + "who_lost_its_log_does_not_delete_the_log_of_the_next",),
+    ),
+    Mutant(
+        "a folder that is trusted while it changes",
+        "ledger/files.py",
+        "return found.st_dev, found.st_ino, found.st_ctime_ns",
+        "return found.st_dev, found.st_ino, 1",
+        (FILES + "a_quiet_folder_in_which_a_name_changes_is_looked_at_again",),
+    ),
+    Mutant(
+        "a password in what a driver says",
+        "ledger/address.py",
+        "                each.args = (HIDDEN,)\n",
+        "                pass\n",
+        ("tests/ledger/test_address.py::test_a_password_that_a_driver_repeats_by_chance_hides_what_it_said",),
+    ),
+    Mutant(
+        "a key of fingerprints that may change",
+        "ledger/seals.py",
+        "    if keys and keys != {digest(key(link))}:\n",
+        "    if False:\n",
+        (SEALS + "no_second_account_opens_on_the_same_data_after_key_or_fingerprint_was_changed",),
+    ),
+    Mutant(
+        "entries that go back in time",
+        "ledger/journal.py",
+        "self.at = clock if clock > view.at else later(view.at)",
+        "self.at = clock",
+        ("tests/ledger/test_clock.py::test_an_entry_says_the_later_of_clock_and_last_entry",),
+    ),
+    Mutant(
+        "a restored ledger that is not frozen",
+        "ledger/model.py",
+        "return self._replace(frozen=True, restored=True)",
+        "return self._replace(restored=True)",
+        (BACKUPS + "a_restored_ledger_is_frozen_and_has_spent_at_least_what_was_spent",),
+    ),
+    Mutant(
+        "a backup that forgets what was reserved",
+        "ledger/restoring.py",
+        "        if left[item.number]:\n",
+        "        if False:\n",
+        (BACKUPS + "a_restored_ledger_is_frozen_and_has_spent_at_least_what_was_spent",),
     ),
 )

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from dpfed.cli import ledger_access, ledger_changes, run
+from dpfed.cli import ledger_access, ledger_backups, ledger_changes, run
+from dpfed.cli.ledger_access import many
 from dpfed.cli.sections import Command, Group, say_refusal
 from dpfed.errors import LedgerCorrupted
 
@@ -19,8 +20,9 @@ FORMATS = {".html": "html", ".htm": "html", ".md": "markdown", ".json": "json"}
     cls=Group,
     sections={
         "Look": ("show", "statement", "reservations", "forecast"),
-        "Change": ("open", "top-up", "freeze", "unfreeze", "release"),
+        "Change": ("open", "top-up", "freeze", "unfreeze", "release", "accept-clock"),
         "Check": ("verify", "head", "export"),
+        "Keep": ("backup", "restore"),
     },
 )
 def ledger() -> None:
@@ -159,7 +161,7 @@ def verify(context: click.Context, head: str | None, export: Path | None, url: s
         context.exit(1)
     if as_json:
         return print_json({"is_sound": True, "rows": found.rows, "accounts": found.accounts, "head": str(found.head)})
-    entries, accounts = _many(found.rows, "entry", "entries"), _many(found.accounts, "account", "accounts")
+    entries, accounts = many(found.rows, "entry", "entries"), many(found.accounts, "account", "accounts")
     say(f"sound: {entries}, {accounts}")
     return say(f"head {found.head}")
 
@@ -201,11 +203,7 @@ def export(output: Path | None, url: str, as_json: bool) -> None:
     found = ledger_access.last_head(output)
     if as_json:
         return print_json({"output": str(output), "rows": found.sequence, "head": str(found)})
-    return say(f"wrote {_many(found.sequence, 'entry', 'entries')} to {output}")
-
-
-def _many(count: int, one: str, more: str) -> str:
-    return f"{count:,} {one if count == 1 else more}"
+    return say(f"wrote {many(found.sequence, 'entry', 'entries')} to {output}")
 
 
 for command in (
@@ -214,5 +212,8 @@ for command in (
     ledger_changes.freeze,
     ledger_changes.unfreeze,
     ledger_changes.release,
+    ledger_changes.accept_clock,
+    ledger_backups.backup,
+    ledger_backups.restore,
 ):
     ledger.add_command(command)

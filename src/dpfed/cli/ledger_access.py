@@ -46,7 +46,17 @@ def reach(url: str, *, create: bool = False) -> Ledger:
     """The ledger at a URL or in a file; only `create` makes one where there is none."""
     from dpfed.ledger.ledger import Ledger
 
-    return Ledger(url if "://" in url else Path(url), create=create)
+    return Ledger(address_of(url), create=create)
+
+
+def address_of(url: str) -> str | Path:
+    """Return what was typed as a URL or a path."""
+    return url if "://" in url else Path(url)
+
+
+def many(count: int, one: str, more: str) -> str:
+    """Return the count with the word that goes with it."""
+    return f"{count:,} {one if count == 1 else more}"
 
 
 def read_labels(texts: tuple[str, ...]) -> dict[str, str]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 PROMISE = "The promise"
 DATA = "The data"
+RESTORED = "After a restore"
 
 
 @click.command("open", cls=Command)
@@ -122,12 +123,35 @@ def freeze(account: str, reason: str, url: str, as_json: bool) -> None:
 @click.command(cls=Command)
 @click.argument("account")
 @ledger_access.reason
+@run.option("--head", section=RESTORED, help="The newest head that anybody has kept; it must be the backup's own.")
+@run.option("--steward", section=RESTORED, help="Who answers for what may be missing; the statement shows it.")
 @ledger_access.common
-def unfreeze(account: str, reason: str, url: str, as_json: bool) -> None:
-    """Let an account be charged again."""
+def unfreeze(account: str, reason: str, head: str | None, steward: str | None, url: str, as_json: bool) -> None:
+    """Let an account be charged again.
+
+    After a restore this needs --head or --steward.
+    """
     with ledger_access.reach(url) as book:
-        book.unfreeze(account, reason=reason)
+        book.unfreeze(account, reason=reason, head=head, steward=steward)
         ledger_access.say_done(book, account, "unfrozen", as_json)
+
+
+@click.command("accept-clock", cls=Command)
+@ledger_access.reason
+@ledger_access.common
+def accept_clock(reason: str, url: str, as_json: bool) -> None:
+    """Say that this machine's clock is right, although the last entry is later.
+
+    Entries go on saying the later time until the clock has reached it, so nothing that expired comes back.
+    """
+    from dpfed.cli.show import print_json, say
+
+    with ledger_access.reach(url) as book:
+        book.accept_clock(reason=reason)
+        head = str(book.head())
+    if as_json:
+        return print_json({"done": "clock accepted", "head": head})
+    return say("accepted this machine's clock; charges go on")
 
 
 @click.command("top-up", cls=Command)

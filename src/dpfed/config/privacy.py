@@ -147,7 +147,7 @@ class Privacy(Block):
 class LedgerBlock(Block):
     """Where the run is booked; without it a run has a ledger of its own in its directory."""
 
-    url: str = setting(effect="the ledger's database, such as sqlite:///ledger.db")
+    url: str = setting(effect="the ledger's database, such as sqlite:///ledger.db", repr=False)  # may hold a password
     account: str | None = setting(None, effect="the account of the study, whose unit is the client (user, hybrid)")
     client_accounts: str | None = setting(
         None, effect="the account of each client's records; {id} stands for the client's name (sample, hybrid)"

@@ -4,10 +4,8 @@ SQLite runs in WAL mode with full sync, so a transaction is on disk when it retu
 its own durable defaults. A writer takes the ledger's lock first (SQLite's write lock; the head row on
 PostgreSQL) and waits for it at most `wait` seconds.
 
->>> Database("mysql://localhost/ledger", wait=1.0)
-Traceback (most recent call last):
-    ...
-dpfed.errors.InvalidArgument: url must begin with sqlite:/// or postgresql+psycopg://, got mysql://localhost/ledger
+>>> Database("sqlite:///ledger.db", wait=1.0).shown
+'sqlite:///ledger.db'
 """
 
 from __future__ import annotations
@@ -16,19 +14,21 @@ import math
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event as hooks
-from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from dpfed import checks
-from dpfed.errors import InvalidArgument, LedgerCorrupted, LedgerError, LedgerUnavailable
-from dpfed.ledger import forks
+from dpfed.errors import LedgerCorrupted, LedgerError, LedgerUnavailable
+from dpfed.ledger import backups, disks, forks
+from dpfed.ledger.address import Address
+from dpfed.ledger.files import FilesMoved, LedgerFiles, Seen, leak
 from dpfed.ledger.prepared import Prepared
 from dpfed.ledger.schema import REVISION
 
@@ -46,35 +46,36 @@ _PAUSE = 0.01
 _MIGRATION_LOCK = 0x6470666564
 
 
+# Where a pooled connection keeps which files it has open.
+_SEEN = "dpfed_seen"
+
+
 class Database:
     """A ledger's connections; usable from many threads, and again after a fork."""
 
     def __init__(self, url: str | Path | URL, wait: float) -> None:
-        self._url = _supported(url)
-        self.is_sqlite = self._url.get_backend_name() == "sqlite"
+        self.address = Address(url)
+        self.is_sqlite = self.address.is_sqlite
+        self.driver_error: type[Exception] = sqlite3.Error if self.is_sqlite else _error_of_postgresql()
         self._wait = min(checks.positive(wait=wait), _LONGEST_WAIT)
         self._engine: Engine | None = None
         self._writer: Connection | None = None
         self._cursor: Any = None  # of the writer's connection
+        self._files = LedgerFiles(str(self.file)) if self.is_sqlite else None
+        self._seen: Seen | None = None  # the files that the writer has open
         self._used = -math.inf
         self._process = os.getpid()
         forks.close_before_fork(self)
 
     @property
     def shown(self) -> str:
-        """The address without its password."""
-        return self._url.render_as_string(hide_password=True)
+        """The address without anything secret."""
+        return self.address.shown
 
     @property
     def file(self) -> Path:
         """The file of a SQLite ledger."""
-        return Path(str(self._url.database))
-
-    @property
-    def driver_error(self) -> type[Exception]:
-        """What the database's driver raises."""
-        error: type[Exception] = self.engine.dialect.loaded_dbapi.Error
-        return error
+        return self.address.file
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -86,8 +87,10 @@ class Database:
         with self._translated():
             try:
                 link = self._begun()
+                self._require_files(self._seen)
                 yield link
                 _say(link, "COMMIT")
+                self._require_files(self._seen)
                 self._used = time.monotonic()
             except BaseException:
                 self._drop_writer()
@@ -99,12 +102,14 @@ class Database:
         Nor where there is no connection that was used a moment ago, so that it has not died. It is run outside a
         transaction, so they are durable when it returns.
         """
-        link, started = self._writer, time.monotonic()
+        link, cursor, started = self._writer, self._cursor, time.monotonic()
         if link is None or started - self._used > _IDLE or self._process != os.getpid():
             return False
         self._used = started
         try:
-            self._cursor.execute(statement.text(link), tuple(values))  # drivers take a plain tuple faster than a row
+            self._require_files(self._seen)
+            cursor.execute(statement.text(link), tuple(values))  # drivers take a plain tuple faster than a row
+            self._require_files(self._seen)
         except BaseException as error:
             if isinstance(error, self.driver_error) and MOVED in str(error):
                 return False
@@ -119,12 +124,13 @@ class Database:
         """A transaction that sees one state of the ledger from beginning to end."""
         level = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
         with (
-            forks.transaction,
+            forks.transaction(),
             self._translated(),
             self.engine.connect().execution_options(**level) as link,
-            link.begin(),
         ):
-            yield link
+            self._require_files(link.connection.info.get(_SEEN))
+            with link.begin():
+                yield link
 
     @property
     def engine(self) -> Engine:
@@ -144,19 +150,19 @@ class Database:
         if self.is_sqlite:
             _say(link, "PRAGMA wal_autocheckpoint=16000")
 
-    def migrate(self, *, create: bool = True) -> None:
+    def migrate(self, *, create: bool = True, seal: Callable[[Connection], None] = lambda _: None) -> None:
         """Bring the tables to this version's schema, or refuse a ledger of a later one; never destructive.
 
-        Without `create`, an address that has no ledger yet is refused and stays as it is.
+        Without `create`, an address that has no ledger yet is refused and stays as it is. An older ledger is sealed in
+        the same transaction.
         """
         if not create and self.is_sqlite and not self.file.is_file():
             raise self._none_here()
-        if self.is_sqlite and not self.file.exists():
-            # It holds the key of the fingerprints: nobody else reads it unless its owner says so.
-            with suppress(OSError):  # which SQLite will tell better
-                self.file.touch(mode=0o600)
+        if self.is_sqlite:
+            self._settle_file()
         with self.reading() as link:
             revision = _revision(link)
+        backups.require_ledger(revision, self.shown)
         if revision == REVISION:
             return
         if revision is None and not create:
@@ -165,14 +171,25 @@ class Database:
             raise LedgerUnavailable(
                 f"the ledger at {self.shown} has schema {revision} and this dpfed knows {REVISION}: use a newer dpfed"
             )
-        with forks.transaction, self._translated(), self.engine.connect() as plain:
+        with forks.transaction(), self._translated(), self.engine.connect() as plain:
             link = plain.execution_options(dpfed_writes=True)
             link.begin()
             if not self.is_sqlite:
                 link.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
-            if _revision(link) != REVISION:
+            before = _revision(link)
+            if before != REVISION:
                 _upgrade(link)
+                if before is not None:
+                    seal(link)
             link.commit()
+
+    def require_sqlite(self, other: str) -> None:
+        """Refuse to copy files of PostgreSQL, which has programs for that."""
+        if not self.is_sqlite:
+            raise LedgerUnavailable(
+                f"the ledger at {self.shown} is in PostgreSQL, whose own {other} copies it: only a SQLite file is "
+                "backed up and restored here"
+            )
 
     def close(self) -> None:
         """Close every connection of this process."""
@@ -180,6 +197,24 @@ class Database:
         if self._engine is not None:
             self._engine.dispose(close=self._process == os.getpid())
             self._engine = None
+
+    def _settle_file(self) -> None:
+        """Make the file of a new ledger, where its disk can keep one, and remember which file it is."""
+        disks.require_suitable(self.address)
+        is_new = not self.file.exists()
+        if is_new:
+            # It holds the key of the fingerprints: nobody else reads it unless its owner says so.
+            with suppress(OSError):  # which SQLite will tell better
+                self.file.touch(mode=0o600)
+        disks.require_locks(self.address, is_new=is_new)
+        if self._files is not None:
+            self._files.remember()
+            self._files.trusts_folder = disks.is_local(self.address)
+
+    def _require_files(self, seen: Seen | None) -> None:
+        """Refuse if a file that the connection has open is not where others look for it; PostgreSQL has none."""
+        if seen is not None and self._files is not None:
+            self._files.require(seen)
 
     def _begun(self) -> Connection:
         """The writer's connection in a new transaction; a new connection where the old one has died meanwhile."""
@@ -196,15 +231,29 @@ class Database:
 
     def _connected(self) -> Connection:
         self._writer = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        self._seen = self._writer.connection.info.get(_SEEN)
         connection: Any = self._writer.connection.dbapi_connection
         self._cursor = connection.cursor()
         return self._writer
 
     def _drop_writer(self) -> None:
         link, self._writer, self._cursor = self._writer, None, None
-        if link is not None:
-            link.invalidate()
-            link.close()
+        if link is None:
+            return
+        try:
+            self._require_files(self._seen)
+        except FilesMoved:
+            self._abandon(link)
+            return
+        link.invalidate()
+        link.close()
+
+    def _abandon(self, *links: Connection) -> None:
+        """Give up every connection without closing it: the files that they would clear up are not theirs any more."""
+        for thing in (*links, self._writer, self._engine):
+            if thing is not None:
+                leak(thing)
+        self._writer = self._cursor = self._engine = None
 
     def _forget_idle(self) -> None:
         """Open new connections from now on: SQLite remembers that a file was read-only when it was opened.
@@ -216,20 +265,23 @@ class Database:
 
     def _make(self) -> Engine:
         if self.is_sqlite:
-            engine = sa.create_engine(self._url, connect_args={"timeout": self._wait, "check_same_thread": False})
-            wait = self._wait
-            hooks.listen(engine, "connect", lambda connection, _: _make_durable(connection, wait))
+            engine = sa.create_engine(
+                self.address.url, connect_args={"timeout": self._wait, "check_same_thread": False}
+            )
+            wait, files = self._wait, self._files
+            hooks.listen(engine, "do_connect", lambda *_: None if files is None else files.require_own())
+            hooks.listen(engine, "connect", lambda connection, record: _prepare(connection, record, wait, files))
             hooks.listen(engine, "begin", _begin)
             return engine
         # The server does the waiting for a lock. A dead connection is noticed before it is used.
         options = f"-c lock_timeout={math.ceil(self._wait * 1000)} -c synchronous_commit=on"
         arguments = {"options": options, "connect_timeout": max(2, int(self._wait))}
-        return sa.create_engine(self._url, connect_args=arguments, pool_pre_ping=True)
+        return sa.create_engine(self.address.url, connect_args=arguments, pool_pre_ping=True)
 
     @property
     def _foreign(self) -> tuple[type[Exception], ...]:
         """What is raised under a ledger and needs translation; UnicodeDecodeError when a driver quotes damage."""
-        return SQLAlchemyError, UnicodeDecodeError, self.driver_error
+        return FilesMoved, SQLAlchemyError, UnicodeDecodeError, self.driver_error
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -239,12 +291,28 @@ class Database:
             raise self._told(error) from error
 
     def _told(self, error: Exception) -> LedgerError:
+        if isinstance(error, FilesMoved) or self._has_moved():
+            self._abandon()
+            return LedgerUnavailable(
+                f"the file of the ledger at {self.shown}, its -wal or its -shm was moved, replaced or deleted while "
+                "this process had it open, so nothing more is charged and no noise may be drawn: stop every run that "
+                "uses it, put back the newest files, all together, and start again"
+            )
+        self.address.clean(error)
         if isinstance(error, SQLAlchemyError) and not isinstance(error, DBAPIError):
             return LedgerUnavailable(f"the ledger at {self.shown} could not be used: {error}")
         self._forget_idle()
         if isinstance(error, UnicodeDecodeError):
             return LedgerCorrupted(f"the file of the ledger at {self.shown} is damaged: {error}")
         return self._meaning(str(error.orig if isinstance(error, DBAPIError) else error))
+
+    def _has_moved(self) -> bool:
+        """Whether the writer's files are gone, in which case SQLite's own words would mislead."""
+        try:
+            self._require_files(self._seen if self._writer is not None else None)
+        except FilesMoved:
+            return True
+        return False
 
     def _none_here(self) -> LedgerUnavailable:
         return LedgerUnavailable(
@@ -271,29 +339,27 @@ class Database:
         return "is out of reach; a commit that was under way counts as spent if it arrived, and no noise may be drawn"
 
 
-def _supported(url: str | Path | URL) -> URL:
-    if isinstance(url, Path):
-        url = URL.create("sqlite", database=str(url))
+def _error_of_postgresql() -> type[Exception]:
+    """Return what the driver of PostgreSQL raises."""
     try:
-        parsed = make_url(url)
-    except (ArgumentError, NoSuchModuleError, ValueError, AttributeError):
-        raise InvalidArgument(
-            "url", f"url must be a database URL such as sqlite:///ledger.db, got {_without_secret(url)}"
+        import psycopg
+    except ImportError:
+        raise LedgerUnavailable(
+            "a ledger in PostgreSQL needs a driver that is not installed: pip install 'dpfed[postgres]'"
         ) from None
-    if parsed.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
-        shown = parsed.render_as_string(hide_password=True)
-        raise InvalidArgument("url", f"url must begin with sqlite:/// or postgresql+psycopg://, got {shown}")
-    if parsed.get_backend_name() == "sqlite" and (parsed.database or "").startswith("file:"):
-        raise InvalidArgument("url", "a ledger is a plain file: give its path, sqlite:///ledger.db, and no file: URI")
-    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
-        raise InvalidArgument("url", "a ledger in memory would forget what was spent: give a file, sqlite:///ledger.db")
-    return parsed
+    return psycopg.Error
 
 
-def _without_secret(url: object) -> str:
-    # What cannot be parsed may still hold a password, before its last @.
-    before, at, after = repr(url).rpartition("@")
-    return f"{before.partition('://')[0]}://***@{after}"[:200] if at else after[:200]
+def _prepare(connection: Any, record: Any, wait: float, files: LedgerFiles | None) -> None:
+    """Make a new connection durable, and note which files it has open."""
+    _make_durable(connection, wait)
+    connection.execute("SELECT name FROM sqlite_master LIMIT 1").fetchall()  # opens the log
+    if files is not None:
+        try:
+            record.info[_SEEN] = files.opened()
+        except FilesMoved:
+            leak(connection)
+            raise
 
 
 def _make_durable(connection: Any, wait: float) -> None:

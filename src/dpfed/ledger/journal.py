@@ -7,7 +7,7 @@ its ledger reads nothing but the head before each commit, however long the histo
 >>> import tempfile
 >>> folder = tempfile.TemporaryDirectory()
 >>> store = Store(Database(f"sqlite:///{folder.name}/ledger.db", wait=1.0))
->>> store.database.migrate()
+>>> store.open()
 >>> with store.writing() as journal:
 ...     _ = journal.append(Draft("leased", run="study-12"))
 >>> with store.reading() as link:
@@ -19,23 +19,21 @@ its ledger reads nothing but the head before each commit, however long the histo
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from dpfed.errors import LedgerCorrupted, LedgerRolledBack, PrivacyError, UnknownRun
-from dpfed.ledger import forks, relations
+from dpfed.errors import LedgerCorrupted, LedgerRolledBack, LedgerUnavailable, PrivacyError, UnknownRun
+from dpfed.ledger import forks, relations, seals
+from dpfed.ledger.clock import is_behind, later, now
 from dpfed.ledger.database import Database
 from dpfed.ledger.model import State, Terms
 from dpfed.ledger.prepared import Prepared
-from dpfed.ledger.rows import GENESIS, Draft, Head, Row
+from dpfed.ledger.rows import GENESIS, Draft, Head, Row, compact
 from dpfed.ledger.schema import ENDED, ENTRIES, HEAD, HELD, OPENED
 
 # The table of the head has one row.
@@ -55,6 +53,7 @@ class View:
     """What is known of the ledger at a head."""
 
     head: Head
+    at: str = ""  # the time of the entry there
     states: dict[str, State] = field(default_factory=dict)
     left: dict[int, int] = field(default_factory=dict)
     leases: dict[str, int] = field(default_factory=dict)
@@ -64,6 +63,7 @@ class View:
         self.states[str(row.account)] = state
         self.left[int(row.item or 0)] = int(row.left or 0)
         self.head = Head(row.seq, row.hash)
+        self.at = row.at
 
 
 # Of a commit: the entry that comes next and the state after it, a refusal, or None where the view does not tell.
@@ -75,7 +75,8 @@ class Journal:
 
     def __init__(self, link: Connection, view: View, terms: dict[str, Terms]) -> None:
         self.link = link
-        self.at = now()  # the time that its entries say
+        clock = now()
+        self.at = clock if clock > view.at else later(view.at)  # the time that its entries say
         self.terms = terms
         self._view = view
         self._head = view.head
@@ -108,6 +109,22 @@ class Journal:
             self._view.leases[run] = row.seq
         return self._view.leases[run]
 
+    def seal(self) -> dict[str, Any]:
+        """Return what an older ledger knew of data when it was sealed; nothing for one that was not older."""
+        row = _last_of(self.link, "sealed")
+        return {} if row is None else row.details()
+
+    def is_behind(self, clock: str) -> bool:
+        """Whether the clock is too far behind the last entry, and behind what a person has accepted since."""
+        if clock > self._view.at or not is_behind(clock, self._view.at):
+            return False
+        accepted = _last_of(self.link, "clock")
+        if accepted is None:
+            return True
+        # While the clock is behind, each transaction says a time one microsecond after the one before.
+        is_over = self._view.at > later(accepted.at, self._view.head.sequence - accepted.seq)
+        return is_over or is_behind(clock, str(accepted.details()["clock"]))
+
     def append(self, draft: Draft) -> Row:
         """The entry that the draft becomes; it is written when the transaction ends."""
         row = draft.row(self._head.sequence + 1, self.at, self._head.digest)
@@ -138,6 +155,7 @@ class Journal:
         """The new head, after writing what was appended."""
         if self._drafted:
             _APPEND.run_each(self.link, self._drafted)
+            self._view.at = self.at
         return self._head
 
 
@@ -152,17 +170,23 @@ class Store:
         self._terms_until = 0
         self._lock = threading.RLock()
 
+    def open(self, *, create: bool = True) -> None:
+        """Bring the ledger to this version's schema, and seal what an older one knew of data."""
+        self.database.migrate(create=create, seal=_seal)
+
     @contextmanager
-    def writing(self) -> Iterator[Journal]:
+    def writing(self, *, accepts_clock: bool = False) -> Iterator[Journal]:
         """A transaction that is durable when the block ends, and leaves no trace when it raises."""
-        with forks.transaction, self._lock:
+        with forks.transaction(), self._lock:
             view, self._view = self._view, None  # whatever goes wrong, it is read anew
             with self.database.writing() as link:
                 head = _read_head(_LOCK_HEAD.first(link))
                 if view is None or view.head != head:
                     self._require_seen(link)
-                    view = View(head)
+                    view = View(head, last_time(link, head))
                 journal = Journal(link, view, self._known_terms(link, head))
+                if not accepts_clock:
+                    self._require_clock(journal)
                 yield journal
                 if journal.is_large:
                     self.database.lengthen_log(link)
@@ -177,7 +201,7 @@ class Store:
         False means that nothing was written and that the work is to be done under the lock, which also has the
         last word on any refusal.
         """
-        with forks.transaction, self._lock:
+        with forks.transaction(), self._lock:
             view, self._view = self._view, None  # whatever goes wrong, it is read anew
             if view is None:
                 return False
@@ -198,7 +222,7 @@ class Store:
 
     def close(self) -> None:
         """Close the database when no thread is in the middle of writing to it."""
-        with forks.transaction, self._lock:
+        with forks.transaction(), self._lock:
             self.database.close()
 
     @contextmanager
@@ -230,6 +254,15 @@ class Store:
                 head.sequence,
             )
 
+    def _require_clock(self, journal: Journal) -> None:
+        clock = now()
+        if journal.is_behind(clock):
+            raise LedgerUnavailable(
+                f"this machine's clock says {clock[:16]} UTC, which is behind the last entry of the ledger at "
+                f"{self.database.shown}, and accounts expire by it: set the clock right, or if it is right say "
+                "dpfed ledger accept-clock --reason WHY; nothing was written"
+            )
+
     def _require_seen(self, link: Connection) -> None:
         if self._seen is not None:
             self.require(link, self._seen)
@@ -243,16 +276,32 @@ class Store:
         return self._terms
 
 
-def now() -> str:
-    """The time as entries say it."""
-    microseconds = str(time.time_ns() // 1_000)
-    return f"{_second(microseconds[:-6])}.{microseconds[-6:]}Z"
+def last_time(link: Connection, head: Head) -> str:
+    """Return the time of the entry at the head; before any other where there is none."""
+    found = link.execute(sa.select(ENTRIES.c.at).where(ENTRIES.c.seq == head.sequence)).scalar()
+    return str(found or "")
 
 
-@lru_cache(maxsize=1)
-def _second(since_1970: str) -> str:
-    # Worth keeping: on caches that a disk write has emptied, this takes a tenth of a commit.
-    return datetime.fromtimestamp(int(since_1970), UTC).isoformat()[:19]
+def newest_time(link: Connection) -> str:
+    """Return the time of the last entry; before any other where there is none."""
+    return last_time(link, _read_head(link.execute(_SEE_HEAD).first()))
+
+
+def _last_of(link: Connection, kind: str) -> Row | None:
+    """Return the last entry of a kind that belongs to no account."""
+    is_such = (ENTRIES.c.account.is_(None), ENTRIES.c.kind == kind)
+    found = link.execute(sa.select(ENTRIES).where(*is_such).order_by(ENTRIES.c.seq.desc()).limit(1)).first()
+    return None if found is None else Row(*found).checked()
+
+
+def _seal(link: Connection) -> None:
+    """Append what an older ledger knows of data, if anything."""
+    seal = seals.sealed(link)
+    if seal["sources"]:
+        head = _read_head(_LOCK_HEAD.first(link))
+        clock, last = now(), last_time(link, head)
+        draft = Draft("sealed", body=compact(seal))
+        _APPEND.run_each(link, [draft.row(head.sequence + 1, clock if clock > last else later(last), head.digest)])
 
 
 def _terms_of(row: Row) -> Terms:

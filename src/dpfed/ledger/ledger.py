@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -32,8 +31,9 @@ from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument, LeaseHeld, UnknownRun
 from dpfed.events import Event
 from dpfed.guarantee import Guarantee
-from dpfed.ledger import admission, amounts, lease, relations, verify, views, words
+from dpfed.ledger import admission, amounts, backups, lease, relations, restoring, triggers, verify, views, words
 from dpfed.ledger.account import LedgerAccount
+from dpfed.ledger.clock import now
 from dpfed.ledger.database import Database
 from dpfed.ledger.items import Item, added_up, release_items, reserve_items
 from dpfed.ledger.journal import Journal, Store, last_lease, last_of_accounts, last_of_items, rows, state_of
@@ -43,6 +43,7 @@ from dpfed.ledger.refusals import judge_all, raise_refusals, write_refusals
 from dpfed.ledger.reservation import Reservation
 from dpfed.ledger.rows import Draft, Head, Row, compact
 from dpfed.ledger.schema import ENTRIES, HELD
+from dpfed.ledger.seals import require_sound as require_sealed
 from dpfed.ledger.verify import Verified
 from dpfed.ledger.views import Balance, OpenReservation, Statement
 
@@ -65,7 +66,11 @@ class Ledger:
 
     def __init__(self, url: str | Path, *, wait: float = 30.0, create: bool = True) -> None:
         self._store = Store(Database(url, wait))
-        self._store.database.migrate(create=create)
+        try:
+            self._store.open(create=create)
+        except BaseException:
+            self._store.close()  # leaves no log beside a file that is no ledger
+            raise
 
     def open(
         self,
@@ -102,8 +107,7 @@ class Ledger:
         )
         earlier = {} if opening is None or opening == {} else words.counted(opening)
         with self._store.writing() as journal:
-            settled = replace(terms, source=settle_source(journal.link, account, source))
-            open_account(journal, settled, earlier, journal.terms)
+            open_account(journal, settle_source(journal, terms, source), earlier, journal.terms)
         return self.account(account)
 
     def open_all(self, promises: Mapping[str, Guarantee], *, purpose: str = "") -> None:
@@ -117,7 +121,7 @@ class Ledger:
         with self._store.writing() as journal:
             known = dict(journal.terms)
             for terms in wanted:
-                settled = replace(terms, source=settle_source(journal.link, terms.name, None))
+                settled = settle_source(journal, terms, None)
                 open_account(journal, settled, {}, known)
                 known[terms.name] = settled
 
@@ -191,14 +195,30 @@ class Ledger:
         """Stop every charge on the account until it is unfrozen."""
         self._change("frozen", account, {"reason": words.reason(reason)})
 
-    def unfreeze(self, account: str, *, reason: str) -> None:
-        """Let the account be charged again."""
-        self._change("unfrozen", account, {"reason": words.reason(reason)})
+    def unfreeze(self, account: str, *, reason: str, head: str | None = None, steward: str | None = None) -> None:
+        """Let the account be charged again.
+
+        After a backup was restored, this needs the newest head that anybody has kept, which must be the backup's own,
+        or the name of a steward who answers for what may be missing.
+        """
+        self._change("unfrozen", account, {"reason": words.reason(reason)}, head=head, steward=steward)
 
     def top_up(self, account: str, *, epsilon: float, reason: str) -> None:
         """Raise the account's cap by ε; its statement is then for the new cap."""
         added = checks.positive(epsilon=epsilon)
         self._change("topped_up", account, {"epsilon": added, "reason": words.reason(reason)})
+
+    def accept_clock(self, *, reason: str) -> None:
+        """Write that this machine's clock is right although it is behind the last entry, whose clock was wrong.
+
+        Entries go on saying the later time until the clock has reached it, so nothing that expired comes back.
+        """
+        why = words.reason(reason)
+        with self._store.writing(accepts_clock=True) as journal:
+            clock = now()
+            if not journal.is_behind(clock):
+                raise InvalidArgument("clock", "this machine's clock is not behind the last entry: nothing to accept")
+            journal.append(Draft("clock", body=compact({"clock": clock, "reason": why})))
 
     def balance(self, account: str) -> Balance:
         """Where the account stands."""
@@ -255,13 +275,47 @@ class Ledger:
         """How many entries there are, after recomputing the chain and every balance; or LedgerCorrupted."""
         with self._store.reading() as link:
             verify.require_sound_file(link)
-            return verify.replay(rows(link), self._store.head(link))
+            found = verify.replay(
+                rows(link), self._store.head(link), lambda terms, seal: require_sealed(link, terms, seal)
+            )
+            triggers.require_sound(link)
+            return found
 
     def export(self, stream: TextIO) -> None:
         """Write every entry as a line of JSON; fingerprints of data stay here."""
         with self._store.reading() as link:
             for row in rows(link):
                 stream.write(compact(row._asdict()) + "\n")
+
+    def backup(self, path: str | Path) -> Verified:
+        """Copy a SQLite ledger to a new file while others may go on writing, and verify the copy.
+
+        The copy is refused as a ledger until it is restored. Keep its head, which is returned, somewhere else.
+        """
+        self._store.database.require_sqlite("pg_dump")
+        with backups.drafted(Path(path)) as draft:
+            with self._store.reading() as link:
+                backups.copy_ledger(link, draft)
+            with Ledger(draft, create=False) as copy:
+                found = copy.verify()
+            backups.mark(draft)
+        return found
+
+    @classmethod
+    def restore(cls, backup: str | Path, url: str | Path) -> Self:
+        """Make a ledger of a backup where there is none, with every account frozen; what was reserved is committed."""
+        database = Database(url, wait=30.0)
+        database.require_sqlite("pg_restore")
+        with backups.drafted(database.file) as draft:
+            backups.copy_backup(Path(backup), draft)
+            with cls(draft, create=False) as ledger:
+                ledger._freeze_all(ledger.verify().head)
+                ledger.verify()
+        return cls(url, create=False)
+
+    def _freeze_all(self, head: Head) -> None:
+        with self._store.writing(accepts_clock=True) as journal:
+            restoring.freeze_all(journal, head)
 
     def close(self) -> None:
         """Close the database."""
@@ -283,10 +337,12 @@ class Ledger:
     def _terms(self, link: Connection, account: str) -> Terms:
         return relations.require_known(words.name(account=account), self._store.terms(link))
 
-    def _change(self, kind: str, account: str, body: dict[str, Any]) -> None:
+    def _change(self, kind: str, account: str, body: dict[str, Any], **answer: str | None) -> None:
         account = words.name(account=account)
         with self._store.writing() as journal:
             before = journal.states([account])[account]
+            if kind == "unfrozen" and before.restored:
+                body |= restoring.answered(journal.link, account, **answer)
             after = before.after(kind, body=body)
             if kind == "topped_up":
                 _require_larger(before, after)

@@ -29,10 +29,10 @@ from dpfed.ledger import amounts
 from dpfed.ledger.amounts import Amounts
 
 CHARGES = ("carried", "recorded")  # spent at once: released before the ledger was kept, or after the fact
+OF_ALL = ("leased", "sealed", "clock")  # entries that belong to no account
 KINDS = (
     "opened",
     *CHARGES,
-    "leased",
     "reserved",
     "committed",
     "released",
@@ -40,6 +40,8 @@ KINDS = (
     "frozen",
     "unfrozen",
     "topped_up",
+    "restored",
+    *OF_ALL,
 )
 
 
@@ -60,6 +62,8 @@ class Terms:
     overlaps: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     expires: str | None = None
+    key_digest: str = ""  # of the key and the fingerprint, where the source is known by one
+    source_digest: str = ""
     opened: int = 0  # the number of the entry that says all this
 
     def cost(self, event: Event) -> Amounts:
@@ -74,6 +78,8 @@ class Terms:
         """The terms as plain JSON values."""
         plain = {**asdict(self), "orders": list(self.orders), "overlaps": list(self.overlaps)}
         del plain["opened"]
+        if not self.source_digest:
+            del plain["key_digest"], plain["source_digest"]
         return plain
 
     @classmethod
@@ -98,6 +104,7 @@ class State(NamedTuple):
     frozen: bool = False
     plan: float | None = None
     closed: bool = False
+    restored: bool = False  # frozen since a backup was restored
 
     @classmethod
     def new(cls, terms: Terms) -> State:
@@ -131,8 +138,12 @@ class State(NamedTuple):
             case "released":
                 held, pending = self._rest(count, cost)
                 return self._replace(held=held, pending=pending)._reopened()
-            case "frozen" | "unfrozen":
-                return self._replace(frozen=kind == "frozen")
+            case "frozen":
+                return self._replace(frozen=True)
+            case "unfrozen":
+                return self._replace(frozen=False, restored=False)
+            case "restored":
+                return self._replace(frozen=True, restored=True)
             case "topped_up":
                 return self._replace(cap=self.cap + body["epsilon"])
             case _:
@@ -142,7 +153,7 @@ class State(NamedTuple):
         """The state after a commit, which is by far the most frequent entry."""
         spent, charged = amounts.plus(self.spent, count, cost), self.charged + count
         held, pending = self._rest(count, cost)
-        return State(self.cap, spent, held, charged, pending, self.frozen, self.plan, self.closed)
+        return State(self.cap, spent, held, charged, pending, self.frozen, self.plan, self.closed, self.restored)
 
     def dumps(self) -> str:
         """The canonical JSON text of the state; every commit writes one, so it is put together by hand."""
@@ -150,9 +161,10 @@ class State(NamedTuple):
         frozen = ',"frozen":true' if self.frozen else ""
         plan = "" if self.plan is None else f',"plan":{float.__repr__(self.plan)}'
         closed = ',"closed":true' if self.closed else ""
+        restored = ',"restored":true' if self.restored else ""
         return (
             f'{{"cap":{float.__repr__(self.cap)},"spent":["{spent}"],"held":["{held}"],'
-            f'"charged":{self.charged},"pending":{self.pending}{frozen}{plan}{closed}}}'
+            f'"charged":{self.charged},"pending":{self.pending}{frozen}{plan}{closed}{restored}}}'
         )
 
     @classmethod

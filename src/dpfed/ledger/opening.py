@@ -10,6 +10,7 @@ import hashlib
 import hmac
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ from dpfed.accounting.filter import RenyiFilter
 from dpfed.errors import BudgetExceeded, InvalidArgument
 from dpfed.events import Event
 from dpfed.guarantee import Guarantee
-from dpfed.ledger import amounts, relations, words
+from dpfed.ledger import amounts, relations, seals, words
 from dpfed.ledger.journal import Journal
 from dpfed.ledger.model import State, Terms
 from dpfed.ledger.rows import Draft, compact
-from dpfed.ledger.schema import ENTRIES, SECRET, SOURCES
+from dpfed.ledger.schema import ENTRIES, SOURCES
 
 
 def agreed(name: str, epsilon: float, delta: float, unit: str, adjacency: str, orders: Any, **others: Any) -> Terms:
@@ -87,18 +88,19 @@ def open_account(journal: Journal, terms: Terms, opening: Mapping[Event, int], k
                 _carry(journal, everyone[account], origin, bag)
 
 
-def settle_source(link: Connection, name: str, source: Any) -> str:
-    """The source's name: as declared, or that of the data with this fingerprint."""
+def settle_source(journal: Journal, terms: Terms, source: Any) -> Terms:
+    """Return the terms with the source's name: as declared, or that of the data with this fingerprint."""
     if source is None or isinstance(source, str):
-        return f"declared:{words.name(source=name if source is None else source)}"
-    key = bytes.fromhex(str(link.execute(sa.select(SECRET.c.key)).scalar_one()))
-    mark = fingerprint(key, source)
-    known = link.execute(sa.select(SOURCES.c.name).where(SOURCES.c.fingerprint == mark)).scalar()
-    if known is None:
-        count = link.execute(sa.select(sa.func.count()).select_from(SOURCES)).scalar_one()
-        known = f"fingerprint:{count + 1}"
-        link.execute(sa.insert(SOURCES), {"name": known, "fingerprint": mark})
-    return str(known)
+        return replace(terms, source=f"declared:{words.name(source=terms.name if source is None else source)}")
+    link = journal.link
+    seals.require_sound(link, journal.terms.values(), journal.seal())
+    key = seals.key(link)
+    mark = fingerprint(bytes.fromhex(key), source)
+    known = {found: name for name, found in seals.marks(link).items()}
+    if mark not in known:
+        known[mark] = f"fingerprint:{len(known) + 1}"
+        link.execute(sa.insert(SOURCES), {"name": known[mark], "fingerprint": mark})
+    return replace(terms, source=known[mark], key_digest=seals.digest(key), source_digest=seals.digest(mark))
 
 
 def fingerprint(key: bytes, data: Any) -> str:

@@ -30,7 +30,7 @@ from dpfed.events import Event
 from dpfed.ledger import admission, amounts, lease, words
 from dpfed.ledger.amounts import Amounts
 from dpfed.ledger.items import Item, added_up, move_item, release_items, reserve_items
-from dpfed.ledger.journal import Journal, Store, count_marks, last_of_items, left_of
+from dpfed.ledger.journal import Journal, Store, count_marks, last_lease, last_of_items, left_of
 from dpfed.ledger.model import Terms
 from dpfed.ledger.refusals import (
     judge_all,
@@ -242,6 +242,12 @@ class Reservation:
 
     def _require_lease(self, journal: Journal) -> None:
         if journal.lease(self._run) != self._lease:
+            holder = last_lease(journal.link, self._run)
+            if holder is not None and lease.is_me(holder.details()):
+                raise LeaseLost(
+                    f"run {self._run!r} was resumed in this process, or a step of it was interrupted just after it was "
+                    "written down: resume the run to go on with it; what was written counts as done"
+                )
             raise LeaseLost(
                 f"run {self._run!r} was taken over by another process: stop this one, it may not charge any more"
             )

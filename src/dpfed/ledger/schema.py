@@ -13,7 +13,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, Text, text
 
 # The last migration; opening a ledger brings it there.
-REVISION = "0003"
+REVISION = "0004"
 
 METADATA = MetaData()
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -24,13 +25,17 @@ from dpfed.ledger import amounts, relations
 from dpfed.ledger.admission import plan_epsilon
 from dpfed.ledger.amounts import Amounts
 from dpfed.ledger.dues import Dues
-from dpfed.ledger.model import CHARGES, KINDS, State, Terms
+from dpfed.ledger.model import CHARGES, KINDS, OF_ALL, State, Terms
 from dpfed.ledger.rows import ACCOUNTANT, GENESIS, Head, Row
 
 _EMPTY = Head(0, GENESIS)
 _ITEMS = ("reserved", "committed", "released")
 _MOVES = (*CHARGES, *_ITEMS)
 _ACCOUNTANTS = {str(version) for version in range(1, ACCOUNTANT + 1)}
+
+
+# What looks whether the key and the fingerprints are those of these accounts and of the seal.
+Sealed = Callable[[Iterable[Terms], Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,8 @@ class _Replay:
     items: dict[int, _Item] = field(default_factory=dict)
     plans: dict[tuple[str, str], dict[Event, int]] = field(default_factory=dict)
     dues: Dues = field(default_factory=Dues)
+    seal: dict[str, Any] = field(default_factory=dict)
+    backups: dict[str, str] = field(default_factory=dict)
 
     def follow(self, row: Row) -> None:
         """Take the next entry, or refuse it."""
@@ -69,7 +76,10 @@ class _Replay:
         _require(
             row.kind in _ITEMS or row.item is None, row, f"a {row.kind} entry has no item, and it names {row.item}"
         )
-        _require((row.account is None) == (row.kind == "leased"), row, f"a {row.kind} entry of account {row.account!r}")
+        _require((row.account is None) == (row.kind in OF_ALL), row, f"a {row.kind} entry of account {row.account!r}")
+        if row.kind == "sealed":
+            _require(not self.seal, row, "the ledger was sealed before")
+            self.seal = row.details()
         if row.account is not None:
             self._follow_account(row, row.account)
             self.dues.follow(row, row.account, self.terms)
@@ -85,8 +95,13 @@ class _Replay:
         after = (before or State.new(self.terms[account])).after(row.kind, row.times or 0, cost, row.details())
         _require(row.state == after.dumps(), row, f"the balance of {account!r} after it is not {row.state}")
         self.states[account] = after
-        if row.kind in ("reserved", "committed"):
+        if row.kind in ("reserved", "committed") and not row.details().get("presumed"):
             self._require_usable(row, self.terms[account], after)
+        if row.kind == "restored":
+            self.backups[account] = str(row.details()["head"])
+        if row.kind == "unfrozen" and before is not None and before.restored:
+            is_answered = "steward" in row.details() or row.details().get("head") == self.backups[account]
+            _require(is_answered, row, f"nobody answers for what {account!r} lost when a backup was restored")
         if row.kind == "reserved":
             self._require_admitted(row, account, after)
         if row.kind == "topped_up" and before is not None:
@@ -153,8 +168,8 @@ class _Replay:
         )
 
 
-def replay(rows: Iterable[Row], head: Head) -> Verified:
-    """What the entries amount to, if they are sound and end at the head."""
+def replay(rows: Iterable[Row], head: Head, require_sealed: Sealed = lambda _, __: None) -> Verified:
+    """What the entries amount to, if they are sound and end at the head, and what they have sealed is as they say."""
     state = _Replay()
     for row in rows:
         _guarded(state.follow, row)
@@ -165,6 +180,7 @@ def replay(rows: Iterable[Row], head: Head) -> Verified:
             "entries were removed, or the head was changed",
             min(state.head.sequence, head.sequence) + 1,
         )
+    require_sealed(state.terms.values(), state.seal)
     return Verified(state.head.sequence, len(state.terms), head)
 
 

@@ -36,7 +36,8 @@ from dpfed.events import Event
 from dpfed.guarantee import Guarantee
 from dpfed.ledger import amounts, lease, relations
 from dpfed.ledger.admission import plan_or_infinity
-from dpfed.ledger.journal import last_lease, last_of_accounts, last_of_items, rows, state_of
+from dpfed.ledger.clock import now
+from dpfed.ledger.journal import last_lease, last_of_accounts, last_of_items, newest_time, rows, state_of
 from dpfed.ledger.model import CHARGES, State, Terms
 from dpfed.ledger.opening import charged
 from dpfed.ledger.refusals import is_expired
@@ -126,10 +127,11 @@ def balances(link: Connection, accounts: list[Terms]) -> tuple[Balance, ...]:
     is_asked = ENTRIES.c.account == accounts[0].name if len(accounts) == 1 else sa.true()
     counted = sa.select(ENTRIES.c.account, sa.func.count()).where(is_asked).group_by(ENTRIES.c.account)
     entries = {name: int(count) for name, count in link.execute(counted)}
-    return tuple(_balance(link, terms, state_of(latest[terms.name]), entries[terms.name]) for terms in accounts)
+    at = datetime.fromisoformat(max(now(), newest_time(link)))
+    return tuple(_balance(link, terms, state_of(latest[terms.name]), entries[terms.name], at) for terms in accounts)
 
 
-def _balance(link: Connection, terms: Terms, state: State, entries: int) -> Balance:
+def _balance(link: Connection, terms: Terms, state: State, entries: int, at: datetime) -> Balance:
     spent, reserved = _figures(terms, state, lambda: charged(link, terms.name))
     return Balance(
         account=terms,
@@ -139,7 +141,7 @@ def _balance(link: Connection, terms: Terms, state: State, entries: int) -> Bala
         remaining=_remaining(state, spent, reserved),
         share=_share(terms, state),
         entries=entries,
-        status=_status(terms, state),
+        status=_status(terms, state, at),
         mode="filter" if state.plan is None else "exact",
     )
 
@@ -213,10 +215,10 @@ def _is_closed(state: State) -> bool:
     return state.closed or state.plan is not None
 
 
-def _status(terms: Terms, state: State) -> str:
+def _status(terms: Terms, state: State, at: datetime) -> str:
     if state.frozen:
         return "frozen"
-    if is_expired(terms, datetime.now(UTC)):
+    if is_expired(terms, at):
         return "expired"
     return "closed" if _is_closed(state) else "open"
 
@@ -265,7 +267,8 @@ def _note(row: Row) -> str:
     if row.kind == "reserved" and "plan" in details:
         return "admitted by the exact ε of its plan"
     origin = "" if row.origin in (None, row.account) else f"from {row.origin}"
-    return ": ".join(part for part in (origin, str(details.get("reason", ""))) if part)
+    steward = f"steward {details['steward']}" if "steward" in details else ""
+    return ": ".join(part for part in (origin, steward, str(details.get("reason", ""))) if part)
 
 
 def _plans(items: list[Row]) -> dict[str, dict[Event, int]]:

@@ -1,0 +1,71 @@
+"""What becomes of a ledger that is restored from a backup: nothing that may have been spent since is available.
+
+Each account is frozen until somebody shows that nothing came after the backup (the newest head that anybody has kept is
+the backup's own), or until a steward answers for it by name, with a reason that the statement shows.
+
+>>> body(Head(12, "ab" * 32))["head"][:5]
+'12:ab'
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from dpfed.errors import AccountUnavailable, LedgerCorrupted
+from dpfed.ledger import words
+from dpfed.ledger.items import Item, move_item
+from dpfed.ledger.journal import Journal, rows
+from dpfed.ledger.rows import Draft, Head, Row, compact
+from dpfed.ledger.schema import ENTRIES, HELD
+
+PRESUMED = {"presumed": True, "reason": "restored from a backup: what was reserved counts as committed"}
+
+
+def body(backup: Head) -> dict[str, Any]:
+    """Return what the entry says that freezes an account of a restored ledger."""
+    return {"head": str(backup), "reason": f"restored from a backup that ends at entry {backup.sequence}"}
+
+
+def freeze_all(journal: Journal, backup: Head) -> None:
+    """Count all that is reserved as committed, and freeze every account."""
+    items = [Item.of(row.checked()) for row in rows(journal.link, HELD, ENTRIES.c.kind == "reserved")]
+    run_of = {row.seq: str(row.run) for row in rows(journal.link, HELD, ENTRIES.c.kind == "reserved")}
+    left = journal.left(item.number for item in items)
+    for item in items:
+        if left[item.number]:
+            state = journal.states([item.account])[item.account]
+            count, run = left[item.number], run_of[item.number]
+            move_item(journal, state, "committed", item, count, 0, run, compact(PRESUMED))
+    for account in journal.terms:
+        after = journal.states([account])[account].after("restored")
+        journal.move(after, Draft("restored", account, state=after.dumps(), body=compact(body(backup))))
+
+
+def answered(link: Connection, account: str, head: str | None, steward: str | None) -> dict[str, Any]:
+    """Return what the entry says that unfreezes an account of a restored ledger, or refuse."""
+    if steward is not None:
+        return {"steward": words.reason(steward)}
+    backup = str(_restored(link, account).details()["head"])
+    if head is None:
+        raise AccountUnavailable(
+            f"{account} is frozen because its ledger was restored from a backup that ends at entry "
+            f"{Head.parse(backup).sequence}: give the newest head that anybody has kept (--head), or answer for what "
+            "is missing by name (--steward)"
+        )
+    if str(Head.parse(head)) != backup:
+        raise AccountUnavailable(
+            f"the backup of {account} ends at entry {Head.parse(backup).sequence} and not at the head that was given "
+            f"({Head.parse(head).sequence}), so charges may be missing: record them, then answer for it (--steward)"
+        )
+    return {"head": backup}
+
+
+def _restored(link: Connection, account: str) -> Row:
+    is_such = (ENTRIES.c.account == account, ENTRIES.c.kind == "restored")
+    found = link.execute(sa.select(ENTRIES).where(*is_such).order_by(ENTRIES.c.seq.desc()).limit(1)).first()
+    if found is None:
+        raise LedgerCorrupted(f"{account} says that it was restored, and no entry does")
+    return Row(*found).checked()
