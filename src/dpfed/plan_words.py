@@ -7,6 +7,8 @@ study: 2 rounds, all clients in each, averaged by declared size
 - a: 1 step a round on about 3 of 9 declared records, not clipped
 <BLANKLINE>
 - Nobody is protected: nothing is noised, and nothing is charged.
+- A client that fails, takes longer than 3600 s or sends an update longer than 1e+09 contributes zero in that round, \
+and the run goes on.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ def explained(plan: Plan) -> str:
     lines = [f"{plan.name}: {headline(plan)}", "", *_sites(plan), *_server(plan)]
     for guarantee in plan.guarantees:
         lines += ["", sentence(plan, guarantee)]
-    return "\n".join([*lines, "", *(f"- {line}" for line in protection(plan))])
+    return "\n".join([*lines, "", *(f"- {line}" for line in (*protection(plan), limits(plan)))])
 
 
 def sentence(plan: Plan, promised: Guarantee) -> str:
@@ -55,6 +57,12 @@ def headline(plan: Plan) -> str:
     """Rounds, cohort and weighting in one line."""
     how = "by declared size" if plan.weighting == "declared" else "equally"
     return f"{_number(plan.rounds, 'round')}, {plan.cohort}, averaged {how}"
+
+
+def limits(plan: Plan) -> str:
+    """Say what a client must keep to, as one sentence."""
+    late, long = f"takes longer than {plan.client_timeout:g} s", f"sends an update longer than {plan.largest_norm:g}"
+    return f"A client that fails, {late} or {long} contributes zero in that round, and the run goes on."
 
 
 def protection(plan: Plan) -> list[str]:

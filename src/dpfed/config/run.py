@@ -28,7 +28,7 @@ from pydantic import ValidationError, field_validator, model_validator
 
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.config.data import Data
-from dpfed.config.fields import Block, Whole, Wrong, setting
+from dpfed.config.fields import Block, Number, Whole, Wrong, setting
 from dpfed.config.privacy import PERSON, LedgerBlock, Privacy
 from dpfed.config.reading import refusal, values_and_lines
 from dpfed.config.track import Track
@@ -36,6 +36,7 @@ from dpfed.config.training import Algorithm, AllClients, Cohort, FedAvg, FixedCl
 from dpfed.config.writing import Notes, commented
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
+from dpfed.plan_rules import CLIENT_TIMEOUT
 
 
 class RunConfig(Block):
@@ -69,6 +70,20 @@ class RunConfig(Block):
     )
     max_sites_per_person: Whole = setting(
         1, symbol="k", effect="at how many clients one person may have records: the promise adds up the k worst", ge=1
+    )
+    client_timeout: Number = setting(
+        CLIENT_TIMEOUT,
+        effect="seconds a client may take in a round; one that takes longer has failed, and contributes zero",
+        gt=0,
+    )
+    max_update_norm: Number | None = setting(
+        None,
+        effect=(
+            "the norm above which an update is nonsense and is turned away; without it, a million clip norms (a "
+            "thousand million where nothing is clipped) times learning rate and steps"
+        ),
+        gt=0,
+        le=1e30,
     )
     ledger: LedgerBlock | None = setting(
         None, effect="where privacy is booked; without it the run opens a ledger of its own"

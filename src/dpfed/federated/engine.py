@@ -27,6 +27,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
+from typing import NoReturn
 
 import numpy as np
 
@@ -86,8 +87,7 @@ class Federation:
         self._stored = Stored(self.run)
         self._checkpoints = Checkpoints(self.run, self.layout)
         self._checkpoint = self._enrolled(first.astype(self.layout.dtype))
-        event = plan.client_event if "client" in plan.units else None
-        self._tree = ServerTree(event) if isinstance(event, TreeAggregation) else None
+        self._tree = self._new_tree()
 
     @property
     def weights(self) -> Vector:
@@ -181,11 +181,11 @@ class Federation:
 
     def _stepped(self, number: int, mean: Mean) -> Checkpoint:
         before = self._checkpoint
-        weights, state = self._algorithm.step(before.weights.astype(float), mean.value, before.state)
-        moved = np.asarray(weights, dtype=self.layout.dtype)
-        if not np.isfinite(moved).all():
-            message = f"the model is no longer finite after round {number}: what was charged stays spent"
-            raise PrivacyError(f"{message}; {self.run.path} keeps the model before, plan a run with smaller steps")
+        with np.errstate(over="ignore", invalid="ignore"):
+            weights, state = self._algorithm.step(before.weights.astype(float), mean.value, before.state)
+            moved = np.asarray(weights, dtype=self.layout.dtype)
+        if not all(np.isfinite(array).all() for array in (moved, *state.values())):
+            self._lose(number)
         clip_norm = before.clip_norm
         if clip_norm is not None and mean.noisy_count is not None:
             clip_norm = self.plan.server.next_clip(clip_norm, mean.noisy_count)
@@ -193,6 +193,20 @@ class Federation:
         for name in mean.asked:
             taken[name] = taken.get(name, 0) + 1
         return Checkpoint(number, moved, mean.head, state, clip_norm, taken)
+
+    def _lose(self, number: int) -> NoReturn:
+        """Keep nothing of a round that led to no model: used again, it would fail again in every resume."""
+        self._stored.forget(number)
+        self._tree = self._new_tree()
+        message = f"the model is no longer finite after round {number}: what was charged stays spent"
+        remedy = "go on with what is left of the plan, or plan a run with smaller steps"
+        raise PrivacyError(
+            f"{message}, nothing of the round is kept, and {self.run.path} has the model before: {remedy}"
+        )
+
+    def _new_tree(self) -> ServerTree | None:
+        event = self.plan.client_event if "client" in self.plan.units else None
+        return ServerTree(event) if isinstance(event, TreeAggregation) else None
 
     def _spent(self) -> Spent:
         charged = self.runner.charged()

@@ -52,6 +52,8 @@ def planned(config: RunConfig, data: FederatedData) -> Plan:
         spare_rounds=config.spare_rounds,
         max_sites_per_person=config.max_sites_per_person,
         minimum_cohort=config.minimum_cohort,
+        client_timeout=config.client_timeout,
+        max_update_norm=config.max_update_norm,
     )
     if config.guarantees:
         record = config.privacy.local

@@ -25,6 +25,7 @@ import numpy as np
 
 from dpfed.errors import AdjacencyMismatch, InvalidArgument
 from dpfed.events import Event
+from dpfed.federated.deadline import Late, within
 from dpfed.federated.update import EXHAUSTED, FAILED, Charged, Client, Failure, Task, Update
 from dpfed.federated.weights import Vector
 from dpfed.ledger.ledger import Ledger
@@ -37,7 +38,8 @@ from dpfed.runs import NO_HEAD, sequence
 class LocalRunner:
     """Trains clients one after the other in this process; `study` is the account that pays for server noise.
 
-    Without a ledger only a plan that protects nobody can be run.
+    Without a ledger only a plan that protects nobody can be run. A client that takes longer than the plan's
+    `client_timeout` has failed.
     """
 
     def __init__(
@@ -130,12 +132,18 @@ class LocalRunner:
             yield self._outcome(client, task, head)
 
     def _outcome(self, client: Client, task: Task, head: str) -> Update | Failure:
-        source = self._source_of(client, task, head)
+        source, local = self._source_of(client, task, head), self._plan.local[client.name]
         try:
-            value = client.train(self._plan.local[client.name], task.weights, source, task.proximal)
+            value = within(self._plan.client_timeout, lambda: client.train(local, task.weights, source, task.proximal))
             return Update(client.name, task.round, np.asarray(value), head)
+        except Late:
+            return self._late(client.name)
         except (Exception, SystemExit) as error:  # whatever a client's data does to it, the others go on
             return Failure(client.name, FAILED, error)
+
+    def _late(self, client: str) -> Failure:
+        message = f"{client} took longer than client_timeout, which is {self._plan.client_timeout:g} s"
+        return Failure(client, FAILED, TimeoutError(message))
 
     def _source_of(self, client: Client, task: Task, head: str) -> RandomSource:
         # No entry comes twice, so even a seeded source never gives the same noise again after a crash.

@@ -30,6 +30,7 @@ from functools import partial
 from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
+from time import monotonic
 
 import numpy as np
 import torch
@@ -48,8 +49,9 @@ class PoolRunner(LocalRunner):
     """Trains up to `workers` clients at a time, each in a forked process with one torch thread; all cores by default.
 
     Updates come in the order in which they are ready. With a seeded source they are those of `LocalRunner` with one
-    torch thread. A process that dies is a failure of its client, and what a client changes in itself is forgotten.
-    Ctrl-C is the caller's to deal with: processes end when the caller stops asking for updates, or dies.
+    torch thread. A process that dies, or takes longer than the plan's `client_timeout`, is a failure of its client, and
+    what a client changes in itself is forgotten. Ctrl-C is the caller's to deal with: processes end when the caller
+    stops asking for updates, or dies.
     """
 
     def __init__(
@@ -74,12 +76,19 @@ class PoolRunner(LocalRunner):
                     running[worker.pipe] = worker
                 if not running:
                     return
-                for pipe in wait([worker.pipe for worker in running.values()]):
+                for pipe in wait([worker.pipe for worker in running.values()], self._left_of(running.values())):
                     worker = running.pop(pipe)
                     yield worker.outcome(task.round, head)
+                for worker in [each for each in running.values() if self._left_of([each]) <= 0]:
+                    running.pop(worker.pipe).stop()
+                    yield self._late(worker.client)
         finally:
             for worker in running.values():
                 worker.stop()
+
+    def _left_of(self, workers: Iterable[_Worker]) -> float:
+        """Return the seconds until the first of these is late."""
+        return min(worker.started for worker in workers) + self._plan.client_timeout - monotonic()
 
 
 class _Worker:
@@ -87,6 +96,7 @@ class _Worker:
 
     def __init__(self, client: str, train: Callable[[], Update | Failure]) -> None:
         self.client = client
+        self.started = monotonic()
         self.pipe, theirs = _FORK.Pipe()
         self._process = _FORK.Process(target=_work, args=(self.pipe, theirs, train), daemon=True)
         self._process.start()
