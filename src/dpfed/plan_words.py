@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from dpfed.checks import ADD_REMOVE
 from dpfed.guarantee import Guarantee
 from dpfed.local_plan import PERSON, LocalPlan
+from dpfed.plan_rules import ROWS
 from dpfed.rounding import decimal_up
 from dpfed.tree_noise import RoundTree
 
@@ -34,6 +35,7 @@ DELTAS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
 def explained(plan: Plan) -> str:
     """The plan as Markdown, every number of it public."""
     lines = [f"{plan.name}: {headline(plan)}", "", *_sites(plan), *_server(plan)]
+    lines += ["", simulation(plan)] if simulation(plan) else []
     for guarantee in plan.guarantees:
         lines += ["", sentence(plan, guarantee)]
     return "\n".join([*lines, "", *(f"- {line}" for line in (*protection(plan), limits(plan)))])
@@ -57,6 +59,16 @@ def headline(plan: Plan) -> str:
     """Rounds, cohort and weighting in one line."""
     how = "by declared size" if plan.weighting == "declared" else "equally"
     return f"{_number(plan.rounds, 'round')}, {plan.cohort}, averaged {how}"
+
+
+def simulation(plan: Plan) -> str:
+    """Return a sentence about clients that were made of one set; an empty text for others."""
+    if plan.dealing != ROWS:
+        return ""
+    return (
+        "SIMULATION: clients made from one set of records, dealt all at once. The promise is for the deal as fixed: a "
+        "record more or less in that set would move others between clients and hold-out."
+    )
 
 
 def limits(plan: Plan) -> str:

@@ -21,6 +21,7 @@ dpfed.errors.InvalidArgument: run.yaml, line ...: privacy.record.max_grad_norm i
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -134,6 +135,17 @@ class RunConfig(Block):
     def is_private(self) -> bool:
         """Whether nobody can predict the noise: false with a seed, and such a run is stamped NOT PRIVATE."""
         return self.seed is None
+
+    @property
+    def terms(self) -> str:
+        """What a run must go on with, as text: all that its file says but who is told and where clients and ledger are.
+
+        Only what is in the file counts, so that a later version with more settings reads the same.
+        """
+        said = self.model_dump(mode="json", exclude_unset=True, exclude={"track": True, "runner": True})
+        if said.get("ledger"):
+            said["ledger"].pop("url", None)
+        return json.dumps(said, sort_keys=True)
 
     @property
     def guarantees(self) -> tuple[Guarantee, ...]:

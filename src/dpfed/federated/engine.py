@@ -31,7 +31,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from dpfed.errors import PrivacyError
+from dpfed.digests import Seal, digest
+from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.events import TreeAggregation
 from dpfed.federated.algorithms import registry
 from dpfed.federated.algorithms.protocol import FederatedAlgorithm
@@ -47,10 +48,11 @@ from dpfed.federated.weights import Layout, Vector
 from dpfed.guarantee import Guarantee
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, or_system
-from dpfed.runs import RunDirectory
+from dpfed.runs import CONFIG, RunDirectory
 
 Evaluation = Callable[[Vector], Iterable[Score]]
 DEFAULT_DELTA = 1e-5
+TERMS = "terms"  # among the digests of a checkpoint: that of what the run was begun with beside its plan
 
 
 class Federation:
@@ -59,7 +61,11 @@ class Federation:
     Privacy: in style `sample` what leaves a client is noised by its LocalPlan and charged to its account before; in
     `user` the server adds the noise, after charging the study's account, and must be trusted with the updates;
     `hybrid` does both. All that is computed from these releases is covered by their guarantees. The promise is that
-    of the whole reserved plan, also after a crash or an early stop. Metrics are not covered unless marked so.
+    of the whole reserved plan, also after a crash or an early stop. Scores on data
+    that nobody declared public are not covered, and are in the owner's files alone.
+
+    A directory whose files were changed is refused before anything is run. `terms` are what else a run must go on with,
+    such as its configuration.
     """
 
     def __init__(
@@ -73,6 +79,7 @@ class Federation:
         algorithm: FederatedAlgorithm | None = None,
         evaluate: Evaluation | None = None,
         source: RandomSource | None = None,
+        terms: str = "",
     ) -> None:
         self.plan = plan
         self.runner = runner
@@ -84,9 +91,9 @@ class Federation:
         self._algorithm = _algorithm(plan) if algorithm is None else registry.checked(algorithm)
         self._evaluate = evaluate
         self._source = or_system(source)
+        self._terms = digest(terms.encode())
         self._stored = Stored(self.run)
-        self._checkpoints = Checkpoints(self.run, self.layout)
-        self._checkpoint = self._enrolled(first.astype(self.layout.dtype))
+        self._enrol(first.astype(self.layout.dtype))
         self._tree = self._new_tree()
 
     @property
@@ -144,23 +151,53 @@ class Federation:
     def _write(self, result: RoundResult, checkpoint: Checkpoint) -> None:
         self.run.append(result.facts())
         self.run.append_owner(result.owner_facts())
-        self._checkpoints.write(checkpoint)
-        self._checkpoint = checkpoint
+        self._keep(checkpoint)
         self._stored.forget(result.number)
+        self._stored = Stored(self.run, Seal(self._key, checkpoint.head))
 
-    def _enrolled(self, first: Vector) -> Checkpoint:
-        found = self._checkpoints.newest()
-        done = found.round if found else 0
-        heads = self._stored.heads(done + 1)
+    def _keep(self, checkpoint: Checkpoint) -> None:
+        made = replace(checkpoint, files=self.run.digests() | {TERMS: self._terms})
+        self._checkpoints.write(made)
+        self._checkpoint = made
+
+    def _enrol(self, first: Vector) -> None:
+        """Reserve the plan of a new run, or take up the one in the directory if every file of it is unchanged."""
+        found = Checkpoints(self.run, self.layout).newest()
         if found is None:
-            state = self._algorithm.start(self.layout.size)
-            head = self.runner.enroll(self.plan, first, heads)
-            found = Checkpoint(0, first, head, state, self._first_clip())
-            self._checkpoints.write(found)
-        elif done < self.plan.rounds:
-            self.runner.enroll(self.plan, found.weights, [found.head, *heads])
-        self._stored.forget_all_but(found.round + 1)
-        return found
+            self._begin(first)
+        else:
+            self._take_up(found)
+        self._stored.forget_all_but(self.round + 1)
+
+    def _begin(self, first: Vector) -> None:
+        head = self.runner.enroll(self.plan, first)
+        self._open(self.runner.key(self.plan, [head]), head)
+        self._stored.forget_all_but(0)  # what goes with no checkpoint is of another past
+        self._keep(Checkpoint(0, first, head, self._algorithm.start(self.layout.size), self._first_clip()))
+
+    def _take_up(self, found: Checkpoint) -> None:
+        under_way = found.round + 1
+        heads = [found.head, *self._stored.heads(under_way)]
+        self._require_same_terms(found)
+        self.run.require({name: known for name, known in found.files.items() if name != TERMS}, found.round)
+        self._checkpoint = found
+        is_over = found.round >= self.plan.rounds
+        self._open(b"" if is_over else self.runner.key(self.plan, heads), found.head)
+        if is_over:
+            return
+        self._checkpoints.newest()  # with its seal
+        self._stored.require(under_way)
+        self.runner.enroll(self.plan, found.weights, heads)
+
+    def _open(self, key: bytes, head: str) -> None:
+        self._key = key
+        self._checkpoints = Checkpoints(self.run, self.layout, key)
+        self._stored = Stored(self.run, Seal(key, head))
+
+    def _require_same_terms(self, found: Checkpoint) -> None:
+        if found.files.get(TERMS, self._terms) != self._terms:
+            message = f"{self.run.path / CONFIG} is not what the run was begun with: put back a copy"
+            raise InvalidArgument("directory", f"{message}; only track, runner and the ledger's url may change")
 
     def _first_clip(self) -> float | None:
         return self.plan.client.clip_norm if self.plan.client is not None else None

@@ -54,6 +54,7 @@ def planned(config: RunConfig, data: FederatedData) -> Plan:
         minimum_cohort=config.minimum_cohort,
         client_timeout=config.client_timeout,
         max_update_norm=config.max_update_norm,
+        dealing=data.dealing,
     )
     if config.guarantees:
         record = config.privacy.local

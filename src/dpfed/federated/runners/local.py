@@ -23,13 +23,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from dpfed.errors import AdjacencyMismatch, InvalidArgument
+from dpfed.errors import AdjacencyMismatch, InvalidArgument, UnknownRun
 from dpfed.events import Event
 from dpfed.federated.deadline import Late, within
 from dpfed.federated.update import EXHAUSTED, FAILED, Charged, Client, Failure, Task, Update
 from dpfed.federated.weights import Vector
+from dpfed.ledger.journal import rows
 from dpfed.ledger.ledger import Ledger
 from dpfed.ledger.reservation import Reservation
+from dpfed.ledger.schema import ENTRIES, HELD
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, or_system
 from dpfed.runs import NO_HEAD, sequence
@@ -86,6 +88,23 @@ class LocalRunner:
         elif charges:
             raise InvalidArgument("ledger", f"style {plan.style!r} charges accounts: give the runner a ledger")
         return self._head()
+
+    def key(self, plan: Plan, heads: Iterable[str] = ()) -> bytes:
+        """Return the digest of the entry by which the run was reserved: no file and no head shows it.
+
+        A ledger that lacks one of the `heads` was rolled back, and is refused; so is one that has no such run.
+        """
+        if self.ledger is None or not plan.units:
+            return b""
+        for head in heads:
+            self.ledger.require(head)
+        with self.ledger._store.reading() as link:
+            first = next(rows(link, HELD, ENTRIES.c.run == plan.name, ENTRIES.c.kind == "leased"), None)
+        if first is None:
+            raise UnknownRun(
+                f"the ledger has no run {plan.name!r}, and this directory has: use the ledger that it began in"
+            )
+        return first.checked().hash.encode()
 
     def train(self, task: Task, cohort: Iterable[str]) -> Iterator[Update | Failure]:
         """What each client of the cohort makes of the task, one by one as it is ready, or why it does not.
