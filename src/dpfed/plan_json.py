@@ -47,7 +47,7 @@ def version_of(text: str) -> int:
     """Return the version of a plan's JSON text; 0 if it has none."""
     try:
         return int(json.loads(text)["version"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return 0
 
 
@@ -55,7 +55,7 @@ def loads(text: str, kind: type[Plan]) -> Plan:
     """The plan that `dumps` wrote."""
     try:
         return kind(**_arguments(json.loads(text), {each.name for each in fields(kind)}))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidArgument("text", f"text must be the JSON form of a plan: {error}") from None
 
 

@@ -246,7 +246,7 @@ def _checked(path: Path, *, may_lack: bool) -> list[tuple[dict[str, Any], str]]:
 def _record(path: Path, number: int, body: bytes) -> dict[str, Any]:
     try:
         record = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict) or type(record.get("round")) is not int:
         raise _changed(path, f"line {number} is no record of a round")

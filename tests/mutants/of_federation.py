@@ -134,8 +134,8 @@ FEDERATION = (
     Mutant(
         "a client without noise that draws from public generators",
         "federated/torch_model.py",
-        "with self._lock, Generators(or_system(source), devices_of(self.module)).scope():",
-        "with self._lock:",
+        "            Generators(or_system(source), devices_of(self.module)).scope(),\n",
+        "",
         (CLIENT + "torchs_own_generator_is_left_as_it_was",),
     ),
     Mutant(

@@ -23,7 +23,7 @@ threads = options.option(
     "--threads",
     type=int,
     section=RUN,
-    help="Threads of torch.  [default: 1 for a small model, else as many as torch likes]",
+    help="Threads of torch.  [default: 1 for a small model, else as many as torch likes; 1 for runner: processes]",
 )
 
 
@@ -88,11 +88,11 @@ def resume(run: str, threads: int | None, as_json: bool) -> None:
 
 
 def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: bool) -> None:
+    from dpfed import checks
     from dpfed.cli import live
     from dpfed.cli.stopping import Stopping
-    from dpfed.federated.torch_factory import use_threads
 
-    use_threads(launch.model, threads)
+    launch.model.threads = None if threads is None else checks.count(threads=threads)
     if not as_json:
         _introduce(launch, directory)
     is_private = launch.config.is_private

@@ -1,5 +1,8 @@
 """Clients trained in processes of their own, several at a time: for models that take much longer than a fork.
 
+A fork of a process with torch takes some hundredths of a second, and what torch sets up at a first step is set up for
+each client: tiny models are trained many times faster by ``runner: auto``. One thread of torch for each process.
+
 Charges and noise are those of `LocalRunner`: the whole cohort is charged here before the first process starts, and each
 client draws from a stream of its own. A process is forked for one client and one round, so it gets model and data for
 nothing and leaves nothing behind; only numbers come back, never a pickle.
@@ -33,10 +36,10 @@ from multiprocessing.connection import Connection, wait
 from time import monotonic
 
 import numpy as np
-import torch
 
 from dpfed import checks
 from dpfed.federated.runners.local import LocalRunner
+from dpfed.federated.threads import share_cores
 from dpfed.federated.update import FAILED, Client, Failure, Task, Update
 from dpfed.ledger.ledger import Ledger
 from dpfed.randomness import RandomSource
@@ -127,7 +130,7 @@ def _work(ours: Connection, pipe: Connection, train: Callable[[], Update | Failu
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, args=(pipe,), daemon=True).start()
-    torch.set_num_threads(1)
+    share_cores()
     outcome = train()
     if isinstance(outcome, Failure):
         pipe.send_bytes(json.dumps({"kind": type(outcome.error).__name__, "error": str(outcome.error)}).encode())
