@@ -40,7 +40,8 @@ def by_hash(hashes: NDArray[np.uint64], clients: int) -> Parts:
     count = checks.count(clients=clients)
     # The upper 32 bits: times the count they stay within 64, and a client's share is exact to one in 2³².
     holders = ((hashes.astype(np.uint64) >> np.uint64(32)) * np.uint64(count)) >> np.uint64(32)
-    return tuple(np.flatnonzero(holders == client).astype(np.int64) for client in range(count))
+    counts = np.bincount(holders.astype(np.int64), minlength=count)
+    return tuple(np.split(np.argsort(holders, kind="stable"), np.cumsum(counts)[:-1]))
 
 
 def quantity(records: int, sizes: Sequence[int], seed: int = 0) -> Parts:
