@@ -34,7 +34,7 @@ DIGITS = {
     "data": {
         "source": "sklearn:digits",
         "feature_bounds": [0, 16],
-        "partition": {"kind": "iid", "clients": 1000},
+        "partition": {"kind": "iid", "clients": 1000, "minimum": 1},
         "sizes": 2,
         "test_is_public": True,
     },

@@ -24,7 +24,7 @@ SRC = Path(dpfed.__file__).parents[1]
 
 # The longest name that fits decides: audit.bounds is L1 although audit is L3.
 LAYERS: dict[int, tuple[str, ...]] = {
-    0: ("errors", "checks", "rounding", "randomness", "guarantee", "events", "references"),
+    0: ("errors", "checks", "rounding", "randomness", "guarantee", "events", "references", "digests"),
     1: (
         "structure",
         "clipping",

@@ -217,7 +217,7 @@ def test_a_plan_comes_back_from_json_equal():
 
 def test_a_plans_json_with_other_or_missing_fields_is_refused():
     plain = json.loads(bare_plan(north=182).to_json())
-    for change in ({"version": 3}, {"extra": 1}, {"rounds": 0}, {"local": {}}, {"local": 3}):
+    for change in ({"version": 4}, {"extra": 1}, {"rounds": 0}, {"local": {}}, {"local": 3}):
         with pytest.raises(InvalidArgument):
             Plan.from_json(json.dumps({**plain, **change}))
     del plain["rounds"]

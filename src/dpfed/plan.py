@@ -14,6 +14,7 @@ ledger must reserve before the first round, `explain` says it all in words.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
@@ -32,7 +33,7 @@ from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.local_plan import RECORD, LocalPlan
 from dpfed.mechanisms.sensitivity import Sensitivity
-from dpfed.plan_rules import UNITS_OF_STYLE
+from dpfed.plan_rules import CLIENT_TIMEOUT, UNITS_OF_STYLE
 from dpfed.randomness import RandomSource
 from dpfed.server_release import Released, ServerRelease
 
@@ -49,6 +50,9 @@ __all__ = [
     "Released",
     "ServerRelease",
 ]
+
+CLIPPED_TIMES = 1e6  # an update so many clip norms long is nonsense
+UNCLIPPED_NORM = 1e9  # as is one of that norm, where nothing is clipped
 
 
 class Participant(Protocol):
@@ -70,6 +74,10 @@ class Plan:
     Updates are averaged, equally or by declared size, over the *expected* cohort, so who fails or is exhausted
     contributes zero and the denominator stays public. A client is asked in at most `participations` rounds.
     `spare_rounds` more charges are reserved for rounds that a crash makes do again.
+
+    An update longer than `largest_norm` is turned away, and a client that takes longer than `client_timeout` seconds
+    has failed: both are public constants. `dealing` says how clients came to their records (`plan_rules.DEALINGS`); it
+    is None where the plan does not know.
 
     `server_learning_rate` is handed to the algorithm unless it is 1, which leaves the rate to the algorithm's own
     parameters.
@@ -97,12 +105,16 @@ class Plan:
     spare_rounds: int = 0
     max_sites_per_person: int = 1
     minimum_cohort: int = 1
+    client_timeout: float = CLIENT_TIMEOUT
+    max_update_norm: float | None = None
+    dealing: str | None = None
 
     def __post_init__(self) -> None:
         plan_rules.require_sound(self)
         for name in ("rounds", "max_sites_per_person", "minimum_cohort"):
             object.__setattr__(self, name, int(getattr(self, name)))
-        object.__setattr__(self, "server_learning_rate", float(self.server_learning_rate))
+        for name in ("server_learning_rate", "client_timeout"):
+            object.__setattr__(self, name, float(getattr(self, name)))
         object.__setattr__(self, "local", MappingProxyType(dict(self.local)))
         for guarantee in self.guarantees:
             plan_rules.require_kept(self, guarantee)
@@ -130,6 +142,19 @@ class Plan:
         parts = self._parts()
         scale = len(parts) / self.cohort.expected(len(parts)) / sum(parts.values())
         return {name: float(scale * part) for name, part in parts.items()}
+
+    @cached_property
+    def largest_norm(self) -> float:
+        """The norm above which an update is nonsense: declared, or a public multiple of what clip norm and steps allow.
+
+        It bounds the sum of a round to what floats can hold, and takes the place of no clip norm.
+        """
+        if self.max_update_norm is not None:
+            return self.max_update_norm
+        clip_norm = self.client.clip_norm if self.client else max(part.clip_norm for part in self.local.values())
+        reach = max(max(1.0, part.learning_rate * part.steps) for part in self.local.values())
+        bound = UNCLIPPED_NORM if clip_norm == math.inf else CLIPPED_TIMES * max(1.0, clip_norm)
+        return min(bound * reach, plan_rules.MOST_NORM)
 
     def draw(self, source: RandomSource) -> tuple[str, ...]:
         """The cohort of a round, drawn over all clients of the plan."""

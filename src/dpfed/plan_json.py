@@ -25,9 +25,10 @@ from dpfed.tree_noise import RoundTree
 if TYPE_CHECKING:
     from dpfed.plan import Plan
 
-VERSION = 2
-# A plan of version 1 is one of style `sample` with all clients in every round: what it does not say is the default.
-READABLE = (1, 2)
+VERSION = 3
+# A plan of version 1 is one of style `sample` with all clients in every round. What an older version does not say is
+# the default, and how records were dealt it does not know.
+READABLE = (1, 2, 3)
 
 
 def dumps(plan: Plan) -> str:
@@ -42,11 +43,19 @@ def dumps(plan: Plan) -> str:
     return json.dumps(plain, indent=2, allow_nan=False)
 
 
+def version_of(text: str) -> int:
+    """Return the version of a plan's JSON text; 0 if it has none."""
+    try:
+        return int(json.loads(text)["version"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return 0
+
+
 def loads(text: str, kind: type[Plan]) -> Plan:
     """The plan that `dumps` wrote."""
     try:
         return kind(**_arguments(json.loads(text), {each.name for each in fields(kind)}))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InvalidArgument("text", f"text must be the JSON form of a plan: {error}") from None
 
 

@@ -37,6 +37,11 @@ UNITS_OF_STYLE: dict[str, tuple[str, ...]] = {
 }
 WEIGHTINGS = ("equal", "declared")
 NOISES = ("own", "shared")
+CLIENT_TIMEOUT = 3600.0  # seconds, where none are declared
+MOST_NORM = 1e30  # of an update: a million of them add up to what float32 still holds
+SITES, HASHED, ROWS = "sites", "hashed", "rows"
+# Real sites; each record of one set by its own hash; all records of one set at once, which is a simulation.
+DEALINGS = (SITES, HASHED, ROWS)
 
 
 def require_sound(plan: Plan) -> None:
@@ -132,6 +137,12 @@ def _require_well_formed(plan: Plan) -> None:
     for setting in ("rounds", "max_sites_per_person", "minimum_cohort"):
         checks.count(**{setting: getattr(plan, setting)})
     checks.positive(server_learning_rate=plan.server_learning_rate)
+    checks.positive(client_timeout=plan.client_timeout)
+    if plan.max_update_norm is not None and checks.positive(max_update_norm=plan.max_update_norm) > MOST_NORM:
+        message = f"max_update_norm must be at most {MOST_NORM:g}, got {plan.max_update_norm:g}"
+        raise InvalidArgument("max_update_norm", f"{message}: longer updates do not add up to a finite model")
+    if plan.dealing not in (None, *DEALINGS):
+        raise InvalidArgument("dealing", f"dealing must be one of {', '.join(DEALINGS)} or None, got {plan.dealing!r}")
     if plan.style not in UNITS_OF_STYLE:
         raise InvalidArgument("style", f"style must be one of {', '.join(UNITS_OF_STYLE)}, got {plan.style!r}")
     if plan.weighting not in WEIGHTINGS:

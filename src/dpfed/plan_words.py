@@ -7,6 +7,8 @@ study: 2 rounds, all clients in each, averaged by declared size
 - a: 1 step a round on about 3 of 9 declared records, not clipped
 <BLANKLINE>
 - Nobody is protected: nothing is noised, and nothing is charged.
+- A client that fails, takes longer than 3600 s or sends an update longer than 1e+09 contributes zero in that round, \
+and the run goes on.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING
 from dpfed.checks import ADD_REMOVE
 from dpfed.guarantee import Guarantee
 from dpfed.local_plan import PERSON, LocalPlan
+from dpfed.plan_rules import ROWS
 from dpfed.rounding import decimal_up
 from dpfed.tree_noise import RoundTree
 
@@ -32,9 +35,10 @@ DELTAS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
 def explained(plan: Plan) -> str:
     """The plan as Markdown, every number of it public."""
     lines = [f"{plan.name}: {headline(plan)}", "", *_sites(plan), *_server(plan)]
+    lines += ["", simulation(plan)] if simulation(plan) else []
     for guarantee in plan.guarantees:
         lines += ["", sentence(plan, guarantee)]
-    return "\n".join([*lines, "", *(f"- {line}" for line in protection(plan))])
+    return "\n".join([*lines, "", *(f"- {line}" for line in (*protection(plan), limits(plan)))])
 
 
 def sentence(plan: Plan, promised: Guarantee) -> str:
@@ -55,6 +59,22 @@ def headline(plan: Plan) -> str:
     """Rounds, cohort and weighting in one line."""
     how = "by declared size" if plan.weighting == "declared" else "equally"
     return f"{_number(plan.rounds, 'round')}, {plan.cohort}, averaged {how}"
+
+
+def simulation(plan: Plan) -> str:
+    """Return a sentence about clients that were made of one set; an empty text for others."""
+    if plan.dealing != ROWS:
+        return ""
+    return (
+        "SIMULATION: clients made from one set of records, dealt all at once. The promise is for the deal as fixed: a "
+        "record more or less in that set would move others between clients and hold-out."
+    )
+
+
+def limits(plan: Plan) -> str:
+    """Say what a client must keep to, as one sentence."""
+    late, long = f"takes longer than {plan.client_timeout:g} s", f"sends an update longer than {plan.largest_norm:g}"
+    return f"A client that fails, {late} or {long} contributes zero in that round, and the run goes on."
 
 
 def protection(plan: Plan) -> list[str]:

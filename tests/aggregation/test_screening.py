@@ -65,7 +65,7 @@ def test_another_type_is_refused(value):
 
 
 def test_float32_is_right_where_the_door_says_so():
-    door = Door(round=4, shapes={"w": (6,)}, clients=["north"], dtype="float32")
+    door = Door(round=4, shapes={"w": (6,)}, clients=["north"], max_norm=10.0, dtype="float32")
     assert door.check(Arrival("north", 4, GOOD.astype(np.float32))).dtype == np.float64
     assert refused(GOOD, door=door) == "dtype"
 
@@ -85,7 +85,9 @@ def test_named_arrays_are_looked_at_one_by_one():
 def test_an_update_of_another_round_is_refused():
     assert refused(number=3) == "wrong_round"
     assert refused(number=5) == "wrong_round"
-    assert refused(number=True, door=Door(round=1, shapes={"w": (6,)}, clients=["north"])) == "wrong_round"
+    assert (
+        refused(number=True, door=Door(round=1, shapes={"w": (6,)}, clients=["north"], max_norm=10.0)) == "wrong_round"
+    )
 
 
 @pytest.mark.parametrize("client", ["west", "", None, 3, ["north"]])
@@ -108,7 +110,7 @@ def test_an_update_beyond_the_norm_is_refused_even_if_its_square_overflows():
     assert refused(np.full(6, 4.1)) == "norm"
     assert refused(np.full(6, 1e200)) == "norm"
     assert DOOR.check(Arrival("north", 4, np.full(6, 4.0))).tolist() == [4.0] * 6
-    free = Door(round=4, shapes={"w": (6,)}, clients=["north"])
+    free = Door(round=4, shapes={"w": (6,)}, clients=["north"], max_norm=1e201)
     assert free.check(Arrival("north", 4, np.full(6, 1e200))).tolist() == [1e200] * 6
 
 
@@ -131,7 +133,7 @@ def test_no_arrival_stops_the_round_or_moves_the_update_of_another(strange):
     assert len(screened.refused) + len(screened.accepted) == len(arrivals)
 
 
-@pytest.mark.parametrize("change", [{"dtype": "float16"}, {"max_norm": 0.0}])
+@pytest.mark.parametrize("change", [{"dtype": "float16"}, {"max_norm": 0.0}, {"max_norm": np.inf}, {"max_norm": None}])
 def test_a_door_that_is_none_is_refused(change):
     with pytest.raises(InvalidArgument):
-        Door(**{"round": 1, "shapes": {"w": (2,)}, "clients": ["north"], **change})
+        Door(**{"round": 1, "shapes": {"w": (2,)}, "clients": ["north"], "max_norm": 1.0, **change})

@@ -93,9 +93,11 @@ def test_a_run_that_has_not_begun_or_ended_says_so(dpfed):
 
 
 def test_one_seeded_round_stamps_the_whole_run(dpfed):
-    path = Path("runs/flowers-1/rounds.jsonl")
-    first, *rest = map(json.loads, path.read_text().splitlines())
-    path.write_text("".join(json.dumps(each) + "\n" for each in [first | {"noise": "NOT PRIVATE"}, *rest]))
+    run = RunDirectory("runs/flowers-1")
+    first, *rest = run.rounds()
+    (run.path / "rounds.jsonl").unlink()
+    for each in [first | {"noise": "NOT PRIVATE"}, *rest]:
+        run.append(each)
     (facts,) = json.loads(dpfed("runs --json").output)["runs"]
     assert not facts["is_private"]
     assert "NOT PRIVATE" in dpfed("runs").output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -90,7 +91,18 @@ def test_what_is_saved_is_what_was_released_and_no_state_of_a_generator(open_stu
         names = set(file.keys())
         assert file.get_tensor("model/weights").tobytes() == result.weights.tobytes()
     assert names == {"model/weights"}
-    assert set(note) == {"format", "round", "head", "layout", "clip_norm", "taken", "privacy"}
+    assert set(note) == {
+        "format",
+        "round",
+        "head",
+        "layout",
+        "clip_norm",
+        "taken",
+        "privacy",
+        "files",
+        "digest",
+        "seal",
+    }
     assert note["privacy"] == {"spent": result.facts()["spent"]}
     assert result.weights.shape == (DIMENSION,)
 
@@ -99,8 +111,7 @@ def test_what_a_checkpoint_says_was_spent_is_never_read_back(open_study):
     study = open_study()
     federation = study.federation()
     next(federation)
-    checkpoints = Checkpoints(study.directory(), federation.layout)
-    found = checkpoints.newest()
-    checkpoints.write(Checkpoint(found.round, found.weights, found.head, privacy={"spent": []}))
+    found = federation._checkpoints.newest()
+    federation._checkpoints.write(replace(found, privacy={"spent": []}))
     second = next(open_study().federation())
     assert second.spent[0].epsilon == pytest.approx(study.plan.local["harbour"].epsilon(1e-5, 2))

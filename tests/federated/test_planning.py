@@ -92,7 +92,7 @@ def test_a_secret_cohort_of_fixed_size_promises_for_replacing_a_client():
 
 
 def test_style_none_takes_true_counts_and_no_larger_batch():
-    made = plan(privacy={"style": "none"}, data__partition={"kind": "iid", "clients": 60}, data__names=[])
+    made = plan(privacy={"style": "none"}, data__partition={"kind": "iid", "clients": 60, "minimum": 1}, data__names=[])
     assert made.units == ()
     assert {part.batch_size for part in made.local.values()} == {2}
 

@@ -25,6 +25,7 @@ SHAREABLE = {
     "metrics": {"accuracy": {"value": float, "mark": str}},
     "head": (str, type(None)),
 }
+SCORES = (Score("accuracy", 0.5, is_public=True), Score("mse", 0.125), Score("loss", 0.25))
 COHORTS = {
     "all": All(),
     "poisson": PoissonCohort(0.5),
@@ -60,12 +61,13 @@ def with_trouble(study):
 @pytest.mark.parametrize("cohort", COHORTS.values(), ids=COHORTS)
 def test_what_everyone_may_see_of_a_round_is_on_the_list_and_nothing_else(open_study, style, cohort):
     study = with_trouble(open_study(style, cohort=cohort, weighting="equal"))
-    results = list(study.federation(evaluate=lambda weights: [Score("accuracy", 0.5), Score("loss", 0.25)]))
+    results = list(study.federation(evaluate=lambda weights: SCORES))
     assert len(results) == 4
     for facts in [result.facts() for result in results] + study.directory().rounds():
         require_only(facts, SHAREABLE)
     text = (study.folder / "run" / "rounds.jsonl").read_text()
-    assert not any(word in text for word in ("failed", "refused", "not_finite", "seconds", "contributed", "exhausted"))
+    private = ("mse", '"value": 0.125', "loss", '"value": 0.25', "failed", "refused", "not_finite", "seconds")
+    assert not any(word in text for word in (*private, "contributed", "exhausted"))
 
 
 @pytest.mark.parametrize("style", ["sample", "user", "hybrid"])

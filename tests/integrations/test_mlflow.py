@@ -18,7 +18,7 @@ from dpfed.randomness import SeededSource
 from dpfed.runs import RunDirectory
 from run_directories import ACCURACY, LOSS, made, plan_of
 
-METRICS = {"epsilon/record", "epsilon/client", "not_covered/accuracy"}
+METRICS = {"epsilon/record", "epsilon/client"}
 TAGS = {"mlflow.runName", "dpfed.status", "dpfed.head", "dpfed.noise"}
 SECONDS = 61.8125
 SECRET = {"cohort": PoissonCohort(rate=0.5, secret=True), "rounds": 4}

@@ -5,10 +5,14 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 CHECKPOINT = "tests/federated/test_checkpoint.py::test_"
+CHANGED = "tests/federated/test_changed_files.py::test_"
 CLIENT = "tests/federated/test_torch_client.py::test_"
 ENGINE = "tests/federated/test_engine.py::test_"
+DEADLINE = "tests/federated/test_deadline.py::test_"
+DEALING = "tests/data/test_dealing.py::test_"
 LOCAL = "tests/federated/runners/test_local.py::test_"
 MEAN = "tests/aggregation/test_mean.py::test_"
+NONSENSE = "tests/federated/test_nonsense.py::test_"
 RELEASE = "tests/test_server_release.py::test_"
 ROUNDS = "tests/federated/test_rounds.py::test_"
 
@@ -134,8 +138,8 @@ FEDERATION = (
     Mutant(
         "a client without noise that draws from public generators",
         "federated/torch_model.py",
-        "with self._lock, Generators(or_system(source), devices_of(self.module)).scope():",
-        "with self._lock:",
+        "            Generators(or_system(source), devices_of(self.module)).scope(),\n",
+        "",
         (CLIENT + "torchs_own_generator_is_left_as_it_was",),
     ),
     Mutant(
@@ -172,5 +176,105 @@ FEDERATION = (
         "        self._mechanism = None\n        yield mechanism\n",
         "        yield mechanism\n",
         ("tests/federated/test_server_tree.py::test_a_step_that_fails_loses_the_tree",),
+    ),
+    Mutant(
+        "a door without a norm",
+        "aggregation/screening.py",
+        "        if (norm := total_norm(vector)) > self.max_norm:\n",
+        "        if (norm := total_norm(vector)) > math.inf:\n",
+        (NONSENSE + "nonsense_of_one_client_or_several_neither_becomes_the_model_nor_stops_the_run",),
+    ),
+    Mutant(
+        "a round without a finite model that is kept",
+        "federated/engine.py",
+        "        self._stored.forget(number)\n        self._tree = self._new_tree()\n",
+        "        self._tree = self._new_tree()\n",
+        (NONSENSE + "a_round_that_ended_without_a_finite_model_keeps_nothing_and_the_run_goes_on",),
+    ),
+    Mutant(
+        "stored updates that are not screened again",
+        "federated/rounds.py",
+        "reused = {update.client: update for update in arrivals.accepted(stored.values())}",
+        "reused = dict(stored)",
+        (NONSENSE + "an_update_that_was_stored_is_screened_again_and_not_asked_for_again",),
+    ),
+    Mutant(
+        "a checkpoint whose digest is not looked at",
+        "federated/checkpoint.py",
+        '        if note["digest"] != _digest(plain, arrays):\n',
+        "        if plain is None:\n",
+        (CHANGED + "a_flipped_bit_in_the_weights_is_noticed_by_whoever_reads_the_model",),
+    ),
+    Mutant(
+        "a checkpoint whose seal is not looked at",
+        "federated/checkpoint.py",
+        "        if self._key is not None and not Seal(",
+        "        if self._key is None and not Seal(",
+        (CHANGED + "a_forged_checkpoint_with_a_right_digest_is_refused",),
+    ),
+    Mutant(
+        "a stored release whose seal is not looked at",
+        "federated/stored.py",
+        "        if self._seal is not None and not self._seal.is_of(seal, known):\n",
+        "        if self._seal is not None and not known:\n",
+        (CHANGED + "a_forged_release_with_a_right_digest_and_a_known_head_is_not_used_un_charged",),
+    ),
+    Mutant(
+        "a seal that goes with any checkpoint",
+        "digests.py",
+        'f"{self.head} {digest}".encode()',
+        "digest.encode()",
+        (CHANGED + "a_release_that_goes_with_another_checkpoint_of_the_round_before_is_refused",),
+    ),
+    Mutant(
+        "files that the checkpoint knows and nobody looks at",
+        "federated/engine.py",
+        "        self.run.require({name: known for name, known in found.files.items() if name != TERMS}, found.round)\n",
+        "",
+        (CHANGED + "an_older_file_of_the_same_run_in_place_of_the_new_one_is_refused",),
+    ),
+    Mutant(
+        "a line of rounds.jsonl whose digest is not looked at",
+        "runs.py",
+        "            if end.end() != len(line) or end[1].decode() != known:\n",
+        "            if end.end() != len(line):\n",
+        ("tests/test_runs.py::test_a_line_that_was_changed_is_noticed_by_whoever_reads_it",),
+    ),
+    Mutant(
+        "a key that the run's files show",
+        "federated/runners/local.py",
+        "return first.checked().hash.encode()",
+        "return str(plan.name).encode()",
+        (CHANGED + "the_key_of_a_run_is_in_none_of_its_files_and_no_head",),
+    ),
+    Mutant(
+        "what comes late is taken all the same",
+        "federated/deadline.py",
+        "    if monotonic() - started > seconds:\n        raise Late\n",
+        "",
+        (DEADLINE + "in_another_thread_what_comes_late_is_thrown_away",),
+    ),
+    Mutant(
+        "scores on private records for everyone",
+        "federated/metrics.py",
+        "        return self.is_public\n",
+        "        return True\n",
+        (
+            "tests/cli/test_private_scores.py::test_a_mean_square_error_is_no_more_for_everyone_than_the_loss_that_it_is",
+        ),
+    ),
+    Mutant(
+        "hashes that hold out by the number of a row",
+        "data/clients.py",
+        "        contents = [row.tobytes() for row in rows.astype(np.float64)]\n",
+        "        contents = [str(place).encode() for place in range(len(rows))]\n",
+        (DEALING + "a_record_more_or_less_moves_no_other_between_clients_and_hold_out",),
+    ),
+    Mutant(
+        "a simulation that nobody is told of",
+        "config/data.py",
+        "        return HASHED if is_hashed else ROWS\n",
+        "        return HASHED\n",
+        (DEALING + "which_kinds_are_dealt_how",),
     ),
 )

@@ -3,7 +3,7 @@
 A single NaN makes a model NaN, a wrong shape ends a server, and a client that answers twice counts twice. Nothing that
 a client sends stops the round: what does not fit becomes a `Refusal`, a value, and the client contributes zero.
 
->>> door = Door(round=3, shapes={"weight": (2,)}, clients={"north", "south"})
+>>> door = Door(round=3, shapes={"weight": (2,)}, clients={"north", "south"}, max_norm=1e6)
 >>> good = Arrival("north", 3, np.array([0.5, 0.0]))
 >>> poison = Arrival("south", 3, np.array([np.nan, 0.0]))
 >>> screened = door.screen([good, poison, good])
@@ -71,7 +71,7 @@ class Door:
     """What an update of this round must look like: public constants, fixed before anything arrives.
 
     `shapes` are those of the model's parameters in their order. `max_norm` refuses what is longer: a bound on
-    nonsense, and no replacement for a clip norm.
+    nonsense, such as 1e308, which would be the model, or be no number in a sum; and no replacement for a clip norm.
 
     Privacy: whether an update is accepted, and what is made of it, depends on that update alone, never on those
     of other clients, and each client gets in at most once. So a client's influence on what follows is still that of
@@ -81,15 +81,14 @@ class Door:
     round: int
     shapes: Mapping[str, tuple[int, ...]]
     clients: Collection[str]
+    max_norm: float
     dtype: str = "float64"
-    max_norm: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", frozenset(self.clients))
         if self.dtype not in ("float32", "float64"):
             raise InvalidArgument("dtype", f"dtype must be float32 or float64, got {self.dtype!r}")
-        if self.max_norm is not None:
-            object.__setattr__(self, "max_norm", checks.positive(max_norm=self.max_norm))
+        object.__setattr__(self, "max_norm", checks.positive(max_norm=self.max_norm))
 
     @cached_property
     def size(self) -> int:
@@ -151,7 +150,7 @@ class Door:
     def _content(self, vector: NDArray[Any]) -> tuple[str, str]:
         if not np.isfinite(vector).all():
             return NOT_FINITE, f"{np.count_nonzero(~np.isfinite(vector))} of {vector.size} numbers are not finite"
-        if self.max_norm is not None and (norm := total_norm(vector)) > self.max_norm:
+        if (norm := total_norm(vector)) > self.max_norm:
             return NORM, f"the update has norm {norm:g}, above {self.max_norm:g}"
         return "", ""
 

@@ -1,4 +1,7 @@
-"""What a run shows while it goes on: bars on a terminal, plain lines elsewhere, nothing for a program."""
+"""What a run shows while it goes on: bars on a terminal, plain lines elsewhere, nothing for a program.
+
+A terminal is looked at by others, and its lines are kept in logs: it shows what everyone may see.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,10 @@ class _Lines:
         from dpfed.cli.show import say
 
         promises = {promise.unit: promise for promise in self._plan.guarantees}
-        parts = [*map(str, result.metrics), *(cost_line(spent, promises.get(spent.unit)) for spent in result.spent)]
+        parts = [
+            *map(str, result.shareable_metrics),
+            *(cost_line(spent, promises.get(spent.unit)) for spent in result.spent),
+        ]
         say(f"round {result.number} of {self._plan.rounds}: {', '.join(parts) or 'done'}{self._stamp}")
 
     def stopping(self) -> None:
@@ -120,7 +126,7 @@ class _Bars:
     def show(self, result: RoundResult) -> None:
         from dpfed.rounding import decimal_up
 
-        scores = ", ".join(map(str, result.metrics))
+        scores = ", ".join(map(str, result.shareable_metrics))
         text = f"{result.number} of {self._plan.rounds} rounds, {result.seconds:.2g} s each  {scores}"
         self._progress.update(self._rounds, completed=result.number, text=text)
         for spent, promise in zip(result.spent, self._plan.guarantees, strict=True):

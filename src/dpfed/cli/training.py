@@ -23,7 +23,7 @@ threads = options.option(
     "--threads",
     type=int,
     section=RUN,
-    help="Threads of torch.  [default: 1 for a small model, else as many as torch likes]",
+    help="Threads of torch.  [default: 1 for a small model, else as many as torch likes; 1 for runner: processes]",
 )
 
 
@@ -88,11 +88,11 @@ def resume(run: str, threads: int | None, as_json: bool) -> None:
 
 
 def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: bool) -> None:
+    from dpfed import checks
     from dpfed.cli import live
     from dpfed.cli.stopping import Stopping
-    from dpfed.federated.torch_factory import use_threads
 
-    use_threads(launch.model, threads)
+    launch.model.threads = None if threads is None else checks.count(threads=threads)
     if not as_json:
         _introduce(launch, directory)
     is_private = launch.config.is_private
@@ -115,6 +115,7 @@ def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: boo
 
 
 def _introduce(launch: Launch, directory: Path) -> None:
+    from dpfed import plan_words
     from dpfed.cli.show import say
     from dpfed.runs import NOT_PRIVATE
 
@@ -124,6 +125,8 @@ def _introduce(launch: Launch, directory: Path) -> None:
         say(f"{NOT_PRIVATE}: the noise comes from seed {launch.config.seed}, and whoever knows it can take it off.")
     if not plan.units:
         say("Style none: nothing is noised, and nobody is protected.")
+    if simulation := plan_words.simulation(plan):
+        say(simulation)
     for promise in plan.guarantees:
         say(f"Promised for the whole run: {promise}.")
     if plan.units and launch.config.ledger is None:
@@ -172,6 +175,8 @@ def _say_result(launch: Launch, run: RunDirectory, facts: dict[str, Any]) -> Non
         say(f"  {score_line(name, score)}")
     for unit in shareable(run, launch.config).units if is_private else ():
         say(unit.sentence)
+    if launch.test is not None and not launch.config.data.test_is_public:
+        say("Scores on the records held out are for the owner alone, who has them in the second report.")
     for title, path in facts["reports"].items():
         say(f"{title}: {path}")
     say(f"The model: dpfed export {facts['directory']} model.safetensors")

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from dpfed.config.fields import Block, Number, Whole, Wrong, as_number, setting
 from dpfed.data.partition import numbered
+from dpfed.plan_rules import HASHED, ROWS, SITES
 
 PUBLIC = "public"
 KIND = "how one set of records is dealt to clients"
@@ -22,11 +23,18 @@ Pair = tuple[float, float]
 
 
 class Iid(Block):
-    """Equal parts of a shuffled pile."""
+    """Parts that are equal but for chance: each record goes to a client by its own hash."""
 
     kind: Literal["iid"] = setting(effect=KIND)
     clients: Whole = setting(symbol="K", effect=CLIENTS, ge=1)
-    minimum: Whole = setting(1, effect=MINIMUM, ge=0)
+    minimum: Whole | None = setting(
+        None,
+        effect=(
+            "deals a shuffled pile in equal parts, so that nobody has fewer; who holds a record then depends on all "
+            "others, and the run is a SIMULATION"
+        ),
+        ge=0,
+    )
 
 
 class Quantity(Block):
@@ -159,8 +167,8 @@ class Data(Block):
     test_is_public: bool = setting(
         False,
         effect=(
-            "whether anybody may know the records held out: otherwise a score on them is marked 'not covered' "
-            "and their loss is not shared"
+            "whether anybody may know the records held out: otherwise scores on them are marked 'not covered' and are "
+            "in the owner's view alone"
         ),
     )
     seed: Whole = setting(
@@ -175,6 +183,17 @@ class Data(Block):
         if self.partition.clients is not None:
             return numbered(self.partition.clients)
         return tuple(sorted(self.sizes)) if isinstance(self.sizes, Mapping) else None
+
+    @property
+    def dealing(self) -> str:
+        """How clients come to their records: real sites, each record by its own hash, or all of one set at once.
+
+        A hash leaves sizes to chance: where they are public, a record in place of another would change two of them.
+        """
+        if isinstance(self.partition, Column):
+            return SITES
+        is_hashed = isinstance(self.partition, Iid) and self.partition.minimum is None and not self.sizes_are_public
+        return HASHED if is_hashed else ROWS
 
     @property
     def sizes_are_public(self) -> bool:

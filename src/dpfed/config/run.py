@@ -21,6 +21,7 @@ dpfed.errors.InvalidArgument: run.yaml, line ...: privacy.record.max_grad_norm i
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -28,7 +29,7 @@ from pydantic import ValidationError, field_validator, model_validator
 
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.config.data import Data
-from dpfed.config.fields import Block, Whole, Wrong, setting
+from dpfed.config.fields import Block, Number, Whole, Wrong, setting
 from dpfed.config.privacy import PERSON, LedgerBlock, Privacy
 from dpfed.config.reading import refusal, values_and_lines
 from dpfed.config.track import Track
@@ -36,6 +37,7 @@ from dpfed.config.training import Algorithm, AllClients, Cohort, FedAvg, FixedCl
 from dpfed.config.writing import Notes, commented
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
+from dpfed.plan_rules import CLIENT_TIMEOUT
 
 
 class RunConfig(Block):
@@ -69,6 +71,20 @@ class RunConfig(Block):
     )
     max_sites_per_person: Whole = setting(
         1, symbol="k", effect="at how many clients one person may have records: the promise adds up the k worst", ge=1
+    )
+    client_timeout: Number = setting(
+        CLIENT_TIMEOUT,
+        effect="seconds a client may take in a round; one that takes longer has failed, and contributes zero",
+        gt=0,
+    )
+    max_update_norm: Number | None = setting(
+        None,
+        effect=(
+            "the norm above which an update is nonsense and is turned away; without it, a million clip norms (a "
+            "thousand million where nothing is clipped) times learning rate and steps"
+        ),
+        gt=0,
+        le=1e30,
     )
     ledger: LedgerBlock | None = setting(
         None, effect="where privacy is booked; without it the run opens a ledger of its own"
@@ -119,6 +135,17 @@ class RunConfig(Block):
     def is_private(self) -> bool:
         """Whether nobody can predict the noise: false with a seed, and such a run is stamped NOT PRIVATE."""
         return self.seed is None
+
+    @property
+    def terms(self) -> str:
+        """What a run must go on with, as text: all that its file says but who is told and where clients and ledger are.
+
+        Only what is in the file counts, so that a later version with more settings reads the same.
+        """
+        said = self.model_dump(mode="json", exclude_unset=True, exclude={"track": True, "runner": True})
+        if said.get("ledger"):
+            said["ledger"].pop("url", None)
+        return json.dumps(said, sort_keys=True)
 
     @property
     def guarantees(self) -> tuple[Guarantee, ...]:

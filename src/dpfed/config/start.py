@@ -175,9 +175,13 @@ def _notes(data: Mapping[str, Any], columns: Sequence[str]) -> dict[str, list[st
             "the records is NOT PRIVATE. Without it features are used as they are, and the model may not learn.",
             f"feature_bounds: {{{form}}}",
         ],
+        "data.test_is_public": [
+            "Leave it false unless anybody may know these records: an exact score gives their number away, and a mean "
+            "square error what one of them is."
+        ],
         "data.sizes": [
             "Declare what each site publishes, such as {north: 180, south: 60}, to protect being there at all."
         ],
     }
-    shown = {"data.feature_bounds": form, "data.sizes": data["sizes"] == "public"}
+    shown = {"data.feature_bounds": form, "data.sizes": data["sizes"] == "public", "data.test_is_public": True}
     return {key: lines for key, lines in notes.items() if shown.get(key, data.get(key.removeprefix("data.")))}

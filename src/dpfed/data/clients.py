@@ -1,10 +1,11 @@
 """What each client holds, what is held out, and which sizes are public: the ``data:`` block, carried out.
 
-Who is held out must not depend on somebody else's record. One set that plays a federation loses so many records, drawn
-by the seed, to a public test set, and the rest is dealt. Where a column names real sites, each record's own content
-decides, by a keyed hash: a record more or less moves no other one in or out, which a shuffle of all would do. Where
-true counts are public, the smallest hashes do: a record replaced leaves all counts alone. With a column that names the
-person, a record is all rows of one person, held out and dealt together; the hash is then one of the person's name.
+Who is held out, and who holds a record of one set that plays a federation, must not depend on somebody else's record.
+Where a column names real sites, and where parts need no given sizes (`iid`), each record's own content decides, by a
+keyed hash: a record more or less moves no other one, which a shuffle of all would do. Where true counts of sites are
+public, the smallest hashes are held out: a record replaced leaves all counts alone. With a column that names the
+person, a record is all rows of one person, held out and dealt together; the hash is then one of the person's name. Any
+other kind deals all records at once: that is a simulation, whose promise is for the deal as it was fixed.
 
 >>> from dpfed.config.data import Data
 >>> config = Data(source="sklearn:iris", partition={"kind": "quantity", "sizes": [80, 40]}, names=["a", "b"])
@@ -31,6 +32,9 @@ from dpfed.data.records import Records
 from dpfed.data.scaling import Bounds, Standard
 from dpfed.data.sources import load
 from dpfed.errors import InvalidArgument
+from dpfed.plan_rules import HASHED
+
+DEALT = b"dealt"  # the purpose of hashes that deal; the others hold out
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +47,7 @@ class FederatedData:
 
     Where a column names the person, clients hold `Persons`, and sizes count them. `sites_per_person` is at how many
     clients a person is at most, and `left_out` the rows that were more than a person may have, for owners only.
+    `dealing` is how clients came to their records; None for a run of an earlier version, which did not say.
     """
 
     clients: Mapping[str, Records | Persons] = field(repr=False)
@@ -52,6 +57,7 @@ class FederatedData:
     test_is_public: bool = False
     sites_per_person: int = field(default=1, repr=False)
     left_out: int = field(default=0, repr=False)
+    dealing: str | None = None
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -59,13 +65,17 @@ class FederatedData:
         return next(iter(self.clients.values())).classes
 
 
-def prepare(config: blocks.Data, directory: str | Path = ".") -> FederatedData:
-    """The data of a configuration; names of files and modules are looked up in `directory` first."""
+def prepare(config: blocks.Data, directory: str | Path = ".", *, is_older: bool = False) -> FederatedData:
+    """The data of a configuration; names of files and modules are looked up in `directory` first.
+
+    A run that `is_older` than dealing by hashes goes on as it was dealt: a record must not move to another client.
+    """
+    is_hashed = config.dealing == HASHED and not is_older
     rows, persons = scaled(loaded(config, directory), config), config.person_column
     records, left_out = (rows, 0) if persons is None else _by_person(rows, persons, config)
-    held_out = _held_out(records, config)
+    held_out = _held_out(records, config, is_hashed=is_hashed)
     trained = records.take(~held_out)
-    parts = _parts(trained, config)
+    parts = _hashed(trained, config) if is_hashed else _parts(trained, config)
     return FederatedData(
         parts,
         records.take(held_out).rows if held_out.any() else None,
@@ -74,6 +84,7 @@ def prepare(config: blocks.Data, directory: str | Path = ".") -> FederatedData:
         config.test_is_public,
         most_sites(trained, persons) if persons is not None and isinstance(trained, Persons) else 1,
         left_out,
+        None if is_older else config.dealing,
     )
 
 
@@ -93,8 +104,12 @@ def scaled(records: Records, config: blocks.Data) -> Records:
     return records.with_features(features)
 
 
-def hashes(records: Records | Persons, person_column: str | None, seed: int) -> NDArray[np.uint64]:
+def hashes(
+    records: Records | Persons, person_column: str | None, seed: int, purpose: bytes = b""
+) -> NDArray[np.uint64]:
     """A number of 64 bits for each record, from the seed and its own content, or the name of its person.
+
+    Those of two purposes have nothing to do with each other.
 
     Privacy: it depends on nothing else, so no other record and no order of the data changes it.
     """
@@ -104,7 +119,7 @@ def hashes(records: Records | Persons, person_column: str | None, seed: int) -> 
         rows = np.hstack([records.features.reshape(len(records), -1), records.labels.reshape(len(records), -1)])
         contents = [row.tobytes() for row in rows.astype(np.float64)]
     key = int(seed).to_bytes(16, "big")
-    digests = [hashlib.blake2b(content, digest_size=8, key=key).digest() for content in contents]
+    digests = [hashlib.blake2b(content, digest_size=8, key=key, person=purpose).digest() for content in contents]
     return np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64)
 
 
@@ -153,13 +168,13 @@ def _by_person(rows: Records, column: str, config: blocks.Data) -> tuple[Records
     return grouped(rows, column, config.rows_per_person or 1, _site_column(config))
 
 
-def _held_out(records: Records | Persons, config: blocks.Data) -> NDArray[np.bool_]:
-    if not isinstance(config.partition, blocks.Column):
+def _held_out(records: Records | Persons, config: blocks.Data, *, is_hashed: bool) -> NDArray[np.bool_]:
+    if not isinstance(config.partition, blocks.Column) and not is_hashed:
         return _drawn(len(records), config.test_fraction, config.seed)
     found = hashes(records, config.person_column, config.seed)
-    if not config.sizes_are_public:
+    if is_hashed or not config.sizes_are_public:
         return held_out_by_hash(found, config.test_fraction)
-    sites = partition.by_column(_site_names(records, config.partition.column))
+    sites = partition.by_column(_site_names(records, str(_site_column(config))))
     return held_out_of_each(found, sites.values(), config.test_fraction)
 
 
@@ -177,10 +192,20 @@ def _parts(records: Records | Persons, config: blocks.Data) -> dict[str, Records
     return {name: records.take(part) for name, part in zip(config.clients or (), dealt, strict=True) if len(part)}
 
 
+def _hashed(records: Records | Persons, config: blocks.Data) -> dict[str, Records | Persons]:
+    names = config.clients or ()
+    dealt = partition.by_hash(hashes(records, config.person_column, config.seed, DEALT), len(names))
+    if not all(map(len, dealt)):
+        # Left out, a client would be in the public list or not because of one record.
+        message = f"{len(names)} clients are too many: one would hold no record, as each goes to a client by its hash"
+        raise InvalidArgument("clients", f"{message}; ask for fewer, or say minimum: 1 to deal in equal parts")
+    return {name: records.take(part) for name, part in zip(names, dealt, strict=True)}
+
+
 def _dealt(records: Records | Persons, kind: blocks.Partition, seed: int) -> partition.Parts:
     match kind:
         case blocks.Iid():
-            return partition.iid(len(records), kind.clients, seed, minimum=kind.minimum)
+            return partition.iid(len(records), kind.clients, seed, minimum=1 if kind.minimum is None else kind.minimum)
         case blocks.Quantity():
             return partition.quantity(len(records), kind.sizes, seed)
         case blocks.Dirichlet():

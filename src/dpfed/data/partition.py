@@ -2,8 +2,8 @@
 
 A partition is a simulation: it deals the records of one set to clients the way data lie in the world, equally or
 not. Each function returns, per client, the positions of its records; every record is in exactly one part, the same
-seed gives the same parts, and nobody is left with nothing unless ``minimum=0`` asks for it. The promise of a run is
-about a client's records as they were dealt.
+seed gives the same parts, and nobody is left with nothing unless ``minimum=0`` asks for it. Who holds a record depends
+on all of them, except in `by_hash` and `by_column`: the promise of a run is about records as they were dealt.
 
 >>> [part.tolist() for part in quantity(6, sizes=[3, 2, 1], seed=1)]
 [[0, 2, 4], [1, 5], [3]]
@@ -30,6 +30,18 @@ def iid(records: int, clients: int, seed: int = 0, *, minimum: int = 1) -> Parts
     """Parts of equal size, give or take one, dealt from a shuffled pile."""
     _require_enough(records, clients, minimum)
     return _sorted(np.array_split(_shuffled(records, seed), clients))
+
+
+def by_hash(hashes: NDArray[np.uint64], clients: int) -> Parts:
+    """Parts that are equal but for chance: the client of a record follows from its own hash and from no other record.
+
+    Privacy: neighbouring data sets have neighbouring parts: a record more or less is one at one client.
+    """
+    count = checks.count(clients=clients)
+    # The upper 32 bits: times the count they stay within 64, and a client's share is exact to one in 2³².
+    holders = ((hashes.astype(np.uint64) >> np.uint64(32)) * np.uint64(count)) >> np.uint64(32)
+    counts = np.bincount(holders.astype(np.int64), minlength=count)
+    return tuple(np.split(np.argsort(holders, kind="stable"), np.cumsum(counts)[:-1]))
 
 
 def quantity(records: int, sizes: Sequence[int], seed: int = 0) -> Parts:

@@ -2,10 +2,11 @@
 
 It holds the head and never a balance: what is spent is the ledger's to say. It holds no state of a generator either,
 so nothing that is done again can have the same noise. Files are safetensors with a JSON note, for the owner alone: how
-often each client took part is in them.
+often each client took part is in them. The note has digests of the run's other files, and a digest and a seal of all
+that is in the checkpoint: a flipped bit is noticed by whoever reads it, a forged one by whoever has the ledger.
 
 >>> import tempfile
->>> folder = Checkpoints(RunDirectory(tempfile.mkdtemp()), Layout(("w",), ((2,),), "float64"))
+>>> folder = Checkpoints(RunDirectory(tempfile.mkdtemp()), Layout(("w",), ((2,),), "float64"), key=b"of the ledger")
 >>> folder.write(Checkpoint(3, np.ones(2), "12:ab", {"mean": np.zeros(2)}))
 >>> found = folder.newest()
 >>> found.round, found.head, found.weights, found.state
@@ -24,12 +25,14 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
+from dpfed.digests import Seal, digest, of_arrays
 from dpfed.errors import InvalidArgument
 from dpfed.federated.algorithms.protocol import State
 from dpfed.federated.weights import Layout, Vector
 from dpfed.runs import OWNER_ONLY, RunDirectory, write_durably
 
-FORMAT = 1
+FORMAT = 2
+OLDER_FORMAT = 1  # without digests
 KEPT = 2
 MODEL, STATE = "model/", "state/"
 
@@ -39,7 +42,8 @@ class Checkpoint:
     """The model after so many rounds, the head of the ledger, the algorithm's state and the round-by-round constants.
 
     `clip_norm` is that of the next round where it adapts; `taken` counts the rounds each client took part in.
-    `privacy` is a view for readers, as seed 002 wants it: nothing is ever read back from it.
+    `privacy` is a view for readers, as seed 002 wants it: nothing is ever read back from it. `files` are the digests of
+    the run's other files.
     """
 
     round: int
@@ -49,6 +53,7 @@ class Checkpoint:
     clip_norm: float | None = None
     taken: Mapping[str, int] = field(default_factory=dict)
     privacy: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Clients are given this very array: one that trains in place must not change what was released.
@@ -58,15 +63,17 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The last few checkpoints of a run."""
+    """The last few checkpoints of a run; with the `key` of its ledger their seals are looked at."""
 
-    def __init__(self, run: RunDirectory, layout: Layout) -> None:
+    def __init__(self, run: RunDirectory, layout: Layout, key: bytes | None = None) -> None:
+        self._run = run
         self._folder = run.folder("checkpoints")
         self._layout = layout
+        self._key = key
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Stores it durably and removes those that are no longer needed."""
-        note = {
+        note: dict[str, Any] = {
             "format": FORMAT,
             "round": checkpoint.round,
             "head": checkpoint.head,
@@ -74,9 +81,12 @@ class Checkpoints:
             "clip_norm": checkpoint.clip_norm,
             "taken": dict(checkpoint.taken),
             "privacy": dict(checkpoint.privacy),
+            "files": dict(checkpoint.files),
         }
         arrays = {MODEL + name: value for name, value in self._layout.unflatten(checkpoint.weights).items()}
         arrays |= {STATE + name: np.ascontiguousarray(value) for name, value in checkpoint.state.items()}
+        note["digest"] = _digest(note, arrays)
+        note["seal"] = Seal(self._key or b"", checkpoint.head).of(note["digest"])
         path = self._folder / f"round-{checkpoint.round:06d}.safetensors"
         write_durably(path, to_bytes(arrays, {"dpfed": json.dumps(note)}), mode=OWNER_ONLY)
         for old in self._paths()[:-KEPT]:
@@ -95,8 +105,9 @@ class Checkpoints:
             with safe_open(path, framework="numpy") as file:
                 note = json.loads((file.metadata() or {})["dpfed"])
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a dict
-            if note["format"] != FORMAT or Layout(**note["layout"]) != self._layout:
+            if note["format"] not in self._formats or Layout(**note["layout"]) != self._layout:
                 raise ValueError("it is of another format or model")
+            self._require_unchanged(path, note, arrays)
             return Checkpoint(
                 round=note["round"],
                 weights=self._layout.flatten(_under(MODEL, arrays)),
@@ -105,10 +116,30 @@ class Checkpoints:
                 clip_norm=note["clip_norm"],
                 taken=note["taken"],
                 privacy=note["privacy"],
+                files=note.get("files", {}),
             )
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             message = f"{path} cannot be read ({error}): put back a copy, or remove it and pay for its round again"
             raise InvalidArgument("directory", message) from None
+
+    @property
+    def _formats(self) -> tuple[int, ...]:
+        return (OLDER_FORMAT, FORMAT) if self._run.is_older else (FORMAT,)
+
+    def _require_unchanged(self, path: Path, note: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        if path.stem != f"round-{note['round']:06d}":
+            raise ValueError("it is of another round")
+        if note["format"] == OLDER_FORMAT:
+            return
+        plain = {name: value for name, value in note.items() if name not in ("digest", "seal")}
+        if note["digest"] != _digest(plain, arrays):
+            raise ValueError("it does not match its digest")
+        if self._key is not None and not Seal(self._key, note["head"]).is_of(note["seal"], note["digest"]):
+            raise ValueError("its seal is not of this run in this ledger")
+
+
+def _digest(note: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:
+    return digest(json.dumps(note, sort_keys=True).encode(), of_arrays(arrays))
 
 
 def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,10 +27,12 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
+from typing import NoReturn
 
 import numpy as np
 
-from dpfed.errors import PrivacyError
+from dpfed.digests import Seal, digest
+from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.events import TreeAggregation
 from dpfed.federated.algorithms import registry
 from dpfed.federated.algorithms.protocol import FederatedAlgorithm
@@ -46,10 +48,11 @@ from dpfed.federated.weights import Layout, Vector
 from dpfed.guarantee import Guarantee
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, or_system
-from dpfed.runs import RunDirectory
+from dpfed.runs import CONFIG, RunDirectory
 
 Evaluation = Callable[[Vector], Iterable[Score]]
 DEFAULT_DELTA = 1e-5
+TERMS = "terms"  # among the digests of a checkpoint: that of what the run was begun with beside its plan
 
 
 class Federation:
@@ -58,7 +61,11 @@ class Federation:
     Privacy: in style `sample` what leaves a client is noised by its LocalPlan and charged to its account before; in
     `user` the server adds the noise, after charging the study's account, and must be trusted with the updates;
     `hybrid` does both. All that is computed from these releases is covered by their guarantees. The promise is that
-    of the whole reserved plan, also after a crash or an early stop. Metrics are not covered unless marked so.
+    of the whole reserved plan, also after a crash or an early stop. Scores on data
+    that nobody declared public are not covered, and are in the owner's files alone.
+
+    A directory whose files were changed is refused before anything is run. `terms` are what else a run must go on with,
+    such as its configuration.
     """
 
     def __init__(
@@ -72,6 +79,7 @@ class Federation:
         algorithm: FederatedAlgorithm | None = None,
         evaluate: Evaluation | None = None,
         source: RandomSource | None = None,
+        terms: str = "",
     ) -> None:
         self.plan = plan
         self.runner = runner
@@ -83,11 +91,10 @@ class Federation:
         self._algorithm = _algorithm(plan) if algorithm is None else registry.checked(algorithm)
         self._evaluate = evaluate
         self._source = or_system(source)
+        self._terms = digest(terms.encode())
         self._stored = Stored(self.run)
-        self._checkpoints = Checkpoints(self.run, self.layout)
-        self._checkpoint = self._enrolled(first.astype(self.layout.dtype))
-        event = plan.client_event if "client" in plan.units else None
-        self._tree = ServerTree(event) if isinstance(event, TreeAggregation) else None
+        self._enrol(first.astype(self.layout.dtype))
+        self._tree = self._new_tree()
 
     @property
     def weights(self) -> Vector:
@@ -144,23 +151,53 @@ class Federation:
     def _write(self, result: RoundResult, checkpoint: Checkpoint) -> None:
         self.run.append(result.facts())
         self.run.append_owner(result.owner_facts())
-        self._checkpoints.write(checkpoint)
-        self._checkpoint = checkpoint
+        self._keep(checkpoint)
         self._stored.forget(result.number)
+        self._stored = Stored(self.run, Seal(self._key, checkpoint.head))
 
-    def _enrolled(self, first: Vector) -> Checkpoint:
-        found = self._checkpoints.newest()
-        done = found.round if found else 0
-        heads = self._stored.heads(done + 1)
+    def _keep(self, checkpoint: Checkpoint) -> None:
+        made = replace(checkpoint, files=self.run.digests() | {TERMS: self._terms})
+        self._checkpoints.write(made)
+        self._checkpoint = made
+
+    def _enrol(self, first: Vector) -> None:
+        """Reserve the plan of a new run, or take up the one in the directory if every file of it is unchanged."""
+        found = Checkpoints(self.run, self.layout).newest()
         if found is None:
-            state = self._algorithm.start(self.layout.size)
-            head = self.runner.enroll(self.plan, first, heads)
-            found = Checkpoint(0, first, head, state, self._first_clip())
-            self._checkpoints.write(found)
-        elif done < self.plan.rounds:
-            self.runner.enroll(self.plan, found.weights, [found.head, *heads])
-        self._stored.forget_all_but(found.round + 1)
-        return found
+            self._begin(first)
+        else:
+            self._take_up(found)
+        self._stored.forget_all_but(self.round + 1)
+
+    def _begin(self, first: Vector) -> None:
+        head = self.runner.enroll(self.plan, first)
+        self._open(self.runner.key(self.plan, [head]), head)
+        self._stored.forget_all_but(0)  # what goes with no checkpoint is of another past
+        self._keep(Checkpoint(0, first, head, self._algorithm.start(self.layout.size), self._first_clip()))
+
+    def _take_up(self, found: Checkpoint) -> None:
+        under_way = found.round + 1
+        heads = [found.head, *self._stored.heads(under_way)]
+        self._require_same_terms(found)
+        self.run.require({name: known for name, known in found.files.items() if name != TERMS}, found.round)
+        self._checkpoint = found
+        is_over = found.round >= self.plan.rounds
+        self._open(b"" if is_over else self.runner.key(self.plan, heads), found.head)
+        if is_over:
+            return
+        self._checkpoints.newest()  # with its seal
+        self._stored.require(under_way)
+        self.runner.enroll(self.plan, found.weights, heads)
+
+    def _open(self, key: bytes, head: str) -> None:
+        self._key = key
+        self._checkpoints = Checkpoints(self.run, self.layout, key)
+        self._stored = Stored(self.run, Seal(key, head))
+
+    def _require_same_terms(self, found: Checkpoint) -> None:
+        if found.files.get(TERMS, self._terms) != self._terms:
+            message = f"{self.run.path / CONFIG} is not what the run was begun with: put back a copy"
+            raise InvalidArgument("directory", f"{message}; only track, runner and the ledger's url may change")
 
     def _first_clip(self) -> float | None:
         return self.plan.client.clip_norm if self.plan.client is not None else None
@@ -181,11 +218,11 @@ class Federation:
 
     def _stepped(self, number: int, mean: Mean) -> Checkpoint:
         before = self._checkpoint
-        weights, state = self._algorithm.step(before.weights.astype(float), mean.value, before.state)
-        moved = np.asarray(weights, dtype=self.layout.dtype)
-        if not np.isfinite(moved).all():
-            message = f"the model is no longer finite after round {number}: what was charged stays spent"
-            raise PrivacyError(f"{message}; {self.run.path} keeps the model before, plan a run with smaller steps")
+        with np.errstate(over="ignore", invalid="ignore"):
+            weights, state = self._algorithm.step(before.weights.astype(float), mean.value, before.state)
+            moved = np.asarray(weights, dtype=self.layout.dtype)
+        if not all(np.isfinite(array).all() for array in (moved, *state.values())):
+            self._lose(number)
         clip_norm = before.clip_norm
         if clip_norm is not None and mean.noisy_count is not None:
             clip_norm = self.plan.server.next_clip(clip_norm, mean.noisy_count)
@@ -193,6 +230,20 @@ class Federation:
         for name in mean.asked:
             taken[name] = taken.get(name, 0) + 1
         return Checkpoint(number, moved, mean.head, state, clip_norm, taken)
+
+    def _lose(self, number: int) -> NoReturn:
+        """Keep nothing of a round that led to no model: used again, it would fail again in every resume."""
+        self._stored.forget(number)
+        self._tree = self._new_tree()
+        message = f"the model is no longer finite after round {number}: what was charged stays spent"
+        remedy = "go on with what is left of the plan, or plan a run with smaller steps"
+        raise PrivacyError(
+            f"{message}, nothing of the round is kept, and {self.run.path} has the model before: {remedy}"
+        )
+
+    def _new_tree(self) -> ServerTree | None:
+        event = self.plan.client_event if "client" in self.plan.units else None
+        return ServerTree(event) if isinstance(event, TreeAggregation) else None
 
     def _spent(self) -> Spent:
         charged = self.runner.charged()

@@ -99,6 +99,7 @@ class Launch:
             ),
             evaluate=self.evaluate,
             source=source,
+            terms=self.config.terms,
         )
 
     def evaluate(self, weights: Vector) -> tuple[Score, ...]:
@@ -163,14 +164,17 @@ def resumed(run_directory: str | Path) -> Launch:
     if not (path / CONFIG).exists():
         raise InvalidArgument("directory", f"{path} holds no run that was begun by `dpfed run`")
     origin = (path / "owner" / ORIGIN).read_text(encoding="utf-8")
-    return prepare(RunConfig.read(path / CONFIG), origin)
+    return prepare(RunConfig.read(path / CONFIG), origin, is_older=RunDirectory(path).is_older)
 
 
-def prepare(config: RunConfig, directory: str | Path = ".") -> Launch:
-    """The launch of a configuration; names of files and modules are looked up in `directory` first."""
+def prepare(config: RunConfig, directory: str | Path = ".", *, is_older: bool = False) -> Launch:
+    """The launch of a configuration; names of files and modules are looked up in `directory` first.
+
+    One that `is_older` than digests was dealt in another way, and goes on so.
+    """
     directory = Path(directory)
     words.name(name=config.name)  # the ledger's rule, before anything is made
-    data = prepare_data(config.data, directory)
+    data = prepare_data(config.data, directory, is_older=is_older)
     plan = planned(config, data)
     model = torch_factory.model(config, data, directory)
     weights = torch_factory.first_weights(model, config.model.init, directory)

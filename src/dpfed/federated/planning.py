@@ -52,6 +52,9 @@ def planned(config: RunConfig, data: FederatedData) -> Plan:
         spare_rounds=config.spare_rounds,
         max_sites_per_person=config.max_sites_per_person,
         minimum_cohort=config.minimum_cohort,
+        client_timeout=config.client_timeout,
+        max_update_norm=config.max_update_norm,
+        dealing=data.dealing,
     )
     if config.guarantees:
         record = config.privacy.local

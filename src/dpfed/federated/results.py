@@ -1,8 +1,8 @@
 """What a round tells: to everyone, and to the owner alone.
 
 Who took part, who failed or was turned away and how long it took follow from private data or from a cohort that may be
-secret, and a loss on private records has no noise. None of it is in ``facts()``, which is what rounds.jsonl, reports
-and trackers are made of.
+secret, and a score on records that nobody declared public has no noise. None of it is in ``facts()``, which is what
+rounds.jsonl, the terminal, reports and trackers are made of.
 
 >>> result = RoundResult(1, RUNNING, np.zeros(2), cost=(), spent=(), worst_client="ward", head="3:ab")
 >>> sorted(result.facts())
@@ -21,11 +21,9 @@ import numpy as np
 from dpfed.federated.metrics import Score
 from dpfed.federated.weights import Vector
 from dpfed.guarantee import Guarantee
-from dpfed.runs import NOT_PRIVATE
+from dpfed.runs import BUDGET_EXHAUSTED, FINISHED, NOT_PRIVATE, RUNNING
 
-RUNNING = "running"
-FINISHED = "finished"
-BUDGET_EXHAUSTED = "budget_exhausted"
+__all__ = ["BUDGET_EXHAUSTED", "FINISHED", "RUNNING", "Participation", "RoundResult", "plain"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +62,11 @@ class RoundResult:
     participation: Participation = field(default_factory=Participation, repr=False)
     seconds: float = field(default=np.nan, repr=False)
 
+    @property
+    def shareable_metrics(self) -> tuple[Score, ...]:
+        """The scores that everyone may see: those on public data."""
+        return tuple(score for score in self.metrics if score.is_shareable)
+
     def facts(self) -> dict[str, Any]:
         """What everyone may see of the round."""
         return {
@@ -72,7 +75,7 @@ class RoundResult:
             "cost": plain(self.cost),
             "spent": plain(self.spent),
             "worst_client": self.worst_client,
-            "metrics": _scores(score for score in self.metrics if score.is_shareable),
+            "metrics": _scores(self.shareable_metrics),
             "head": self.head,
             **({} if self.is_private else {"noise": NOT_PRIVATE}),
         }

@@ -95,10 +95,11 @@ class Round:
 
     def _from_released(self) -> Mean:
         """Privacy: each update is ``local.event`` for its client's records; their weighted mean is post-processing."""
-        reused = self.stored.updates(self.number)
+        stored = self.stored.updates(self.number)
         cohort = self._kept_cohort()
-        arrivals = _Arrivals(self._door(cohort), reused)
-        fresh = arrivals.accepted(self.runner.train(self.task, [name for name in cohort if name not in reused]))
+        arrivals = _Arrivals(self._door(cohort))
+        reused = {update.client: update for update in arrivals.accepted(stored.values())}
+        fresh = arrivals.accepted(self.runner.train(self.task, [name for name in cohort if name not in stored]))
         updates = {name: reused[name] for name in cohort if name in reused}
         for group in in_groups(fresh):
             if self.plan.charges_clients:
@@ -185,15 +186,15 @@ class Round:
 
     def _door(self, cohort: Iterable[str]) -> Door:
         shapes = dict(zip(self.layout.names, self.layout.shapes, strict=True))
-        return Door(self.number, shapes, frozenset(cohort))
+        return Door(self.number, shapes, frozenset(cohort), self.plan.largest_norm)
 
 
 class _Arrivals:
     """Sorts what a runner yields: accepted, refused at the door, failed."""
 
-    def __init__(self, door: Door, seen: Iterable[str] = ()) -> None:
+    def __init__(self, door: Door) -> None:
         self._door = door
-        self._seen = set(seen)
+        self._seen: set[str] = set()
         self._failures: list[Failure] = []
         self._refusals: list[Refusal] = []
 

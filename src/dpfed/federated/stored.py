@@ -5,6 +5,9 @@ as long as training a small client. What a power cut takes away of them is charg
 until their names are on disk too. In styles `user` and `hybrid` an update is not a release, and only the noised mean
 is stored. Once the round's checkpoint is written all of it is removed.
 
+A file carries a digest, and a seal of the ledger that goes with the checkpoint before: one that was changed or forged,
+or is of another round or another past, is refused.
+
 >>> import tempfile
 >>> stored = Stored(RunDirectory(tempfile.mkdtemp()))
 >>> stored.write_updates(1, [Update("ward", 1, np.zeros(2), "4:ab")])
@@ -17,41 +20,63 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
+from dpfed.digests import Seal, digest, of_arrays
 from dpfed.errors import InvalidArgument
 from dpfed.federated.update import Update
 from dpfed.plan import Released
 from dpfed.runs import OWNER_ONLY, RunDirectory, write_durably, write_whole
 
+_DAMAGE = (zipfile.BadZipFile, zlib.error, RecursionError, RuntimeError)  # of a file that is no whole zip
 PATIENCE = 0.05  # seconds of training that may be lost to a crash
 
 
 class Stored:
-    """The released values of the round under way, and its cohort where that is no secret."""
+    """The released values of the round under way, and its cohort where that is no secret.
 
-    def __init__(self, run: RunDirectory) -> None:
+    Without a `seal` digests are looked at, and seals are not.
+    """
+
+    def __init__(self, run: RunDirectory, seal: Seal | None = None) -> None:
+        self._run = run
         self._released = run.folder("released")
         self._owner = run.folder("owner")
+        self._seal = seal
 
     def cohort(self, round_number: int) -> tuple[str, ...] | None:
         """Who was drawn for that round before a crash."""
         path = self._cohort_path(round_number)
-        return tuple(json.loads(path.read_bytes())) if path.exists() else None
+        if not path.exists():
+            return None
+        with _told(path):
+            found = json.loads(path.read_bytes())
+            if isinstance(found, list):  # of an older version
+                self._require_older()
+                return tuple(map(str, found))
+            cohort = [str(name) for name in found["cohort"]]
+            self._require_own(_cohort_digest(round_number, cohort), found["digest"], found["seal"])
+            return tuple(cohort)
 
     def write_cohort(self, round_number: int, cohort: Iterable[str]) -> None:
         """Keeps who was drawn: drawing again would ask more clients than the plan says."""
-        write_durably(self._cohort_path(round_number), json.dumps(list(cohort)).encode(), mode=OWNER_ONLY)
+        names = list(cohort)
+        known = _cohort_digest(round_number, names)
+        content = json.dumps({"cohort": names, "digest": known, "seal": self._seal_of(known)})
+        write_durably(self._cohort_path(round_number), content.encode(), mode=OWNER_ONLY)
 
     def write_updates(self, round_number: int, updates: Sequence[Update]) -> None:
         """Stores what clients released; from here on the round may use it for nothing."""
         place = len(self._update_paths(round_number))
-        content = _packed(
+        content = self._packed(
+            round_number,
             names=np.array([update.client for update in updates]),
             heads=np.array([update.head for update in updates]),
             values=np.stack([update.value for update in updates]),
@@ -62,7 +87,7 @@ class Stored:
         """What was stored of that round, by client."""
         found: dict[str, Update] = {}
         for path in self._update_paths(round_number):
-            parts = _unpacked(path, "names", "heads", "values")
+            parts = self._unpacked(path, round_number, "names", "heads", "values")
             for name, head, value in zip(*parts, strict=True):
                 found.setdefault(str(name), Update(str(name), round_number, value, str(head)))
         return found
@@ -71,7 +96,9 @@ class Stored:
         """Stores what the server released of a round, and who was asked where that is no secret."""
         count = np.nan if released.noisy_count is None else released.noisy_count
         names = np.array(list(asked), dtype=str)
-        content = _packed(average=released.average, count=np.array(count), head=np.array(head), asked=names)
+        content = self._packed(
+            round_number, average=released.average, count=np.array(count), head=np.array(head), asked=names
+        )
         write_whole(self._release_path(round_number), content, mode=OWNER_ONLY)
 
     def release(self, round_number: int) -> tuple[Released, str, tuple[str, ...]] | None:
@@ -79,13 +106,18 @@ class Stored:
         path = self._release_path(round_number)
         if not path.exists():
             return None
-        average, count, head, asked = _unpacked(path, "average", "count", "head", "asked")
+        average, count, head, asked = self._unpacked(path, round_number, "average", "count", "head", "asked")
         return Released(average, None if np.isnan(count) else float(count)), str(head), tuple(map(str, asked))
 
     def heads(self, round_number: int) -> list[str]:
         """The ledger's heads that are named in what was stored of that round."""
         released = self.release(round_number)
         return [update.head for update in self.updates(round_number).values()] + ([released[1]] if released else [])
+
+    def require(self, round_number: int) -> None:
+        """Refuse what was stored of that round if any of it was changed or forged."""
+        self.heads(round_number)
+        self.cohort(round_number)
 
     def forget(self, round_number: int) -> None:
         """Removes what was stored of a round whose checkpoint is written."""
@@ -97,6 +129,35 @@ class Stored:
         found = {*self._released.glob("round-*.npz"), *self._owner.glob("cohort-*.json")}
         for path in found.difference(self._paths(round_number)):
             path.unlink(missing_ok=True)
+
+    def _packed(self, round_number: int, **arrays: Any) -> bytes:
+        known, buffer = _digest(round_number, arrays), io.BytesIO()
+        np.savez(buffer, **arrays, digest=np.array(known), seal=np.array(self._seal_of(known)))
+        return buffer.getvalue()
+
+    def _unpacked(self, path: Path, round_number: int, *names: str) -> tuple[Any, ...]:
+        with _told(path):
+            with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+                found = {name: file[name] for name in file.files}
+            if "digest" not in found:
+                self._require_older()
+            else:
+                known, seal = str(found.pop("digest")), str(found.pop("seal"))
+                self._require_own(_digest(round_number, found), known, seal)
+            return tuple(found[name] for name in names)
+
+    def _seal_of(self, known: str) -> str:
+        return "" if self._seal is None else self._seal.of(known)
+
+    def _require_own(self, digest: str, known: str, seal: str) -> None:
+        if digest != known:
+            raise ValueError("it does not match its digest")
+        if self._seal is not None and not self._seal.is_of(seal, known):
+            raise ValueError("its seal is not of this run in this ledger, after the last checkpoint")
+
+    def _require_older(self) -> None:
+        if not self._run.is_older:
+            raise ValueError("it has no digest")
 
     def _paths(self, round_number: int) -> list[Path]:
         return [self._cohort_path(round_number), self._release_path(round_number), *self._update_paths(round_number)]
@@ -125,16 +186,19 @@ def in_groups(updates: Iterable[Update], seconds: float = PATIENCE) -> Iterator[
         yield group
 
 
-def _packed(**arrays: Any) -> bytes:
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    return buffer.getvalue()
+def _digest(round_number: int, arrays: Mapping[str, Any]) -> str:
+    return digest(str(round_number).encode(), of_arrays(arrays))
 
 
-def _unpacked(path: Path, *names: str) -> tuple[Any, ...]:
+def _cohort_digest(round_number: int, names: list[str]) -> str:
+    return digest(b"cohort", str(round_number).encode(), *(name.encode() for name in names))
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Refuse a file that is damaged, changed or forged, with what to do about it."""
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            return tuple(arrays[name] for name in names)
-    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        yield
+    except (OSError, ValueError, EOFError, LookupError, TypeError, NotImplementedError, *_DAMAGE) as error:
         message = f"{path} cannot be read ({error}): put back a copy, or remove it and pay for its round again"
         raise InvalidArgument("directory", message) from None

@@ -22,7 +22,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from torch import nn
 
-from dpfed import checks
 from dpfed.config.run import RunConfig
 from dpfed.config.training import Local
 from dpfed.data.clients import FederatedData
@@ -34,8 +33,6 @@ from dpfed.models.registry import KINDS, build
 from dpfed.references import is_reference, resolve
 from dpfed.training import schedules
 from dpfed.training.recipe import Recipe
-
-SMALL = 200_000  # numbers of a model below which threads wait for each other longer than they compute
 
 
 def model(config: RunConfig, data: FederatedData, directory: Path) -> TorchModel:
@@ -94,12 +91,6 @@ def first_weights(made: TorchModel, init: str | None, directory: Path) -> Vector
         raise InvalidArgument("init", f"model.init: {init} cannot be read as safetensors: {error}") from None
     except InvalidArgument as error:
         raise InvalidArgument("init", f"model.init: {init} holds another model: {error}") from None
-
-
-def use_threads(made: TorchModel, threads: int | None) -> None:
-    """Nothing; torch computes with so many threads from here on: without a number, with one if the model is small."""
-    if threads is not None or made.layout.size < SMALL:
-        torch.set_num_threads(1 if threads is None else checks.count(threads=threads))
 
 
 def threads() -> int:

@@ -30,6 +30,7 @@ from dpfed.federated import losses, metrics
 from dpfed.federated.examples import Examples, Form, Tensors, examples, made_up
 from dpfed.federated.metrics import Metric, Score
 from dpfed.federated.persons import ByPerson, PersonRows, by_person
+from dpfed.federated.threads import computing
 from dpfed.federated.weights import Layout, Vector
 from dpfed.models.seeds import seeded
 from dpfed.randomness import RandomSource, or_system
@@ -58,6 +59,9 @@ def layout_of(model: nn.Module) -> Layout:
 class TorchModel:
     """A model by a factory without arguments, which runs under a public seed, and its loss: one number per record.
 
+    It computes with one thread if it is small, with as many as torch likes if not, or with `threads` (see
+    `dpfed.federated.threads`).
+
     Privacy: what a client leaves behind is thrown away before the next one trains, as far as torch knows of it: a
     model whose forward pass keeps anything outside its buffers must not be used. First weights follow from the seed.
     """
@@ -68,6 +72,7 @@ class TorchModel:
         self._arguments = (factory, loss, recipe, seed)
         self.recipe = Recipe() if recipe is None else recipe
         self.loss = losses.named(loss)
+        self.threads: int | None = None
         self._lock = threading.Lock()
         self._rehearsed: set[tuple[bool, type[Examples], Form | None]] = set()
         self._widths: dict[Form, int] = {}
@@ -122,7 +127,11 @@ class TorchModel:
         values = np.asarray(weights)
         if values.shape != (self.layout.size,):
             raise InvalidArgument("weights", f"weights must have {self.layout.size} numbers, got shape {values.shape}")
-        with self._lock, Generators(or_system(source), devices_of(self.module)).scope():
+        with (
+            self._lock,
+            computing(self.layout.size, self.threads),
+            Generators(or_system(source), devices_of(self.module)).scope(),
+        ):
             self._restore()
             self._row.copy_(torch.from_numpy(np.require(values, requirements=["C", "W"])))
             try:

@@ -89,6 +89,12 @@ class Runner(Protocol):
     def enroll(self, plan: Plan, weights: Vector, heads: Iterable[str] = ()) -> str:
         """The ledger's head once the plan is reserved; a ledger that lacks one of the heads is refused."""
 
+    def key(self, plan: Plan, heads: Iterable[str] = ()) -> bytes:
+        """Return what only the ledger knows of a run that it has reserved, to seal the run's files with.
+
+        A ledger that lacks one of the heads is refused; where nobody pays there is no ledger, and the key is empty.
+        """
+
     def train(self, task: Task, cohort: Iterable[str]) -> Iterator[Update | Failure]:
         """What each client releases or why it does not; charges are durable before noise is drawn.
 

@@ -1,12 +1,11 @@
 """What a tracker is told of a run: the facts of the report that may be shared, as flat names and numbers.
 
 A tracking server is shown around more freely than a run's directory. So nothing reaches it but constants of the plan,
-ε so far and scores by the rules of the report: a loss on private records stays away, any other score measured on them
-is filed under ``not_covered/``.
+ε so far and scores by the rules of the report: those on records that nobody declared public stay away.
 
 >>> spent = [{"epsilon": 1.5, "delta": 1e-5, "unit": "record", "adjacency": "add_remove"}]
->>> numbers({"round": 1, "spent": spent, "metrics": {"accuracy": {"value": 0.9, "mark": "not covered"}}})
-{'epsilon/record': 1.5, 'not_covered/accuracy': 0.9}
+>>> numbers({"round": 1, "spent": spent, "metrics": {"accuracy": {"value": 0.9, "mark": ""}}})
+{'epsilon/record': 1.5, 'accuracy': 0.9}
 """
 
 from __future__ import annotations
@@ -23,11 +22,7 @@ def numbers(record: Mapping[str, Any]) -> dict[str, float]:
     """ε so far of each unit and the scores of a round, of what `RoundResult.facts` says."""
     facts = round_facts(record)
     epsilons = {f"epsilon/{unit}": epsilon for unit, epsilon in facts.epsilon.items()}
-    scores = {
-        f"not_covered/{score.name}" if score.mark else score.name: score.value
-        for score in facts.scores
-        if score.value is not None
-    }
+    scores = {score.name: score.value for score in facts.scores if score.value is not None and not score.mark}
     return epsilons | scores
 
 

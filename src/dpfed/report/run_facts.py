@@ -1,8 +1,8 @@
 """What everyone may know of a run: constants of its plan, what its rounds released, and the ledger's head.
 
 Who took part, who failed or was turned away, how long it took and what a single site really spent are not in here and
-cannot get in: a report that is shared is made of these fields alone. A loss on records that nobody declared public
-stays with the owner as well; any other score on such records carries its mark.
+cannot get in: a report that is shared is made of these fields alone. So do scores on records that nobody declared
+public: they stay with the owner, where each carries its mark.
 
 >>> import tempfile
 >>> from dpfed.plan import LocalPlan
@@ -29,6 +29,7 @@ from dpfed.guarantee import Guarantee
 from dpfed.ledger.rows import ACCOUNTANT
 from dpfed.local_plan import LocalPlan
 from dpfed.plan import Plan
+from dpfed.plan_rules import ROWS, SITES
 from dpfed.runs import NO_HEAD, NOT_PRIVATE, RunDirectory
 
 # What adds the noise decides what the statement holds for: torch clients add floats, the server works on a grid.
@@ -111,13 +112,14 @@ class RunFacts:
     by_round: tuple[RoundFacts, ...]
     sites: tuple[SiteFacts, ...]
     not_covered: tuple[str, ...]
+    simulation: str
     head: str
     versions: Mapping[str, str]
 
 
 def shareable(run: RunDirectory, config: RunConfig | None = None) -> RunFacts:
     """What may be shared of the run in that directory."""
-    plan, records = run.plan, run.rounds()
+    plan, records = _known(run.plan, config), run.rounds()
     by_round = tuple(round_facts(record) for record in records)
     units = tuple(_units(plan, records))
     return RunFacts(
@@ -135,13 +137,21 @@ def shareable(run: RunDirectory, config: RunConfig | None = None) -> RunFacts:
         by_round=by_round,
         sites=tuple(_sites(plan, units)),
         not_covered=_not_covered(plan, by_round),
+        simulation=plan_words.simulation(plan),
         head=_head(records),
         versions=versions(),
     )
 
 
+def _known(plan: Plan, config: RunConfig | None) -> Plan:
+    """Return the plan with how its clients came to their records: an older one does not say, its configuration does."""
+    if plan.dealing is not None or config is None:
+        return plan
+    return replace(plan, dealing=SITES if config.data.dealing == SITES else ROWS)
+
+
 def with_every_score(facts: RunFacts, run: RunDirectory) -> RunFacts:
-    """The facts for the owner, who may see a loss on private records too."""
+    """The facts for the owner, who may see scores on private records too."""
     every = {record["round"]: {"metrics": record["metrics"]} for record in run.owner_rounds()}
     by_round = tuple(round_facts(record | every.get(record["round"], {})) for record in run.rounds())
     return replace(facts, by_round=by_round, not_covered=_not_covered(run.plan, by_round))

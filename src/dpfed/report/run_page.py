@@ -54,6 +54,8 @@ def alarms(facts: RunFacts) -> Iterable[Alarm]:
         yield Alarm("NOT PRIVATE: the noise came from a seed, and whoever knows the seed can take it away.", True)
     if not facts.units and facts.style == "none":
         yield Alarm("NOT PRIVATE: style none protects nobody.", True)
+    if facts.simulation:
+        yield Alarm(facts.simulation, False)
     for each in facts.units:
         if each.so_far > each.promised:
             yield Alarm(f"OVERSPENT: for one {each.unit} more was spent than the plan promises.", True)

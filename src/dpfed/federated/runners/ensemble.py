@@ -1,7 +1,8 @@
 """A cohort trained at once where that is cheaper: clients in this process that share one torch model.
 
 Charges, screening and results are those of `LocalRunner`; only the arithmetic is shared. A model that cannot be trained
-so, a client whose plan or data do not fit, or a model too large for it to pay, is trained one after the other.
+so, a client whose plan or data do not fit, or a model too large for it to pay, is trained one after the other. So are
+clients that together take longer than each may take alone, added up: whoever is late then is late alone.
 
 >>> import numpy as np
 >>> from dpfed.federated.torch_client import TorchClient, TorchModel
@@ -28,6 +29,7 @@ import torch
 from torch import Tensor
 
 from dpfed.errors import InvalidArgument
+from dpfed.federated.deadline import Late, within
 from dpfed.federated.examples import Form, Tensors, made_up
 from dpfed.federated.runners.local import LocalRunner
 from dpfed.federated.torch_client import TorchClient
@@ -73,7 +75,8 @@ class EnsembleRunner(LocalRunner):
             pace = self._pace(model, form) if len(members) >= FEWEST else None
             if pace is None or self._chunk == 1:
                 continue
-            with suppress(Exception, SystemExit):  # one client's data may raise it: whoever is left then trains alone
+            # One client's data may raise it: whoever is left then trains alone.
+            with suppress(Exception, SystemExit, Late):
                 for update in self._at_once(pace, model, members, task, head):
                     del waiting[update.client]
                     yield update
@@ -104,7 +107,7 @@ class EnsembleRunner(LocalRunner):
         )
         while True:
             with model.lent(task.weights):  # nobody else runs the model meanwhile; others may between two groups
-                group = next(groups, None)
+                group = within(len(clients) * self._plan.client_timeout, lambda: next(groups, None))
             if group is None:
                 return
             places, parameters = group

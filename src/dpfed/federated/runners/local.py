@@ -23,12 +23,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from dpfed.errors import AdjacencyMismatch, InvalidArgument
+from dpfed.errors import AdjacencyMismatch, InvalidArgument, UnknownRun
 from dpfed.events import Event
+from dpfed.federated.deadline import Late, within
 from dpfed.federated.update import EXHAUSTED, FAILED, Charged, Client, Failure, Task, Update
 from dpfed.federated.weights import Vector
+from dpfed.ledger.journal import rows
 from dpfed.ledger.ledger import Ledger
 from dpfed.ledger.reservation import Reservation
+from dpfed.ledger.schema import ENTRIES, HELD
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, or_system
 from dpfed.runs import NO_HEAD, sequence
@@ -37,7 +40,8 @@ from dpfed.runs import NO_HEAD, sequence
 class LocalRunner:
     """Trains clients one after the other in this process; `study` is the account that pays for server noise.
 
-    Without a ledger only a plan that protects nobody can be run.
+    Without a ledger only a plan that protects nobody can be run. A client that takes longer than the plan's
+    `client_timeout` has failed.
     """
 
     def __init__(
@@ -85,6 +89,23 @@ class LocalRunner:
             raise InvalidArgument("ledger", f"style {plan.style!r} charges accounts: give the runner a ledger")
         return self._head()
 
+    def key(self, plan: Plan, heads: Iterable[str] = ()) -> bytes:
+        """Return the digest of the entry by which the run was reserved: no file and no head shows it.
+
+        A ledger that lacks one of the `heads` was rolled back, and is refused; so is one that has no such run.
+        """
+        if self.ledger is None or not plan.units:
+            return b""
+        for head in heads:
+            self.ledger.require(head)
+        with self.ledger._store.reading() as link:
+            first = next(rows(link, HELD, ENTRIES.c.run == plan.name, ENTRIES.c.kind == "leased"), None)
+        if first is None:
+            raise UnknownRun(
+                f"the ledger has no run {plan.name!r}, and this directory has: use the ledger that it began in"
+            )
+        return first.checked().hash.encode()
+
     def train(self, task: Task, cohort: Iterable[str]) -> Iterator[Update | Failure]:
         """What each client of the cohort makes of the task, one by one as it is ready, or why it does not.
 
@@ -130,12 +151,18 @@ class LocalRunner:
             yield self._outcome(client, task, head)
 
     def _outcome(self, client: Client, task: Task, head: str) -> Update | Failure:
-        source = self._source_of(client, task, head)
+        source, local = self._source_of(client, task, head), self._plan.local[client.name]
         try:
-            value = client.train(self._plan.local[client.name], task.weights, source, task.proximal)
+            value = within(self._plan.client_timeout, lambda: client.train(local, task.weights, source, task.proximal))
             return Update(client.name, task.round, np.asarray(value), head)
+        except Late:
+            return self._late(client.name)
         except (Exception, SystemExit) as error:  # whatever a client's data does to it, the others go on
             return Failure(client.name, FAILED, error)
+
+    def _late(self, client: str) -> Failure:
+        message = f"{client} took longer than client_timeout, which is {self._plan.client_timeout:g} s"
+        return Failure(client, FAILED, TimeoutError(message))
 
     def _source_of(self, client: Client, task: Task, head: str) -> RandomSource:
         # No entry comes twice, so even a seeded source never gives the same noise again after a crash.

@@ -1,5 +1,8 @@
 """Clients trained in processes of their own, several at a time: for models that take much longer than a fork.
 
+A fork of a process with torch takes some hundredths of a second, and what torch sets up at a first step is set up for
+each client: tiny models are trained many times faster by ``runner: auto``. One thread of torch for each process.
+
 Charges and noise are those of `LocalRunner`: the whole cohort is charged here before the first process starts, and each
 client draws from a stream of its own. A process is forked for one client and one round, so it gets model and data for
 nothing and leaves nothing behind; only numbers come back, never a pickle.
@@ -30,12 +33,13 @@ from functools import partial
 from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
+from time import monotonic
 
 import numpy as np
-import torch
 
 from dpfed import checks
 from dpfed.federated.runners.local import LocalRunner
+from dpfed.federated.threads import share_cores
 from dpfed.federated.update import FAILED, Client, Failure, Task, Update
 from dpfed.ledger.ledger import Ledger
 from dpfed.randomness import RandomSource
@@ -48,8 +52,9 @@ class PoolRunner(LocalRunner):
     """Trains up to `workers` clients at a time, each in a forked process with one torch thread; all cores by default.
 
     Updates come in the order in which they are ready. With a seeded source they are those of `LocalRunner` with one
-    torch thread. A process that dies is a failure of its client, and what a client changes in itself is forgotten.
-    Ctrl-C is the caller's to deal with: processes end when the caller stops asking for updates, or dies.
+    torch thread. A process that dies, or takes longer than the plan's `client_timeout`, is a failure of its client, and
+    what a client changes in itself is forgotten. Ctrl-C is the caller's to deal with: processes end when the caller
+    stops asking for updates, or dies.
     """
 
     def __init__(
@@ -74,12 +79,19 @@ class PoolRunner(LocalRunner):
                     running[worker.pipe] = worker
                 if not running:
                     return
-                for pipe in wait([worker.pipe for worker in running.values()]):
+                for pipe in wait([worker.pipe for worker in running.values()], self._left_of(running.values())):
                     worker = running.pop(pipe)
                     yield worker.outcome(task.round, head)
+                for worker in [each for each in running.values() if self._left_of([each]) <= 0]:
+                    running.pop(worker.pipe).stop()
+                    yield self._late(worker.client)
         finally:
             for worker in running.values():
                 worker.stop()
+
+    def _left_of(self, workers: Iterable[_Worker]) -> float:
+        """Return the seconds until the first of these is late."""
+        return min(worker.started for worker in workers) + self._plan.client_timeout - monotonic()
 
 
 class _Worker:
@@ -87,6 +99,7 @@ class _Worker:
 
     def __init__(self, client: str, train: Callable[[], Update | Failure]) -> None:
         self.client = client
+        self.started = monotonic()
         self.pipe, theirs = _FORK.Pipe()
         self._process = _FORK.Process(target=_work, args=(self.pipe, theirs, train), daemon=True)
         self._process.start()
@@ -117,7 +130,7 @@ def _work(ours: Connection, pipe: Connection, train: Callable[[], Update | Failu
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, args=(pipe,), daemon=True).start()
-    torch.set_num_threads(1)
+    share_cores()
     outcome = train()
     if isinstance(outcome, Failure):
         pipe.send_bytes(json.dumps({"kind": type(outcome.error).__name__, "error": str(outcome.error)}).encode())

@@ -1,0 +1,60 @@
+"""How long a client may take: one that hangs fails, like one that raises, and the others go on.
+
+In the main thread a client is interrupted when its time is over, whatever Python code or system call it is in. In
+another thread, where Python cannot interrupt, what comes late is thrown away, and a client that never ends is only
+ended by ``runner: processes``, which kills it.
+
+>>> within(60.0, lambda: "in time")
+'in time'
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import TypeVar
+
+T = TypeVar("T")
+LONGEST = 1e8  # seconds that a timer can be set to
+
+
+class Late(BaseException):
+    """The time of a client is over; no ``except Exception`` of its code takes it for its own."""
+
+
+def within(seconds: float, call: Callable[[], T]) -> T:
+    """Return what the call returns, or raise `Late` if that takes longer than so many seconds."""
+    started = monotonic()
+    found = _interrupted(seconds, call) if _is_main() else call()
+    if monotonic() - started > seconds:
+        raise Late
+    return found
+
+
+def _is_main() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _interrupted(seconds: float, call: Callable[[], T]) -> T:
+    is_over = False
+
+    def ring(*_: object) -> None:
+        if not is_over:
+            raise Late
+
+    started, before = monotonic(), signal.signal(signal.SIGALRM, ring)
+    earlier = 0.0
+    try:
+        # It rings again: code that catches everything is interrupted once more.
+        earlier, _ = signal.setitimer(signal.ITIMER_REAL, min(seconds, LONGEST), min(seconds, LONGEST))
+        try:
+            return call()
+        finally:
+            is_over = True
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+        if earlier:  # somebody else's alarm, with the time that is left of it
+            signal.setitimer(signal.ITIMER_REAL, max(earlier - (monotonic() - started), 1e-6))

@@ -1,0 +1,121 @@
+"""Run directories that an earlier version left behind are shown, reported, exported and resumed by this one.
+
+`old/` holds three of them, made by the version before digests, each with its ledger: one that finished, and two (styles
+sample and user) that ended in the middle of round 2, with what that round had released. From now on they are kept.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from dpfed.cli.main import main
+from dpfed.federated import launch
+from dpfed.federated.checkpoint import Checkpoints
+from dpfed.federated.stored import Stored
+from dpfed.ledger.ledger import Ledger
+from dpfed.runs import RunDirectory
+from studies import committed
+
+OLD = Path(__file__).parent / "old"
+STOPPED = ["stopped", "stopped-user"]
+SCORE = '"accuracy"'
+HELD = {
+    "1": [16.5, -8.8, -5.55, -29.075],
+    "2": [16.525, -9.175, -5.825, -29.225],
+    "3": [20.125, -9.75, -0.375, -27.575],
+}
+
+
+@pytest.fixture
+def old(tmp_path):
+    """Copies an old run into the test's own folder."""
+
+    def copy(name: str) -> Path:
+        return Path(shutil.copytree(OLD / name, tmp_path / name))
+
+    return copy
+
+
+def called(*arguments: str | Path) -> str:
+    result = CliRunner().invoke(main, list(map(str, arguments)), standalone_mode=False, catch_exceptions=False)
+    return result.output
+
+
+def newest(path: Path):
+    return Checkpoints(RunDirectory(path), launch.resumed(path).model.layout).newest()
+
+
+@pytest.mark.parametrize("name", ["finished", *STOPPED])
+def test_an_old_run_is_shown_and_reported(old, name):
+    path = old(name)
+    assert ("finished" if name == "finished" else "unfinished") in called("runs", path.parent)
+    assert "Privacy report of run old" in called("report", path, "--markdown")
+    assert "Owner's report of run old" in called("report", path, "--markdown", "--owner")
+    assert "wrote" in called("report", path)
+
+
+@pytest.mark.parametrize("name", ["finished", *STOPPED])
+def test_the_model_of_an_old_run_is_exported_and_measured(old, tmp_path, name):
+    path = old(name)
+    assert "wrote" in called("export", path, tmp_path / "model.safetensors")
+    assert "loss" in called("evaluate", path)
+
+
+def test_a_finished_old_run_is_over(old):
+    path = old("finished")
+    before = newest(path)
+    assert "finished after 3 of 3 rounds" in called("resume", path)
+    assert newest(path).weights.tobytes() == before.weights.tobytes()
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_a_stopped_old_run_goes_on_to_its_end_and_what_it_had_released_costs_nothing(old, name):
+    path = old(name)
+    with Ledger(path / "ledger.db") as ledger:
+        paid = committed(ledger)
+    assert "finished after 3 of 3 rounds" in called("resume", path)
+    assert newest(path).round == 3
+    with Ledger(path / "ledger.db") as ledger:
+        ledger.verify()
+        now = committed(ledger)
+    rounds = {account: sum(charges.values()) for account, charges in now.items()}
+    more = sum(rounds.values()) - sum(sum(charges.values()) for charges in paid.values())
+    # Round 3 alone: two clients, or one release, which is paid for already if it asks nobody more often than before.
+    assert more in ((2,) if name == "stopped" else (0, 1))
+    assert [record["round"] for record in RunDirectory(path).rounds()] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_the_round_that_was_under_way_is_made_of_what_it_had_released(old, name):
+    path = old(name)
+    before, stored = newest(path), Stored(RunDirectory(path))
+    prepared = launch.resumed(path)
+    if name == "stopped":
+        weights = prepared.plan.weights
+        mean = sum(weights[client] * update.value for client, update in stored.updates(2).items())
+    else:
+        mean = stored.release(2)[0].average
+    with prepared.ledger(path) as ledger:
+        result = next(prepared.federation(path, ledger))
+    assert result.number == 2
+    np.testing.assert_allclose(result.weights, before.weights + mean, rtol=1e-6)
+
+
+def test_an_old_runs_clients_hold_the_records_that_they_held(old):
+    """Dealt anew, a record could move to another client, and be charged at one and released at both."""
+    clients = launch.resumed(old("stopped")).clients
+    held = {client.name: np.asarray(client.data[0]).sum(axis=0).round(4).tolist() for client in clients}
+    assert held == HELD
+
+
+def test_scores_on_private_records_of_an_old_run_are_for_its_owner_alone(old):
+    path = old("finished")
+    assert SCORE in (path / "rounds.jsonl").read_text()  # the earlier version wrote them for everyone
+    assert "accuracy" not in called("report", path, "--json")
+    assert "accuracy" not in called("runs", path.parent)
+    assert "accuracy" in called("report", path, "--json", "--owner")
