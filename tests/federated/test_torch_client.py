@@ -221,11 +221,14 @@ def test_a_client_that_raises_leaves_the_model_fit_for_the_next():
     alone = trained(ward())
 
     class Broken(Dataset):
+        reads = 0
+
         def __len__(self):
             return 40
 
         def __getitem__(self, number):
-            if number > 3:
+            self.reads += 1
+            if self.reads > 5:
                 raise OSError("the disk is gone")
             return torch.zeros(4), 0
 
@@ -233,6 +236,28 @@ def test_a_client_that_raises_leaves_the_model_fit_for_the_next():
         trained(ward(Broken(), shared))
     assert trained(ward(shared=shared)).tobytes() == alone.tobytes()
     assert all(parameter.grad is None for parameter in shared.parameters)
+
+
+def test_a_record_that_cannot_be_read_or_stacked_counts_as_zero_and_stops_nobody():
+    class Odd(Dataset):
+        def __init__(self, odd):
+            self.odd = odd
+
+        def __len__(self):
+            return 40
+
+        def __getitem__(self, number):
+            if number != 17 or self.odd is None:
+                return torch.full((4,), number / 40), number % 2
+            if isinstance(self.odd, Exception):
+                raise self.odd
+            return self.odd
+
+    everyone = replace(LOCAL, batch_size=40, steps=1, noise_multiplier=1e-9)
+    usual = trained(ward(Odd(None)), everyone)
+    for odd in (OSError("a broken file"), (torch.ones(9), 1), (torch.ones(4), None), (torch.ones(4),)):
+        moved = np.linalg.norm(trained(ward(Odd(odd)), everyone) - usual)
+        assert 0 < moved <= everyone.clip_norm * everyone.learning_rate / 40 * (1 + 1e-4)
 
 
 def test_clients_in_threads_wait_for_each_other():

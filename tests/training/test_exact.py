@@ -51,7 +51,7 @@ def made(plan: LocalPlan, data: tuple[Tensor, Tensor], physical: int = 1, **opti
 
 def sum_of(plan: LocalPlan, data: tuple[Tensor, Tensor], physical: int = 1) -> list[float]:
     """What the noise is added to."""
-    private = made(plan, data, physical)
+    private = made(plan, data, physical, loss=None)
     for inputs, targets in next(private.loader):
         private.backward(nn.functional.mse_loss(private.model(inputs), targets, reduction="none"))
     assert {value.dtype for value in private._sum.values()} == {torch.float64}

@@ -127,7 +127,8 @@ KINDS = ["torch", "numpy", "random"]
 def trained(kind, drive, data=None, source=None, loss=LOSS):
     model = first(Noisy(kind))
     seed_everything()
-    drive(private_run(model, TensorDataset(*records()) if data is None else data, source, loss), seed_everything)
+    own = None if drive is by_hand else loss
+    drive(private_run(model, TensorDataset(*records()) if data is None else data, source, own), seed_everything)
     return weights(model)
 
 
@@ -173,7 +174,7 @@ def test_public_generators_give_afterwards_what_they_would_have_given_without_tr
     for kind in KINDS:
         model, data = first(Noisy(kind if drive is by_step else "torch")), Augmented(kind)
         outside()
-        drive(private_run(model, data), lambda: None)
+        drive(private_run(model, data, loss=LOSS if drive is by_step else None), lambda: None)
         assert numbers() == expected
 
 

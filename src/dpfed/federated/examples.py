@@ -20,6 +20,7 @@ from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.generators import pinned
+from dpfed.training.reading import Readable, Together
 
 Pair = tuple[Any, Any]
 Form = tuple[tuple[tuple[int, ...], torch.dtype], tuple[tuple[int, ...], torch.dtype]]
@@ -72,9 +73,17 @@ class Items:
     def fetch(self, numbers: Tensor) -> Pair:
         """The records, collated."""
         found = default_collate([self.data[number] for number in numbers.tolist()])
-        if not isinstance(found, list | tuple) or len(found) != 2:
+        if not _is_pair(found):
             raise InvalidArgument("data", "every record must be a pair of input and target")
-        inputs, targets = (_typed(part, self.dtype) if isinstance(part, Tensor) else part for part in found)
+        return self._typed(found)
+
+    def apart(self, numbers: Tensor) -> list[Pair]:
+        """Return the records so that none acts on another: those alike together, without what cannot be read."""
+        pieces = Together(default_collate)(Readable(self.data).__getitems__(numbers.tolist()))
+        return [self._typed(piece.values) for piece in pieces if _is_pair(piece.values)]
+
+    def _typed(self, pair: Pair) -> Pair:
+        inputs, targets = (_typed(part, self.dtype) if isinstance(part, Tensor) else part for part in pair)
         return inputs, targets
 
     @cached_property
@@ -86,6 +95,10 @@ class Items:
             inputs, targets = self.fetch(torch.zeros(1, dtype=torch.long))
         is_plain = isinstance(inputs, Tensor) and isinstance(targets, Tensor)
         return (_form(inputs), _form(targets)) if is_plain else None
+
+
+def _is_pair(found: Any) -> bool:
+    return isinstance(found, list | tuple) and len(found) == 2
 
 
 def made_up(form: Form, count: int) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -40,6 +40,7 @@ from dpfed.training.noise import NoiseSource
 from dpfed.training.paid import paid_steps
 from dpfed.training.passes import sampler_of
 from dpfed.training.private import Private
+from dpfed.training.reading import Piece
 from dpfed.training.sampling import Sampler
 
 __all__ = ["TorchClient", "TorchModel", "layout_of"]
@@ -132,12 +133,16 @@ class _Draws:
     def __iter__(self) -> Iterator[Batch]:
         for draw in self._sampler:
             pieces = torch.split(draw.indices, self._at_once) if len(draw.indices) else ()
-            yield Batch(draw, partial(map, self._fetch, pieces), self._generators)
+            yield Batch(draw, partial(self._read, pieces), self._generators)
 
-    def _fetch(self, numbers: Tensor) -> Any:
-        if isinstance(self._examples, Items):
-            self._generators.refresh()  # for what the data set draws
-        return self._examples.fetch(numbers)
+    def _read(self, pieces: Sequence[Tensor]) -> Iterator[Piece]:
+        for numbers in pieces:
+            if isinstance(self._examples, Items):
+                self._generators.refresh()  # for what the data set draws
+                found = self._examples.apart(numbers)
+            else:
+                found = [self._examples.fetch(numbers)]
+            yield from (Piece(pair, len(pair[1])) for pair in found)
 
 
 def _train_privately(

@@ -448,7 +448,7 @@ def _rows(plan: LocalPlan, physical: int) -> int:
     One size for all, so that nothing in such a loop can follow from how many records were drawn.
     """
     most = plan.batch_size if plan.tree else plan.batch_size + 3 * math.sqrt(plan.batch_size)
-    return max(2, math.ceil(most / math.ceil(most / physical)))
+    return 1 if physical == 1 else max(2, math.ceil(most / math.ceil(most / physical)))
 
 
 def _length(records: Any) -> int:
