@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from dpfed.data import idx, images
+from dpfed.data.bundled import bundled
 from dpfed.data.parquet import read_parquet
 from dpfed.data.records import Records
 from dpfed.data.tables import Table, read_table
 from dpfed.errors import InvalidArgument
 from dpfed.references import is_reference, resolve
 
-BUNDLED = ("breast_cancer", "digits", "iris", "wine", "diabetes")
 CLIENT = "client"  # the group column of a loader that returns one part for each client
 TABLES: dict[str, Callable[[Path], Table]] = {".csv": read_table, ".parquet": read_parquet}
 IMAGES: dict[str, Callable[..., Records]] = {
@@ -71,17 +71,6 @@ def load(
 def is_table(source: str) -> bool:
     """Whether the source is a file of rows and columns."""
     return Path(source).suffix.lower() in TABLES
-
-
-def bundled(name: str) -> Records:
-    """One of the public sets that come with scikit-learn; nothing is downloaded."""
-    if name not in BUNDLED:
-        raise InvalidArgument("source", f"sklearn:{name} is not bundled; there are {', '.join(BUNDLED)}")
-    from sklearn import datasets
-
-    bunch = getattr(datasets, f"load_{name}")()
-    classes = tuple(str(value) for value in getattr(bunch, "target_names", ()))
-    return Records(bunch.data, bunch.target, tuple(map(str, bunch.feature_names)), classes=classes)
 
 
 def from_object(source: Any) -> Records:
