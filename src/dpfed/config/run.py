@@ -28,9 +28,10 @@ from pydantic import ValidationError, field_validator, model_validator
 
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.config.data import Data
-from dpfed.config.fields import Block, Whole, Wrong, setting
+from dpfed.config.fields import Block, Whole, Wrong, setting, shown
 from dpfed.config.privacy import PERSON, LedgerBlock, Privacy
 from dpfed.config.reading import refusal, values_and_lines
+from dpfed.config.strangers import LARGEST, require_configuration, text_of
 from dpfed.config.track import Track
 from dpfed.config.training import Algorithm, AllClients, Cohort, FedAvg, FixedClients, Local, Model
 from dpfed.config.writing import Notes, commented
@@ -87,16 +88,18 @@ class RunConfig(Block):
 
     @classmethod
     def read(cls, path: str | Path) -> RunConfig:
-        """The configuration in a file."""
+        """The configuration in a file; a file of another kind is refused by what it is, not by what is in it."""
         try:
-            text = Path(path).read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidArgument("path", f"{path} cannot be read: {getattr(error, 'strerror', error)}") from None
-        return cls.parse(text, file=str(path))
+            with Path(path).open("rb") as file:
+                content = file.read(LARGEST + 1)
+        except OSError as error:
+            raise InvalidArgument("path", f"{path} cannot be read: {error.strerror}") from None
+        return cls.parse(text_of(content, str(path)), file=str(path))
 
     @classmethod
     def parse(cls, text: str, file: str = "") -> RunConfig:
         """The configuration in a YAML text; refusals name the file, the line and the key."""
+        require_configuration(text, file)
         values, lines = values_and_lines(text, file)
         try:
             return cls.model_validate(values)
@@ -146,7 +149,7 @@ class RunConfig(Block):
     @classmethod
     def _is_a_name(cls, name: str) -> str:
         if not name.strip() or any(letter in name for letter in "/\\\n\t\0") or name.startswith("."):
-            raise ValueError(f"must be a text that can name a directory, got {name!r}")
+            raise ValueError(f"must be a text that can name a directory, got {shown(name)}")
         return name
 
     @model_validator(mode="after")
