@@ -32,6 +32,7 @@ LAYERS: dict[int, tuple[str, ...]] = {
         "accounting",
         "aggregation",
         "local",
+        "data.bundled",
         "data.idx",
         "data.images",
         "data.parquet",

@@ -89,9 +89,8 @@ def from_csv(
     table = read_table(path)
     special = {"label": label, "site_column": site_column, "person_column": person_column}
     for name, column in special.items():
-        if column is not None and column not in table.columns:
-            message = f"{table.name} has no column {column!r}; it has {', '.join(table.columns)}"
-            raise InvalidArgument(name, message)
+        if column is not None:
+            table.require(column, name)
     features = [column for column in table.columns if column not in special.values()]
     numbers = {column: _numbers(table, column) for column in [*features, label]}
     words = {column: sorted(set(table.complete(column))) for column in features if numbers[column] is None}

@@ -21,8 +21,8 @@ from dpfed.data.bundled import bundled
 from dpfed.data.parquet import read_parquet
 from dpfed.data.records import Records
 from dpfed.data.tables import Table, read_table
-from dpfed.errors import InvalidArgument
-from dpfed.references import is_reference, resolve
+from dpfed.errors import InvalidArgument, PrivacyError
+from dpfed.references import is_reference, place_of, resolve
 
 CLIENT = "client"  # the group column of a loader that returns one part for each client
 TABLES: dict[str, Callable[[Path], Table]] = {".csv": read_table, ".parquet": read_parquet}
@@ -62,7 +62,7 @@ def load(
     if kind in IMAGES:
         return IMAGES[kind](Path(directory) / place, classes, **_fitting(kind, options or {}))
     if is_reference(source):
-        return from_object(resolve(source, directory)(**(options or {})))
+        return _own(source, resolve(source, directory), options or {})
     kinds = ", ".join(f"{kind}:PATH" for kind in IMAGES)
     allowed = f"a file that ends in {' or '.join(TABLES)}, {kinds}, sklearn:NAME or package.module:name"
     raise InvalidArgument("source", f"source must be {allowed}, got {source!r}")
@@ -84,9 +84,26 @@ def from_object(source: Any) -> Records:
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, str):
         return _of_dataset(source)
     message = (
-        f"data must be (features, labels), a dataset of such pairs or a mapping of these by client, got {source!r}"
+        f"data must be (features, labels), a dataset of such pairs or a mapping of these by client, got {_type_of(source)}"
     )
     raise InvalidArgument("source", message)
+
+
+def _own(name: str, loader: Any, options: Mapping[str, Any]) -> Records:
+    """Return what a loader of your own makes; if it fails, say where but not with which words: they may be records'."""
+    if not callable(loader):
+        raise InvalidArgument("source", f"{name} is no function that returns records, but {_type_of(loader)}")
+    try:
+        return from_object(loader(**options))
+    except PrivacyError:
+        raise
+    except Exception as error:
+        remedy = "call it in Python to see more: what it says may be from a record, and is not shown here"
+        raise InvalidArgument("source", f"{name} fails ({place_of(error)}): {remedy}") from None
+
+
+def _type_of(value: Any) -> str:
+    return f"a value of type {type(value).__name__}"
 
 
 def _fitting(kind: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -132,10 +149,10 @@ def _of_dataset(dataset: Any) -> Records:
     features, labels = zip(*items, strict=True)
     try:
         return Records(np.stack([np.asarray(row) for row in features]), np.stack([np.asarray(row) for row in labels]))
-    except ValueError as error:
-        if isinstance(error, InvalidArgument):
-            raise
-        raise InvalidArgument("source", f"the items of the dataset do not have one shape: {error}") from None
+    except InvalidArgument:
+        raise
+    except ValueError:
+        raise InvalidArgument("source", "the items of the dataset do not have one shape: give all the same") from None
 
 
 def _numbers(name: str, values: Any) -> Any:
