@@ -59,6 +59,7 @@ LAYERS: dict[int, tuple[str, ...]] = {
         "algorithm",
         "cohort",
         "config",
+        "round_files",
         "runs",
         "ledger",
         "budget",

@@ -44,7 +44,9 @@ def resolve(reference: str, directory: str | Path | None = None) -> Any:
     except AttributeError:
         raise InvalidArgument("reference", f"{reference}: the module {module} has no {name}") from None
     except Exception as error:  # whatever a module does while it is imported, reading records among it
-        message = f"{reference}: the module {module} fails while it is imported ({place_of(error)}): import it in Python"
+        message = (
+            f"{reference}: the module {module} fails while it is imported ({place_of(error)}): import it in Python"
+        )
         raise InvalidArgument("reference", message) from None
 
 

@@ -31,8 +31,10 @@ from typing import Any
 
 from dpfed.errors import InvalidArgument
 from dpfed.plan import Plan
+from dpfed.round_files import OWNER, PUBLIC, read_records
 
 OWNER_ONLY = 0o600
+ENDS = ("finished", "budget_exhausted")
 NO_HEAD = "0:none"  # of a run without a ledger
 NOT_PRIVATE = "NOT PRIVATE"  # the stamp on a round whose noise can be predicted
 CONFIG = "config.yaml"  # what `dpfed run` was given
@@ -56,6 +58,13 @@ class RunDirectory:
         elif self.plan != plan:
             message = f"{self.path} holds another plan than this one: go on with that one or choose a new directory"
             raise InvalidArgument("directory", message)
+        self.require_readable()
+
+    def require_readable(self) -> None:
+        """Refuse a run whose records nobody could report in the end, before anything else is done for it."""
+        _ = self.plan, self.status
+        read_records(self.path / "rounds.jsonl", PUBLIC)
+        read_records(self.path / "owner.jsonl", OWNER)
 
     @cached_property
     def plan(self) -> Plan:
@@ -64,7 +73,14 @@ class RunDirectory:
             text = (self.path / "plan.json").read_text(encoding="utf-8")
         except OSError as error:
             raise InvalidArgument("directory", f"{self.path} holds no run: {error.strerror}") from None
-        return Plan.from_json(text)
+        except UnicodeDecodeError:
+            text = ""
+        try:
+            return Plan.from_json(text)
+        except (InvalidArgument, RecursionError) as error:
+            what = "it is nested too deeply" if isinstance(error, RecursionError) else error
+            message = f"{self.path / 'plan.json'} is no plan ({what}): put back a copy of it, or begin another run"
+            raise InvalidArgument("directory", message) from None
 
     def folder(self, name: str) -> Path:
         """A folder of the run that its owner alone may open."""
@@ -82,14 +98,14 @@ class RunDirectory:
 
     def rounds(self) -> list[dict[str, Any]]:
         """The public records of all rounds in order; a round that was written twice because of a crash counts once."""
-        return _records(self.path / "rounds.jsonl")
+        return read_records(self.path / "rounds.jsonl")
 
     def owner_rounds(self) -> list[dict[str, Any]]:
         """The owner's records of all rounds in order."""
-        return _records(self.path / "owner.jsonl")
+        return read_records(self.path / "owner.jsonl")
 
     def end(self, status: str) -> None:
-        """Writes how the run ended: it is finished, or its budget is."""
+        """Writes how the run ended: one of `ENDS`."""
         write_durably(self.path / "status", status.encode())
 
     @property
@@ -97,9 +113,13 @@ class RunDirectory:
         """How the run ended; before that, what its last round said."""
         path = self.path / "status"
         if path.exists():
-            return path.read_text(encoding="utf-8")
+            found = path.read_bytes().decode("utf-8", errors="replace")
+            if found not in ENDS:
+                message = f"{path} does not say how the run ended: write {' or '.join(ENDS)} into it, or remove it"
+                raise InvalidArgument("directory", message)
+            return found
         rounds = self.rounds()
-        return str(rounds[-1]["status"]) if rounds else "running"
+        return str(rounds[-1].get("status", "running")) if rounds else "running"
 
     def follow(self, poll_seconds: float = 0.2) -> Iterator[dict[str, Any]]:
         """The records of a run as they are written, to its last round; works from another process."""
@@ -138,16 +158,6 @@ def _end_of_whole_lines(stream: Any) -> int:
             return int(start + found + 1)
         place = start
     return 0
-
-
-def _records(path: Path) -> list[dict[str, Any]]:
-    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    records: list[dict[str, Any]] = []
-    for record in map(json.loads, lines):
-        while records and records[-1]["round"] >= record["round"]:  # done again after a crash, and all that followed
-            records.pop()
-        records.append(record)
-    return records
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:

@@ -133,8 +133,14 @@ def test_whoever_asks_is_shown_the_lines_of_code_that_led_to_a_defect_but_not_it
 @pytest.mark.parametrize(
     ("error", "what"),
     [
-        (OSError(28, "No space left", "runs/a/rounds.jsonl.12.tmp"), "runs/a/rounds.jsonl cannot be read or written: No"),
-        (PermissionError(13, "", "model.safetensors"), "model.safetensors cannot be read or written: Permission denied"),
+        (
+            OSError(28, "No space left", "runs/a/rounds.jsonl.12.tmp"),
+            "runs/a/rounds.jsonl cannot be read or written: No",
+        ),
+        (
+            PermissionError(13, "", "model.safetensors"),
+            "model.safetensors cannot be read or written: Permission denied",
+        ),
         (OSError("MARKER"), "a file cannot be read or written: the operating system refuses"),
         (MemoryError("MARKER"), "this takes more memory than there is"),
         (ValueError("embedded null byte"), "a name that was given has a NUL in it"),

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from dpfed.config import RunConfig
-from dpfed.config.strangers import DECISIVE, COMMON, LARGEST
+from dpfed.config.strangers import COMMON, DECISIVE, LARGEST
 from dpfed.errors import InvalidArgument
 
 PATIENTS = "name,age,ill\n" + "".join(f"MARKER{number},{number},yes\n" for number in range(1200))
@@ -41,7 +41,7 @@ STRANGERS = {
     "a table (CSV) ": PATIENTS.replace(",", ";").encode(),
     "a table (CSV)  ": PATIENTS.replace(",", "\t").encode(),
     "a table (CSV)   ": b"\xef\xbb\xbf" + PATIENTS.encode(),
-    "a table (CSV)    ": "name: first,age\nMARKER1: a,1\n".encode(),
+    "a table (CSV)    ": b"name: first,age\nMARKER1: a,1\n",
     "a PNG image": image("PNG"),
     "a JPEG image": image("JPEG"),
     "a BMP image": image("BMP"),

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 RUN = "The run"
 INTERRUPTED = 130
+MEGABYTE = 1_000_000
+ROOM = 16 * MEGABYTE  # for the ledger, the records of the rounds and the reports
 
 threads = options.option(
     "--threads",
@@ -92,6 +94,7 @@ def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: boo
     from dpfed.cli.stopping import Stopping
     from dpfed.federated.torch_factory import use_threads
 
+    _require_room(launch, directory)
     use_threads(launch.model, threads)
     if not as_json:
         _introduce(launch, directory)
@@ -112,6 +115,20 @@ def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: boo
         except KeyboardInterrupt:
             _leave(directory, federation.round, launch.plan.rounds)
     _conclude(launch, directory, as_json=as_json)
+
+
+def _require_room(launch: Launch, directory: Path) -> None:
+    """Refuse a disk that is too full for the run, before a charge is made whose release could not be stored."""
+    import shutil
+
+    from dpfed.federated.checkpoint import KEPT
+
+    # The checkpoints that are kept and the one that is being written, an update of every client, and as much again.
+    needed = ROOM + 2 * launch.model.layout.bytes * (KEPT + 1 + len(launch.plan.local))
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        what = f"there is room for {free // MEGABYTE} MB in {directory}, and the run may need {needed // MEGABYTE} MB"
+        raise click.UsageError(f"{what}: make room; nothing was spent, and `dpfed resume {directory}` goes on with it")
 
 
 def _introduce(launch: Launch, directory: Path) -> None:

@@ -35,8 +35,10 @@ from dpfed.config.strangers import LARGEST, require_configuration, text_of
 from dpfed.config.track import Track
 from dpfed.config.training import Algorithm, AllClients, Cohort, FedAvg, FixedClients, Local, Model
 from dpfed.config.writing import Notes, commented
+from dpfed.data.sources import is_own
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
+from dpfed.references import is_reference
 
 
 class RunConfig(Block):
@@ -122,6 +124,14 @@ class RunConfig(Block):
     def is_private(self) -> bool:
         """Whether nobody can predict the noise: false with a seed, and such a run is stamped NOT PRIVATE."""
         return self.seed is None
+
+    @property
+    def code(self) -> dict[str, str]:
+        """What of the file is code of somebody's own, package.module:name, by its key: a run imports it."""
+        own = {"data.source": self.data.source} if is_own(self.data.source) else {}
+        model = {f"model.{name}": getattr(self.model, name) for name in ("kind", "loss", "metric")}
+        named = model | {"algorithm.kind": self.algorithm.kind}
+        return own | {key: name for key, name in named.items() if is_reference(name)}
 
     @property
     def guarantees(self) -> tuple[Guarantee, ...]:

@@ -61,7 +61,7 @@ def load(
     kind, _, place = source.partition(":")
     if kind in IMAGES:
         return IMAGES[kind](Path(directory) / place, classes, **_fitting(kind, options or {}))
-    if is_reference(source):
+    if is_own(source):
         return _own(source, resolve(source, directory), options or {})
     kinds = ", ".join(f"{kind}:PATH" for kind in IMAGES)
     allowed = f"a file that ends in {' or '.join(TABLES)}, {kinds}, sklearn:NAME or package.module:name"
@@ -71,6 +71,11 @@ def load(
 def is_table(source: str) -> bool:
     """Whether the source is a file of rows and columns."""
     return Path(source).suffix.lower() in TABLES
+
+
+def is_own(source: str) -> bool:
+    """Whether the source is code of somebody's own: a module that is imported, and a function of it that is called."""
+    return is_reference(source) and not is_table(source) and source.partition(":")[0] not in IMAGES
 
 
 def from_object(source: Any) -> Records:
@@ -83,9 +88,7 @@ def from_object(source: Any) -> Records:
         return Records(_numbers("features", source[0]), _numbers("labels", source[1]))
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, str):
         return _of_dataset(source)
-    message = (
-        f"data must be (features, labels), a dataset of such pairs or a mapping of these by client, got {_type_of(source)}"
-    )
+    message = f"data must be (features, labels), a dataset of such pairs or a mapping of these by client, got {_type_of(source)}"
     raise InvalidArgument("source", message)
 
 

@@ -27,6 +27,7 @@ from safetensors.numpy import save as to_bytes
 from dpfed.errors import InvalidArgument
 from dpfed.federated.algorithms.protocol import State
 from dpfed.federated.weights import Layout, Vector
+from dpfed.round_files import is_head
 from dpfed.runs import OWNER_ONLY, RunDirectory, write_durably
 
 FORMAT = 1
@@ -97,6 +98,7 @@ class Checkpoints:
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a dict
             if note["format"] != FORMAT or Layout(**note["layout"]) != self._layout:
                 raise ValueError("it is of another format or model")
+            _require_form(note)
             return Checkpoint(
                 round=note["round"],
                 weights=self._layout.flatten(_under(MODEL, arrays)),
@@ -106,9 +108,24 @@ class Checkpoints:
                 taken=note["taken"],
                 privacy=note["privacy"],
             )
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             message = f"{path} cannot be read ({error}): put back a copy, or remove it and pay for its round again"
             raise InvalidArgument("directory", message) from None
+
+
+def _require_form(note: Mapping[str, Any]) -> None:
+    """Refuse a note that something else wrote, before a round is run on what it says."""
+    counts = note["taken"].values()
+    is_right = {
+        "round": type(note["round"]) is int and note["round"] >= 0,
+        "head": is_head(note["head"]),
+        "clip_norm": note["clip_norm"] is None or isinstance(note["clip_norm"], float | int),
+        "taken": all(type(count) is int and count >= 0 for count in counts),
+        "privacy": isinstance(note["privacy"], dict),
+    }
+    for name, is_so in is_right.items():
+        if not is_so:
+            raise ValueError(f"its note has no {name} that could be")
 
 
 def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -162,7 +162,13 @@ def resumed(run_directory: str | Path) -> Launch:
     path = Path(run_directory)
     if not (path / CONFIG).exists():
         raise InvalidArgument("directory", f"{path} holds no run that was begun by `dpfed run`")
-    origin = (path / "owner" / ORIGIN).read_text(encoding="utf-8")
+    if (path / "plan.json").exists():
+        RunDirectory(path).require_readable()  # before data and model are loaded, which takes longer
+    try:
+        origin = (path / "owner" / ORIGIN).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        message = f"{path / 'owner' / ORIGIN} cannot be read: write the folder of the run's configuration file into it"
+        raise InvalidArgument("directory", message) from None
     return prepare(RunConfig.read(path / CONFIG), origin)
 
 

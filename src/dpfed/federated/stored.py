@@ -16,19 +16,21 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpfed.errors import InvalidArgument
 from dpfed.federated.update import Update
 from dpfed.plan import Released
+from dpfed.round_files import is_head
 from dpfed.runs import OWNER_ONLY, RunDirectory, write_durably, write_whole
 
+TEXTS = ("names", "heads", "head", "asked")  # of the arrays that are stored; the others are numbers
 PATIENCE = 0.05  # seconds of training that may be lost to a crash
 
 
@@ -42,7 +44,15 @@ class Stored:
     def cohort(self, round_number: int) -> tuple[str, ...] | None:
         """Who was drawn for that round before a crash."""
         path = self._cohort_path(round_number)
-        return tuple(json.loads(path.read_bytes())) if path.exists() else None
+        if not path.exists():
+            return None
+        try:
+            names = json.loads(path.read_bytes())
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                raise ValueError("it is no list of names")
+        except (OSError, ValueError, RecursionError) as error:
+            raise _unreadable(path, error) from None
+        return tuple(names)
 
     def write_cohort(self, round_number: int, cohort: Iterable[str]) -> None:
         """Keeps who was drawn: drawing again would ask more clients than the plan says."""
@@ -62,7 +72,7 @@ class Stored:
         """What was stored of that round, by client."""
         found: dict[str, Update] = {}
         for path in self._update_paths(round_number):
-            parts = _unpacked(path, "names", "heads", "values")
+            parts = _unpacked(path, names=1, heads=1, values=2)
             for name, head, value in zip(*parts, strict=True):
                 found.setdefault(str(name), Update(str(name), round_number, value, str(head)))
         return found
@@ -79,7 +89,7 @@ class Stored:
         path = self._release_path(round_number)
         if not path.exists():
             return None
-        average, count, head, asked = _unpacked(path, "average", "count", "head", "asked")
+        average, count, head, asked = _unpacked(path, average=1, count=0, head=0, asked=1)
         return Released(average, None if np.isnan(count) else float(count)), str(head), tuple(map(str, asked))
 
     def heads(self, round_number: int) -> list[str]:
@@ -131,10 +141,28 @@ def _packed(**arrays: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _unpacked(path: Path, *names: str) -> tuple[Any, ...]:
+def _unpacked(path: Path, **axes: int) -> tuple[Any, ...]:
+    """Return the arrays of a file, each of which must have so many axes, and those with any must be equally long."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            return tuple(arrays[name] for name in names)
-    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        message = f"{path} cannot be read ({error}): put back a copy, or remove it and pay for its round again"
-        raise InvalidArgument("directory", message) from None
+            found = {name: arrays[name] for name in axes}
+        _require_forms(found, axes)
+    except Exception as error:  # a damaged archive raises whatever NumPy stumbles over
+        raise _unreadable(path, error) from None
+    return tuple(found.values())
+
+
+def _require_forms(found: Mapping[str, NDArray[Any]], axes: Mapping[str, int]) -> None:
+    for name, array in found.items():
+        if array.ndim != axes[name] or array.dtype.kind != ("U" if name in TEXTS else "f"):
+            raise ValueError(f"{name} is {array.dtype} of shape {array.shape}")
+    heads = np.atleast_1d(found["heads" if "heads" in found else "head"])
+    if not all(is_head(str(head)) for head in heads):
+        raise ValueError("a head of the ledger in it is none")
+    if "names" in found and len({len(array) for array in found.values()}) != 1:
+        raise ValueError("it has not one update for each name")
+
+
+def _unreadable(path: Path, error: Exception) -> InvalidArgument:
+    message = f"{path} cannot be read ({error}): put back a copy, or remove it and pay for its round again"
+    return InvalidArgument("directory", message)
