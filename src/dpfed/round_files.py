@@ -43,7 +43,7 @@ def read_records(path: Path, needed: Sequence[str] = ("round",)) -> list[dict[st
 
 def _record(line: bytes, place: str, needed: Sequence[str]) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        record: dict[str, Any] = json.loads(line)
     except (ValueError, RecursionError):
         raise _refusal(place, "it is no JSON") from None
     missing = [name for name in needed if not isinstance(record, dict) or name not in record]

@@ -219,9 +219,11 @@ PIXELS = chunk(b"IDAT", zlib.compress(b"\0" * 15))
 )
 def test_bombs_and_broken_chunks_are_refused_by_name_or_read_as_the_image_they_are(scans, tmp_path, content, recwarn):
     (tmp_path / "scans" / "ill" / "3.png").write_bytes(content)
+    said = ""
     try:
         assert from_folder(tmp_path).features.shape == (4, 1, *SIZE)
     except InvalidArgument as refused:
-        assert "3.png" in str(refused)
-        assert "MARKER" not in str(refused)
+        said = str(refused)
+    assert not said or "3.png" in said
+    assert "MARKER" not in said
     assert not recwarn.list

@@ -39,7 +39,7 @@ class _Loader(yaml.SafeLoader):
 
         What !!timestamp, !!float or !!binary make of a text that is none ends in errors that quote it, or worse.
         """
-        event = self.peek_event()  # type: ignore[no-untyped-call]
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
             problem = "aliases are not read: write the value out"
             raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)

@@ -88,8 +88,8 @@ def from_object(source: Any) -> Records:
         return Records(_numbers("features", source[0]), _numbers("labels", source[1]))
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, str):
         return _of_dataset(source)
-    message = f"data must be (features, labels), a dataset of such pairs or a mapping of these by client, got {_type_of(source)}"
-    raise InvalidArgument("source", message)
+    allowed = "(features, labels), a dataset of such pairs or a mapping of these by client"
+    raise InvalidArgument("source", f"data must be {allowed}, got {_type_of(source)}")
 
 
 def _own(name: str, loader: Any, options: Mapping[str, Any]) -> Records:

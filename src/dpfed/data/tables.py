@@ -2,8 +2,8 @@
 
 A column of text has declared categories (one feature each, 0 or 1), a label has declared classes, any other column
 holds numbers. Guessing these from the file would publish what is in it; a missing cell is refused, because every way
-to fill it is a choice of the owner. Refusals name line and column and never show a cell; in a file whose first line is a
-record that is so for the first line as well, so a column that is not there is answered by one of nearly its name only.
+to fill it is a choice of the owner. Refusals name line and column and never show a cell. The first line may be a
+record, too, where somebody forgot the names: a column that is not there is answered by one of nearly its name only.
 
 >>> from pathlib import Path
 >>> _ = Path("ward.csv").write_text("age,sex,ill\\n61,f,yes\\n47,m,no\\n")
