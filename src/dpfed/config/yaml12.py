@@ -40,12 +40,13 @@ class _Loader(yaml.SafeLoader):
         What !!timestamp, !!float or !!binary make of a text that is none ends in errors that quote it, or worse.
         """
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        mark: Any = event.start_mark
         if isinstance(event, yaml.AliasEvent):
             problem = "aliases are not read: write the value out"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
         if getattr(event, "tag", None) is not None:
             problem = "tags such as !!timestamp are not read: leave them out, and put text in quotes"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
         return super().compose_node(parent, index)
 
 
