@@ -152,6 +152,7 @@ class Federation:
         found = self._checkpoints.newest()
         done = found.round if found else 0
         heads = self._stored.heads(done + 1)
+        self._stored.cohort(done + 1, self.plan.local)  # refused before anybody is enrolled, if it is damaged
         if found is None:
             state = self._algorithm.start(self.layout.size)
             head = self.runner.enroll(self.plan, first, heads)

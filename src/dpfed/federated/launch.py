@@ -162,8 +162,6 @@ def resumed(run_directory: str | Path) -> Launch:
     path = Path(run_directory)
     if not (path / CONFIG).exists():
         raise InvalidArgument("directory", f"{path} holds no run that was begun by `dpfed run`")
-    if (path / "plan.json").exists():
-        RunDirectory(path).require_readable()  # before data and model are loaded, which takes longer
     try:
         origin = (path / "owner" / ORIGIN).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -41,15 +41,17 @@ class Stored:
         self._released = run.folder("released")
         self._owner = run.folder("owner")
 
-    def cohort(self, round_number: int) -> tuple[str, ...] | None:
-        """Who was drawn for that round before a crash."""
+    def cohort(self, round_number: int, known: Container[str]) -> tuple[str, ...] | None:
+        """Return who was drawn for that round before a crash: each one of the clients that are `known`, once."""
         path = self._cohort_path(round_number)
         if not path.exists():
             return None
         try:
             names = json.loads(path.read_bytes())
-            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-                raise ValueError("it is no list of names")
+            if not isinstance(names, list) or not all(isinstance(name, str) and name in known for name in names):
+                raise ValueError("it is no list of clients")
+            if len(set(names)) < len(names):
+                raise ValueError("it has a client twice")
         except (OSError, ValueError, RecursionError) as error:
             raise _unreadable(path, error) from None
         return tuple(names)
