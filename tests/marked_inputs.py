@@ -44,8 +44,14 @@ class Crash(BaseException):
 def cells(row: int) -> list[str]:
     """Return a record; every cell but the declared site and class is found nowhere else."""
     ill = "yes" if row % 3 else "no"
-    return [f"{20 + row}.31337{row:03d}", f"{40 + row}.27182{row:03d}", f"{MARKER}-note-{row}", f"{MARKER}-patient-{row}",
-            SITES[row % 3], ill]  # fmt: skip
+    return [
+        f"{20 + row}.31337{row:03d}",
+        f"{40 + row}.27182{row:03d}",
+        f"{MARKER}-note-{row}",
+        f"{MARKER}-patient-{row}",
+        SITES[row % 3],
+        ill,
+    ]
 
 
 SECRETS = (MARKER, ".31337", ".27182")
@@ -139,5 +145,3 @@ def head_of(ledger: Path) -> int | None:
             return int(link.execute("SELECT seq FROM head").fetchone()[0])
     except (sqlite3.Error, TypeError, ValueError, OSError):
         return None
-
-

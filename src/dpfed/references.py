@@ -50,6 +50,14 @@ def resolve(reference: str, directory: str | Path | None = None) -> Any:
         raise InvalidArgument("reference", message) from None
 
 
+def failure(error: Exception) -> str:
+    """Return why code of somebody's own failed: where, or what it was not given if it has not even begun."""
+    steps = traceback.extract_tb(error.__traceback__)
+    is_ours = bool(steps) and Path(steps[-1].filename).is_relative_to(Path(__file__).parent)
+    is_of_the_call = isinstance(error, TypeError) and is_ours
+    return f"TypeError: {error}" if is_of_the_call else place_of(error)
+
+
 def place_of(error: BaseException) -> str:
     """Return type and place of an exception, and nothing of its text, which may be from a record."""
     steps = traceback.extract_tb(error.__traceback__)

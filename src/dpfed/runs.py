@@ -82,6 +82,19 @@ class RunDirectory:
             message = f"{self.path / 'plan.json'} is no plan ({what}): put back a copy of it, or begin another run"
             raise InvalidArgument("directory", message) from None
 
+    @property
+    def origin(self) -> Path:
+        """The folder of the file that the run was begun with; what is no such folder is not shown."""
+        path = self.path / "owner" / ORIGIN
+        try:
+            folder = Path(path.read_text(encoding="utf-8"))
+            if folder.is_dir():
+                return folder
+        except (OSError, ValueError):
+            pass
+        message = f"{path} names no folder that there is: write that of the run's configuration file into it"
+        raise InvalidArgument("directory", message)
+
     def folder(self, name: str) -> Path:
         """A folder of the run that its owner alone may open."""
         path = self.path / name

@@ -21,11 +21,46 @@ COUNTS = {"yaml": 500, "csv": 400, "parquet": 250, "images": 250, "run": 400, "u
 BATCHES = 10
 
 NASTY = [
-    "null", "true", "-1", "0", "1e999", ".nan", "[]", "{}", "[[1]]", "{a: {b: c}}", '"\\0"', "!!timestamp soon",
-    "!!float x", "!!python/name:os.system x", "*x", "&x 1", "9" * 400, "x" * 5000, "../../..", "/dev/null", "/",
-    "postgresql://ann:MARKER@127.0.0.1:1/db", "sklearn:iris", "os:abort_", "no.such:thing", "image-folder:.", "idx:ward.csv",
-    "nnunet:.", "ward.csv", "ward.parquet", "ÿ", "\N{RIGHT-TO-LEFT OVERRIDE}", "'", "- 1", "|", "? x", "% 1", "1_000", "0x10",
-]  # fmt: skip
+    "null",
+    "true",
+    "-1",
+    "0",
+    "1e999",
+    ".nan",
+    "[]",
+    "{}",
+    "[[1]]",
+    "{a: {b: c}}",
+    '"\\0"',
+    "!!timestamp soon",
+    "!!float x",
+    "!!python/name:os.system x",
+    "*x",
+    "&x 1",
+    "9" * 400,
+    "x" * 5000,
+    "../../..",
+    "/dev/null",
+    "/",
+    "postgresql://ann:MARKER@127.0.0.1:1/db",
+    "sklearn:iris",
+    "os:abort_",
+    "no.such:thing",
+    "image-folder:.",
+    "idx:ward.csv",
+    "nnunet:.",
+    "ward.csv",
+    "ward.parquet",
+    "ÿ",
+    "\N{RIGHT-TO-LEFT OVERRIDE}",
+    "'",
+    "- 1",
+    "|",
+    "? x",
+    "% 1",
+    "1_000",
+    "0x10",
+]
 
 
 def flip(content: bytes, draws: random.Random) -> bytes:
@@ -58,7 +93,9 @@ def double(content: bytes, draws: random.Random) -> bytes:
 
 def replace(content: bytes, draws: random.Random) -> bytes:
     """Put something else in the place of all of it."""
-    return draws.choice([b"", b"\n", b"OTHER", b"[]", b"{}", b"null", b"7", b'"OTHER"', b"[" * 5000, draws.randbytes(200)])
+    return draws.choice(
+        [b"", b"\n", b"OTHER", b"[]", b"{}", b"null", b"7", b'"OTHER"', b"[" * 5000, draws.randbytes(200)]
+    )
 
 
 def a_line(content: bytes, draws: random.Random) -> bytes:
@@ -130,7 +167,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scans = "image-folder:scans\n  options: {size: [3, 4]}"
     text = inputs.CONFIG.format(source=scans, rounds=1).replace("kind: column, column: site", "kind: iid, clients: 3")
     kept = [line for line in text.splitlines() if not line.startswith(("  label", "  ignore", "  feature", "  sizes"))]
-    (folder / "images.yaml").write_text("\n".join(kept).replace("style: sample", "style: none").split(", record")[0] + "}\n")
+    (folder / "images.yaml").write_text(
+        "\n".join(kept).replace("style: sample", "style: none").split(", record")[0] + "}\n"
+    )
     inputs.crash_in_the_last_round(folder / "run.yaml", folder / "crashed")
     return folder
 
@@ -176,12 +215,43 @@ def a_run(draws: random.Random, here: Path) -> list[str]:
     return draws.choice([*commands, ["export", "crashed"], ["evaluate", "crashed"], ["resume", "crashed"]])
 
 
-URLS = ["sqlite:///ledger.db", "sqlite://", "sqlite:////nowhere/ledger.db", "postgresql://ann:MARKER@127.0.0.1:1/db",
-        "postgresql+psycopg://ann:MARKER@127.0.0.1:1/db?connect_timeout=1", "ledger.db", "mysql://ann:MARKER@127.0.0.1/db",
-        "sqlite:///ledger.db?mode=ro&uri=true", "postgresql://127.0.0.1:1/db?password=MARKER"]  # fmt: skip
-OPTIONS = ["?timeout=soon", "?timeout=-1", "?nonsense=1", "?check_same_thread=maybe", "?mode=zzz&uri=true", "?uri=true",
-           "?sslmode=zzz", "?port=many", "?isolation_level=none", "?factory=os", "?cached_statements=x", "?detect_types=x",
-           "?vfs=none&uri=true", "?autocommit=x", "#x", "?", "&", "?a=b=c", "?connect_timeout=x", "%", "%00", "\0", ":x", "@"]  # fmt: skip
+URLS = [
+    "sqlite:///ledger.db",
+    "sqlite://",
+    "sqlite:////nowhere/ledger.db",
+    "postgresql://ann:MARKER@127.0.0.1:1/db",
+    "postgresql+psycopg://ann:MARKER@127.0.0.1:1/db?connect_timeout=1",
+    "ledger.db",
+    "mysql://ann:MARKER@127.0.0.1/db",
+    "sqlite:///ledger.db?mode=ro&uri=true",
+    "postgresql://127.0.0.1:1/db?password=MARKER",
+]
+OPTIONS = [
+    "?timeout=soon",
+    "?timeout=-1",
+    "?nonsense=1",
+    "?check_same_thread=maybe",
+    "?mode=zzz&uri=true",
+    "?uri=true",
+    "?sslmode=zzz",
+    "?port=many",
+    "?isolation_level=none",
+    "?factory=os",
+    "?cached_statements=x",
+    "?detect_types=x",
+    "?vfs=none&uri=true",
+    "?autocommit=x",
+    "#x",
+    "?",
+    "&",
+    "?a=b=c",
+    "?connect_timeout=x",
+    "%",
+    "%00",
+    "\0",
+    ":x",
+    "@",
+]
 
 
 def a_url(draws: random.Random, here: Path) -> list[str]:
@@ -198,8 +268,13 @@ def a_url(draws: random.Random, here: Path) -> list[str]:
 
 
 KINDS: dict[str, Callable[[random.Random, Path], list[str]]] = {
-    "yaml": a_yaml, "csv": a_csv, "parquet": a_parquet, "images": an_image, "run": a_run, "url": a_url
-}  # fmt: skip
+    "yaml": a_yaml,
+    "csv": a_csv,
+    "parquet": a_parquet,
+    "images": an_image,
+    "run": a_run,
+    "url": a_url,
+}
 
 
 def restore(sound: Path, here: Path) -> None:
@@ -227,7 +302,9 @@ def faults(kind: str, number: int, here: Path) -> list[str]:
             shows_a_cell(path.read_text(errors="replace")) for path in public_files(here, known)
         ),
     }
-    return [f"{kind} {number}: {what}: {arguments}\n{result.output[-600:]}" for what, held in checks.items() if not held]
+    return [
+        f"{kind} {number}: {what}: {arguments}\n{result.output[-600:]}" for what, held in checks.items() if not held
+    ]
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))

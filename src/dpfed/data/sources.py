@@ -22,7 +22,7 @@ from dpfed.data.parquet import read_parquet
 from dpfed.data.records import Records
 from dpfed.data.tables import Table, read_table
 from dpfed.errors import InvalidArgument, PrivacyError
-from dpfed.references import is_reference, place_of, resolve
+from dpfed.references import failure, is_reference, resolve
 
 CLIENT = "client"  # the group column of a loader that returns one part for each client
 TABLES: dict[str, Callable[[Path], Table]] = {".csv": read_table, ".parquet": read_parquet}
@@ -102,7 +102,7 @@ def _own(name: str, loader: Any, options: Mapping[str, Any]) -> Records:
         raise
     except Exception as error:
         remedy = "call it in Python to see more: what it says may be from a record, and is not shown here"
-        raise InvalidArgument("source", f"{name} fails ({place_of(error)}): {remedy}") from None
+        raise InvalidArgument("source", f"{name} fails ({failure(error)}): {remedy}") from None
 
 
 def _type_of(value: Any) -> str:

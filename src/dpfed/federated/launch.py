@@ -162,12 +162,7 @@ def resumed(run_directory: str | Path) -> Launch:
     path = Path(run_directory)
     if not (path / CONFIG).exists():
         raise InvalidArgument("directory", f"{path} holds no run that was begun by `dpfed run`")
-    try:
-        origin = (path / "owner" / ORIGIN).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        message = f"{path / 'owner' / ORIGIN} cannot be read: write the folder of the run's configuration file into it"
-        raise InvalidArgument("directory", message) from None
-    return prepare(RunConfig.read(path / CONFIG), origin)
+    return prepare(RunConfig.read(path / CONFIG), RunDirectory(path).origin)
 
 
 def prepare(config: RunConfig, directory: str | Path = ".") -> Launch:
@@ -181,6 +176,9 @@ def prepare(config: RunConfig, directory: str | Path = ".") -> Launch:
     clients = _clients(config, data, model)
     for client in clients:
         client.rehearse(plan.local[client.name], weights)
+    metric = metrics.named(config.model.metric, directory)
+    if data.test is not None:
+        model.rehearse_metric(weights, metric, data.test.features, data.test.labels)
     return Launch(config, plan, model, weights, clients, data.test, directory, data.left_out)
 
 

@@ -117,8 +117,8 @@ def _accounts(run: RunDirectory, config: RunConfig | None) -> tuple[tuple[Balanc
 def _address(run: RunDirectory, config: RunConfig | None) -> str | Path:
     if config is None or config.ledger is None:
         return run.path / OWN_LEDGER
-    url, origin = config.ledger.url, run.path / "owner" / ORIGIN
-    return url if "://" in url or not origin.exists() else Path(origin.read_text(encoding="utf-8")) / url
+    url = config.ledger.url
+    return url if "://" in url or not (run.path / "owner" / ORIGIN).exists() else run.origin / url
 
 
 def _balances(ledger: Ledger, run: str) -> tuple[Balance, ...]:
