@@ -15,11 +15,16 @@ from contextlib import contextmanager
 
 @contextmanager
 def unswept() -> Iterator[None]:
-    """A time in which nothing is swept: modules are no garbage, and to look at them all takes a seventh of a start."""
+    """Look for no garbage meanwhile, nor ever among what is there afterwards, if it is the first time in a process.
+
+    Modules are no garbage, and to look at them all, first while they are loaded and then again, takes a fifth of a start.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_enabled:
+            if not gc.get_freeze_count():
+                gc.freeze()
             gc.enable()

@@ -48,6 +48,13 @@ def run(config: Path, directory: Path | None, threads: int | None, as_json: bool
       dpfed init hospitals
       dpfed run hospitals.yaml
     """
+    with unswept():
+        prepared, directory = _begin(config, directory)
+    _train(prepared, directory, threads, as_json=as_json)
+
+
+def _begin(config: Path, directory: Path | None) -> tuple[Launch, Path]:
+    """Prepare everything that a run needs, in a directory that is not there afterwards if it is refused."""
     from dpfed.cli.run_facts import new_directory
     from dpfed.config import RunConfig
 
@@ -55,15 +62,13 @@ def run(config: Path, directory: Path | None, threads: int | None, as_json: bool
     tracking.require(described)
     directory = directory or new_directory(described.name)
     try:
-        with unswept():
-            from dpfed.federated import launch
+        from dpfed.federated import launch
 
-            prepared = launch.begun(config, directory)
+        return launch.begun(config, directory), directory
     except OSError as error:
         raise click.UsageError(f"{directory} cannot be written: {error.strerror}") from None
     finally:
         _remove_if_empty(directory)
-    _train(prepared, directory, threads, as_json=as_json)
 
 
 @click.command(cls=Command)
@@ -90,16 +95,19 @@ def resume(run: str, threads: int | None, as_json: bool) -> None:
 
 
 def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: bool) -> None:
-    from dpfed.cli import live
-    from dpfed.cli.stopping import Stopping
-    from dpfed.federated.torch_factory import use_threads
+    with unswept():
+        from dpfed.cli import live
+        from dpfed.cli.stopping import Stopping
+        from dpfed.federated.torch_factory import use_threads
 
     _require_room(launch, directory)
     use_threads(launch.model, threads)
     if not as_json:
         _introduce(launch, directory)
     is_private = launch.config.is_private
-    with Stopping() as stopping, launch.ledger(directory) as ledger:
+    with unswept():
+        opened = launch.ledger(directory)
+    with Stopping() as stopping, opened as ledger:
         federation = launch.federation(directory, ledger)
         try:
             with (
