@@ -57,4 +57,4 @@ def rows(quick: bool) -> list[Row]:
 
 
 if __name__ == "__main__":
-    bench.run(__file__, CONTESTANTS, rows)
+    sys.exit(bench.run(__file__, CONTESTANTS, rows))

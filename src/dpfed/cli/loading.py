@@ -12,6 +12,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_FROZEN: list[bool] = []  # whether it was done in this process; to count what is frozen takes long
+
 
 @contextmanager
 def unswept() -> Iterator[None]:
@@ -25,6 +27,12 @@ def unswept() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            if not gc.get_freeze_count():
-                gc.freeze()
+            _freeze_once()
             gc.enable()
+
+
+def _freeze_once() -> None:
+    """Leave what is there out of every later search; not a second time, when it may have become garbage."""
+    if not _FROZEN:
+        gc.freeze()
+        _FROZEN.append(True)

@@ -64,7 +64,7 @@ def _begin(config: Path, directory: Path | None) -> tuple[Launch, Path]:
     try:
         from dpfed.federated import launch
 
-        return launch.begun(config, directory), directory
+        return launch.begun(config, directory, described), directory
     except OSError as error:
         raise click.UsageError(f"{directory} cannot be written: {error.strerror}") from None
     finally:

@@ -141,10 +141,10 @@ class Launch:
             ledger.open_all(promises, purpose=plan.name)
 
 
-def begun(file: str | Path, run_directory: str | Path) -> Launch:
-    """The launch of a configuration file; a new run's directory keeps what `resumed` needs."""
+def begun(file: str | Path, run_directory: str | Path, config: RunConfig | None = None) -> Launch:
+    """The launch of a configuration file, whose `config` may be read already; a new directory keeps what is needed."""
     path = Path(file).resolve()
-    launch = prepare(RunConfig.read(path), path.parent)
+    launch = prepare(config or RunConfig.read(path), path.parent)
     run = RunDirectory(run_directory)
     if (run.path / CONFIG).exists() or (run.path / "plan.json").exists():
         message = f"{run.path} holds a run already: go on with it by `dpfed resume {run.path}`, or choose another"
