@@ -19,7 +19,7 @@ _FROZEN: list[bool] = []  # whether it was done in this process; to count what i
 def unswept() -> Iterator[None]:
     """Look for no garbage meanwhile, nor ever among what is there afterwards, if it is the first time in a process.
 
-    Modules are no garbage, and to look at them all, first while they are loaded and then again, takes a fifth of a start.
+    Modules are no garbage, and to look at them all, while they are loaded and then again, takes a fifth of a start.
     """
     was_enabled = gc.isenabled()
     gc.disable()
