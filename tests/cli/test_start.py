@@ -33,7 +33,9 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """The modules of a run of the five hospitals when its first round is done."""
     command = [sys.executable, "-c", UNTIL_THE_FIRST_ROUND, str(EXAMPLE)]
     folder = tmp_path_factory.mktemp("start")
-    found = subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": SOURCES}, capture_output=True, check=True)
+    found = subprocess.run(
+        command, cwd=folder, env=os.environ | {"PYTHONPATH": SOURCES}, capture_output=True, check=True
+    )
     return set(json.loads(found.stdout))
 
 
