@@ -8,6 +8,7 @@ besides must be what it uses.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -43,7 +44,8 @@ def alone(code: str, *arguments: str) -> float:
     """Run the code in a new process, in an empty folder."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", code, *arguments]
-        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+        environment = os.environ | {"PYTHONPATH": str(bench.HERE.parent / "src")}
+        subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
     return 0.0
 
 
