@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
@@ -42,6 +43,30 @@ def resolve(reference: str, directory: str | Path | None = None) -> Any:
         raise InvalidArgument("reference", message) from error
     except AttributeError:
         raise InvalidArgument("reference", f"{reference}: the module {module} has no {name}") from None
+    except Exception as error:  # whatever a module does while it is imported, reading records among it
+        message = (
+            f"{reference}: the module {module} fails while it is imported ({place_of(error)}): import it in Python"
+        )
+        raise InvalidArgument("reference", message) from None
+
+
+def failure(error: Exception) -> str:
+    """Return why code of somebody's own failed: where, or what it was not given if it has not even begun."""
+    steps = traceback.extract_tb(error.__traceback__)
+    is_ours = bool(steps) and Path(steps[-1].filename).is_relative_to(Path(__file__).parent)
+    is_of_the_call = isinstance(error, TypeError) and is_ours
+    return f"TypeError: {error}" if is_of_the_call else place_of(error)
+
+
+def place_of(error: BaseException) -> str:
+    """Return type and place of an exception, and nothing of its text, which may be from a record."""
+    steps = traceback.extract_tb(error.__traceback__)
+    file, line = (steps[-1].filename, steps[-1].lineno) if steps else ("", None)
+    if isinstance(error, SyntaxError) and error.filename:
+        file, line = error.filename, error.lineno
+    where = f" in {Path(file).name}, line {line}" if file else ""
+    kind = type(error).__name__
+    return f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}{where}"
 
 
 @contextmanager

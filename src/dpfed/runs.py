@@ -24,16 +24,14 @@ one each, sealed by the run's ledger (`dpfed.digests`): what was changed is refu
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dpfed import plan_json
+from dpfed import plan_json, round_files
 from dpfed.digests import digest
 from dpfed.errors import InvalidArgument
 from dpfed.plan import Plan
@@ -46,10 +44,10 @@ LEFT_OUT = "rows-left-out"  # under owner/: how many rows were more than a perso
 ORIGIN = "origin"  # under owner/: the folder of that file, where others that it names are looked up
 OWN_LEDGER = "ledger.db"  # of a run whose configuration names none
 RUNNING, FINISHED, BUDGET_EXHAUSTED = "running", "finished", "budget_exhausted"
+ENDS = (FINISHED, BUDGET_EXHAUSTED)
 ROUNDS, OWNER_ROUNDS = "rounds.jsonl", "owner.jsonl"
 DIGESTED = 3  # the first version of plan.json whose run has digests
 WHOLE = ("plan.json", f"owner/{LEFT_OUT}")  # files that are written once
-_DIGEST = re.compile(rb', "digest": "([0-9a-f]{64})"}')  # the end of a line
 
 
 class RunDirectory:
@@ -67,6 +65,13 @@ class RunDirectory:
         elif self.plan != plan:
             message = f"{self.path} holds another plan than this one: go on with that one or choose a new directory"
             raise InvalidArgument("directory", message)
+        self.require_readable()
+
+    def require_readable(self) -> None:
+        """Refuse a run whose records nobody could report in the end, before anything else is done for it."""
+        _ = self.plan, self.status
+        self._records(ROUNDS, round_files.PUBLIC)
+        self._records(OWNER_ROUNDS, round_files.OWNER)
 
     @cached_property
     def plan(self) -> Plan:
@@ -76,8 +81,26 @@ class RunDirectory:
         except OSError as error:
             raise InvalidArgument("directory", f"{self.path} holds no run: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise _changed(self.path / "plan.json", "it is no text") from None
-        return Plan.from_json(text)
+            text = ""
+        try:
+            return Plan.from_json(text)
+        except (InvalidArgument, RecursionError) as error:
+            what = "it is nested too deeply" if isinstance(error, RecursionError) else error
+            message = f"{self.path / 'plan.json'} is no plan ({what}): put back a copy of it, or begin another run"
+            raise InvalidArgument("directory", message) from None
+
+    @property
+    def origin(self) -> Path:
+        """The folder of the file that the run was begun with; what is no such folder is not shown."""
+        path = self.path / "owner" / ORIGIN
+        try:
+            folder = Path(path.read_text(encoding="utf-8"))
+            if folder.is_absolute() and folder.is_dir():
+                return folder
+        except (OSError, ValueError):
+            pass
+        message = f"{path} names no folder that there is: write that of the run's configuration file into it"
+        raise InvalidArgument("directory", message)
 
     @cached_property
     def is_older(self) -> bool:
@@ -94,18 +117,18 @@ class RunDirectory:
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Adds the public record of a round to rounds.jsonl, durably."""
-        _append(self.path / ROUNDS, record, mode=0o666)
+        round_files.append(self.path / ROUNDS, record, mode=0o666)
 
     def append_owner(self, record: Mapping[str, Any]) -> None:
         """Adds what only the owner may see of a round to owner.jsonl, durably."""
-        _append(self.path / OWNER_ROUNDS, record, mode=OWNER_ONLY)
+        round_files.append(self.path / OWNER_ROUNDS, record, mode=OWNER_ONLY)
 
     def rounds(self) -> list[dict[str, Any]]:
         """The public records of all rounds in order; a round that was written twice because of a crash counts once.
 
         Scores on data that nobody declared public, which earlier versions wrote here, are left out.
         """
-        found = _last_of_each(self._lines(ROUNDS))
+        found = self._records(ROUNDS)
         for record in found:
             if "metrics" in record:
                 record["metrics"] = {name: score for name, score in record["metrics"].items() if not score["mark"]}
@@ -113,13 +136,13 @@ class RunDirectory:
 
     def owner_rounds(self) -> list[dict[str, Any]]:
         """The owner's records of all rounds in order."""
-        return _last_of_each(self._lines(OWNER_ROUNDS))
+        return self._records(OWNER_ROUNDS)
 
     def digests(self) -> dict[str, str]:
         """Return the digest of every other file of the run as it is now, for a checkpoint."""
         files = [name for name in WHOLE if (self.path / name).exists()]
         found = {name: digest((self.path / name).read_bytes()) for name in files}
-        return found | {name: _last_digest(self.path / name) for name in (ROUNDS, OWNER_ROUNDS)}
+        return found | {name: round_files.last_digest(self.path / name) for name in (ROUNDS, OWNER_ROUNDS)}
 
     def require(self, digests: Mapping[str, str], rounds_done: int) -> None:
         """Refuse files that are not those a checkpoint after so many rounds was written with.
@@ -129,18 +152,19 @@ class RunDirectory:
         for name, expected in digests.items():
             path = self.path / name
             if name in (ROUNDS, OWNER_ROUNDS):
-                known = [known for record, known in self._lines(name) if record["round"] <= rounds_done]
+                lines = round_files.read(path, may_lack=self.is_older)
+                known = [known for record, known in lines if record["round"] <= rounds_done]
                 is_same = expected == (known[-1] if known else digest())
             else:
                 is_same = path.exists() and digest(path.read_bytes()) == expected
             if not is_same:
-                raise _changed(path, "it is not the one that the last checkpoint was written with")
+                raise round_files.changed(path, "it is not the one that the last checkpoint was written with")
 
-    def _lines(self, name: str) -> list[tuple[dict[str, Any], str]]:
-        return _checked(self.path / name, may_lack=self.is_older)
+    def _records(self, name: str, needed: Sequence[str] = ("round",)) -> list[dict[str, Any]]:
+        return round_files.last_of_each(round_files.read(self.path / name, needed, may_lack=self.is_older))
 
     def end(self, status: str) -> None:
-        """Writes how the run ended: it is finished, or its budget is."""
+        """Writes how the run ended: one of `ENDS`."""
         write_durably(self.path / "status", status.encode())
 
     @property
@@ -148,12 +172,13 @@ class RunDirectory:
         """How the run ended; before that, what its last round said."""
         path = self.path / "status"
         if path.exists():
-            found = path.read_bytes().decode(errors="replace")
-            if found not in (RUNNING, FINISHED, BUDGET_EXHAUSTED):
-                raise _changed(path, "it names no status")
+            found = path.read_bytes().decode("utf-8", errors="replace")
+            if found not in ENDS:
+                message = f"{path} does not say how the run ended: write {' or '.join(ENDS)} into it, or remove it"
+                raise InvalidArgument("directory", message)
             return found
         rounds = self.rounds()
-        return str(rounds[-1]["status"]) if rounds else RUNNING
+        return str(rounds[-1].get("status", RUNNING)) if rounds else RUNNING
 
     def follow(self, poll_seconds: float = 0.2) -> Iterator[dict[str, Any]]:
         """The records of a run as they are written, to its last round; works from another process."""
@@ -169,101 +194,6 @@ class RunDirectory:
 def sequence(head: str) -> int:
     """The number of the ledger's entry that a head names; none comes twice in a ledger."""
     return int(head.partition(":")[0])
-
-
-def _append(path: Path, record: Mapping[str, Any], mode: int) -> None:
-    body = json.dumps(dict(record), sort_keys=True, allow_nan=False).encode()
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, mode), "r+b") as stream:
-        end = _end_of_whole_lines(stream, stream.seek(0, os.SEEK_END))
-        known = _digest_before(stream, end)
-        stream.seek(end)
-        stream.truncate()  # half a line of a crash
-        stream.write(body[:-1] + f', "digest": "{_digest_of(known, body)}"}}\n'.encode())
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _end_of_whole_lines(stream: Any, place: int) -> int:
-    """Where the last line that ends before that place ends; only the end of the file is read."""
-    while place:
-        start = max(0, place - 4096)
-        stream.seek(start)
-        found = stream.read(place - start).rfind(b"\n")
-        if found >= 0:
-            return int(start + found + 1)
-        place = start
-    return 0
-
-
-def _digest_of(before: str, body: bytes) -> str:
-    return digest(before.encode(), body)
-
-
-def _digest_before(stream: Any, end: int) -> str:
-    """Return the digest of all lines up to `end`: that of the last, or of all bytes where an older version wrote it."""
-    start = _end_of_whole_lines(stream, end - 1) if end else 0
-    stream.seek(start)
-    found = _DIGEST.search(stream.read(end - start))
-    if found is not None:
-        return found[1].decode()
-    stream.seek(0)
-    return digest(stream.read(end)) if end else digest()
-
-
-def _last_digest(path: Path) -> str:
-    if not path.exists():
-        return digest()
-    with path.open("rb") as stream:
-        return _digest_before(stream, _end_of_whole_lines(stream, stream.seek(0, os.SEEK_END)))
-
-
-def _checked(path: Path, *, may_lack: bool) -> list[tuple[dict[str, Any], str]]:
-    """Return the records in the file's whole lines, each with the digest of all up to it.
-
-    Lines of an older version have none (`may_lack`), and stand before all others.
-    """
-    content = path.read_bytes() if path.exists() else b""
-    found: list[tuple[dict[str, Any], str]] = []
-    known, place = digest(), 0
-    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
-        place += len(line) + 1
-        end = _DIGEST.search(line)
-        if end is None:
-            if not may_lack:
-                raise _changed(path, f"line {number} has no digest")
-            body = line
-        else:
-            if may_lack and found:  # the first line with a digest, after lines of an older version
-                known = digest(content[: place - len(line) - 1])
-            body = line[: end.start()] + b"}"
-            known, may_lack = _digest_of(known, body), False
-            if end.end() != len(line) or end[1].decode() != known:
-                raise _changed(path, f"line {number} does not match its digest")
-        found.append((_record(path, number, body), known))
-    return found
-
-
-def _record(path: Path, number: int, body: bytes) -> dict[str, Any]:
-    try:
-        record = json.loads(body)
-    except (ValueError, RecursionError):
-        record = None
-    if not isinstance(record, dict) or type(record.get("round")) is not int:
-        raise _changed(path, f"line {number} is no record of a round")
-    return record
-
-
-def _last_of_each(lines: list[tuple[dict[str, Any], str]]) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = []
-    for record, _ in lines:
-        while records and records[-1]["round"] >= record["round"]:  # done again after a crash, and all that followed
-            records.pop()
-        records.append(record)
-    return records
-
-
-def _changed(path: Path, why: str) -> InvalidArgument:
-    return InvalidArgument("directory", f"{path} is not what this run wrote ({why}): put back a copy")
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o666) -> None:

@@ -96,3 +96,72 @@ def test_planning_needs_no_torch():
     code = "import sys; from dpfed.cli.main import main; main(['plan', 'run.yaml'], standalone_mode=False)"
     check = f"{code}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", check], check=True, capture_output=True)
+
+
+OWN = """
+from pathlib import Path
+
+import numpy as np
+
+Path("imported").touch()
+
+
+def load():
+    return np.zeros((150, 4)), np.zeros(150, int)
+"""
+
+
+@pytest.fixture
+def own(here):
+    Path("clinic.py").write_text(OWN)
+    text = RUN.replace("sklearn:iris", "clinic:load").replace("kind: logistic", "kind: clinic:Net, loss: clinic:loss")
+    Path("run.yaml").write_text(text + "algorithm: {kind: clinic:Mine}\n")
+
+
+def test_without_code_no_module_of_the_file_is_imported_and_each_is_named(dpfed, own):
+    result = dpfed("plan run.yaml --no-code")
+    assert result.exit_code == 0, result.output
+    assert not Path("imported").exists()
+    assert "Binding: south" in result.output
+    assert "Not imported: data.source is clinic:load, which plan without --no-code, run" in " ".join(
+        result.output.split()
+    )
+    named = json.loads(dpfed("plan run.yaml --no-code --json").output)["not_imported"]
+    assert named == {
+        "data.source": "clinic:load",
+        "model.kind": "clinic:Net",
+        "model.loss": "clinic:loss",
+        "algorithm.kind": "clinic:Mine",
+    }
+    assert not Path("imported").exists()
+    assert "clinic" not in sys.modules
+
+
+def test_a_plan_imports_the_loader_of_the_data_and_no_other_code(dpfed, own):
+    result = dpfed("plan run.yaml")
+    assert result.exit_code == 0, result.output
+    assert Path("imported").exists()
+    without = Path("run.yaml").read_text().replace("clinic:load", "sklearn:iris")
+    Path("run.yaml").write_text(without)
+    Path("imported").unlink()
+    sys.modules.pop("clinic")
+    assert dpfed("plan run.yaml").exit_code == 0
+    assert not Path("imported").exists()
+
+
+def test_without_code_the_plan_is_that_of_the_declared_sizes(dpfed, own):
+    with_code, without = (json.loads(dpfed(f"plan run.yaml {option} --json").output) for option in ("", "--no-code"))
+    assert without["plan"] == with_code["plan"]
+
+
+def test_without_code_sizes_that_only_the_records_know_are_refused(dpfed, own):
+    text = Path("run.yaml").read_text().replace("kind: quantity, sizes: [80, 40]", "kind: column, column: client")
+    Path("run.yaml").write_text(text.replace("  names: [north, south]", "  sizes: public"))
+    result = dpfed("plan run.yaml --no-code")
+    assert result.exit_code == 2
+    assert "declare data.sizes for each client by name, or leave --no-code out" in result.stderr
+    assert not Path("imported").exists()
+
+
+def test_without_code_a_file_that_names_none_says_so(dpfed):
+    assert "names no module of its own" in dpfed("plan run.yaml --no-code").output

@@ -101,21 +101,57 @@ def test_our_word_is_the_last_of_its_path():
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("a: [1", "line 1: this is not YAML"),
-        ("a: 1\nb: {c: 1, c: 2}", "line 2: this is not YAML: c is there twice"),
-        ("a: !!python/object:os.system {}", "line 1: this is not YAML"),
-        ("a: &x [1]\nb: *x", "line 2: this is not YAML: aliases are not read"),
-        ("a: &x [*x]", "aliases are not read"),
-        ("a: 1\n--- \nb: 1", "this is not YAML"),
-        ("\0", "this is not YAML"),
-        ("[" * 2000, "this is not YAML"),
+        ("rounds: [1", "line 1: this is not YAML"),
+        ("rounds: 1\nlocal: {c: 1, c: 2}", "line 2: this is not YAML: c is there twice"),
+        ("rounds: !!python/object:os.system {}", "line 1: this is not YAML: tags"),
+        ("rounds: !!timestamp soon", "line 1: this is not YAML: tags"),
+        ("rounds: !!float soon", "line 1: this is not YAML: tags"),
+        ("rounds: !!binary soon", "line 1: this is not YAML: tags"),
+        ("rounds: ! 5", "line 1: this is not YAML: tags"),
+        ("rounds: &x [1]\nlocal: *x", "line 2: this is not YAML: aliases are not read"),
+        ("rounds: &x [*x]", "aliases are not read"),
+        ("rounds: 1\n--- \nlocal: 1", "this is not YAML"),
+        ("rounds: \0", "this is not YAML"),
+        (f"rounds: {'9' * 5000}", "this is not YAML: a number in it is too long"),
+        (f"rounds: {'[' * 2000}", "this is not YAML: it is nested too deeply"),
+        ('rounds: 1\nname: "a\\0b"', "line 2: name has a NUL in it"),
+        ('rounds: 1\nmodel: {options: ["a\\0b"]}', "line 2: model.options.0 has a NUL in it"),
         ("", "the file must be a block of keys"),
-        ("- 1", "line 1: the file must be a block of keys"),
-        ("text", "line 1: the file must be a block of keys"),
-        ("{1: 2}", "line 1: "),
+        ("{rounds, local}, rounds: 1", "this is not YAML"),
+        ("- 1\n#\nrounds: 1", "this is not YAML"),
+        ('"rounds: 1"', "the file must be a block of keys"),
     ],
 )
 def test_what_is_no_configuration_is_refused(text, what):
     with pytest.raises(InvalidArgument) as refused:
         RunConfig.parse(text)
     assert what in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rounds: @MARKER",
+        "rounds: !MARKER 1",
+        "rounds: &MARKER 1\nlocal: &MARKER 2",
+        "%MARKER\nrounds: 1",
+        "rounds: *MARKER",
+        "rounds: [MARKER MARKER\nlocal: 1",
+        "rounds: MARKER MARKER MARKER MARKER MARKER MARKER MARKER",
+        "rounds: [MARKER]",
+        "rounds: {MARKER: 1}",
+        "rounds: 1\ndata: [[MARKER, 1], [MARKER, 2]]",
+        "rounds: 1\ndata: {classes: [[MARKER]], sizes: {ward: MARKER MARKER MARKER MARKER MARKER MARKER MARKER}}",
+        "rounds: 1\ndata: {feature_bounds: [[MARKER, MARKER, MARKER]]}",
+        "rounds: 1\nledger: MARKER",
+        "rounds: 1\nledger: postgresql://ann:MARKER@db/ledger",
+        "rounds: 1\nledger: {url: [MARKER], account: {MARKER: 1}}",
+        "rounds: 1\ntrack: {kind: mlflow, tracking_uri: [MARKER]}",
+        "rounds: 1\nmodel: postgresql://ann:MARKER@db/ledger",
+        "rounds: 1\nledger: {'postgresql://ann:MARKER@db/ledger': 1}",
+    ],
+)
+def test_a_refusal_shows_no_list_no_long_text_and_no_address(text):
+    with pytest.raises(InvalidArgument) as refused:
+        RunConfig.parse(text)
+    assert "MARKER" not in str(refused.value)

@@ -191,7 +191,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(InvalidArgument, match="cannot be read"):
         RunConfig.read(tmp_path / "nothing.yaml")
     (tmp_path / "run.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InvalidArgument, match="cannot be read"):
+    with pytest.raises(InvalidArgument, match="is text in UTF-16: save it as UTF-8"):
         RunConfig.read(tmp_path / "run.yaml")
 
 

@@ -137,8 +137,8 @@ def test_mean_and_scale_are_the_declared_ones(here):
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"sizes": {"north": 5, "east": 5}}, "for the sites of column site: north, south; not east"),
-        ({"sizes": {"north": 5}}, "not south"),
+        ({"sizes": {"north": 5, "east": 5}}, "for the sites of column site: it has no record of east$"),
+        ({"sizes": {"north": 5}}, "it has a site that is not named$"),
         ({"shape": [2, 2]}, "shape must hold the 1 features"),
         ({"partition": {"kind": "quantity", "sizes": [5, 5]}, "ignore": ["site"]}, "add up to all 48 records"),
         ({"partition": {"kind": "column", "column": "ward"}}, "no column 'ward'"),

@@ -67,7 +67,7 @@ def test_there_must_be_a_label_for_each_image(source):
         (idx(IMAGES) + b"x", "not as long as its header says"),
         (bytes([0, 0, 8, 3]) + b"\xff" * 12, "not as long as its header says"),
         (gzip.compress(idx(IMAGES), mtime=0)[:-9], "is a damaged gzip file"),
-        (gzip.compress(idx(IMAGES), mtime=0)[:20] + b"\xff" * 40, "is a damaged gzip file"),
+        (gzip.compress(idx(IMAGES), mtime=0)[:20] + b"\xff" * 40, "not as long as its header says|damaged gzip file"),
     ],
 )
 def test_a_file_that_is_not_what_it_says_is_refused_by_name(tmp_path, content, what):
@@ -79,3 +79,12 @@ def test_a_file_that_is_not_what_it_says_is_refused_by_name(tmp_path, content, w
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(InvalidArgument, match="cannot be read: No such file"):
         read(tmp_path / "images", 3)
+
+
+def test_a_small_file_that_unpacks_to_a_large_one_is_refused_without_unpacking_it(source, monkeypatch):
+    read = []
+    plain = gzip.GzipFile.read
+    monkeypatch.setattr(gzip.GzipFile, "read", lambda self, size=-1: read.append(size) or plain(self, size))
+    with pytest.raises(InvalidArgument, match="images is not as long as its header says"):
+        source(pack=lambda content: gzip.compress(content + bytes(10**7)))()
+    assert read == [16, IMAGES.size + 1]

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import struct
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -183,3 +185,45 @@ def test_volumes_are_refused(cases, tmp_path):
     (cases / "imagesTr" / "d_0000.nii.gz").write_bytes(b"")
     with pytest.raises(InvalidArgument, match="the promise for a record is then one for a slice"):
         from_cases(tmp_path)
+
+
+def chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def png(width: int, height: int, *chunks: bytes) -> bytes:
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + b"".join(chunks) + chunk(b"IEND", b"")
+
+
+PIXELS = chunk(b"IDAT", zlib.compress(b"\0" * 15))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        png(12_000, 12_000, PIXELS),  # Pillow warns
+        png(60_000, 60_000, PIXELS),  # Pillow refuses
+        png(2**31 - 1, 2**31 - 1, PIXELS),
+        png(4, 3, chunk(b"zTXt", b"note\0\0" + zlib.compress(b"MARKER" * 10**6)), PIXELS),
+        png(4, 3, chunk(b"iTXt", b"MARKER"), PIXELS),
+        png(4, 3, chunk(b"zTXt", b"MARKER\0\0MARKER"), PIXELS),
+        png(4, 3, chunk(b"tRNS", b""), chunk(b"gAMA", b""), chunk(b"pHYs", b"1"), PIXELS),
+        png(4, 3, chunk(b"IDAT", b"MARKER")),
+        png(4, 3, chunk(b"IDAT", zlib.compress(b"\7" * 15))),
+        png(4, 3),
+        png(4, 3)[:20],
+        b"\xff\xd8\xff\xe0MARKER",
+        b"BM" + b"MARKER" * 9,
+    ],
+)
+def test_bombs_and_broken_chunks_are_refused_by_name_or_read_as_the_image_they_are(scans, tmp_path, content, recwarn):
+    (tmp_path / "scans" / "ill" / "3.png").write_bytes(content)
+    said = ""
+    try:
+        assert from_folder(tmp_path).features.shape == (4, 1, *SIZE)
+    except InvalidArgument as refused:
+        said = str(refused)
+    assert not said or "3.png" in said
+    assert "MARKER" not in said
+    assert not recwarn.list

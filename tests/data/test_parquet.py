@@ -90,3 +90,9 @@ def test_a_source_that_ends_in_parquet_is_read(written):
     assert load("ward.parquet", label="y", directory=path.parent).features.tolist() == [[1.0]]
     with pytest.raises(InvalidArgument, match=r"label must name the column of ward\.parquet"):
         load("ward.parquet", directory=path.parent)
+
+
+def test_a_few_bytes_that_stand_for_more_cells_than_a_machine_holds_are_refused(written, monkeypatch):
+    monkeypatch.setattr("dpfed.data.parquet.MOST_CELLS", 99)
+    with pytest.raises(InvalidArgument, match="has more than 99 cells"):
+        read_parquet(written({"x": [1.0] * 50, "y": [1.0] * 50}))

@@ -6,8 +6,27 @@ import sys
 import numpy as np
 import pytest
 
-from dpfed.data.sources import BUNDLED, CLIENT, from_object, load
+from dpfed.data.bundled import BUNDLED
+from dpfed.data.sources import CLIENT, from_object, load
 from dpfed.errors import InvalidArgument
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_a_bundled_set_is_what_scikit_learn_returns_to_the_last_bit(name):
+    from sklearn import datasets
+
+    records, expected = load(f"sklearn:{name}"), getattr(datasets, f"load_{name}")()
+    assert np.array_equal(records.features, expected.data)
+    assert np.array_equal(records.labels, expected.target)
+    assert records.labels.dtype == expected.target.dtype
+    assert records.columns == tuple(map(str, expected.feature_names))
+    assert records.classes == tuple(map(str, getattr(expected, "target_names", ())))
+
+
+def test_a_bundled_set_without_scikit_learn_is_refused(monkeypatch):
+    monkeypatch.setattr("dpfed.data.bundled.find_spec", lambda name: None)
+    with pytest.raises(InvalidArgument, match="pip install 'scikit-learn"):
+        load("sklearn:iris")
 
 
 @pytest.mark.parametrize("name", BUNDLED)
@@ -50,7 +69,7 @@ def test_a_csv_file_is_looked_up_beside_the_configuration(tmp_path):
         ("data.xlsx", "must be a file that ends in .csv or .parquet, image-folder:PATH"),
         ("a.csv", "label must name"),
         ("math:sqrt", None),
-        (7, "got 7"),
+        (7, "got a value of type int"),
         ([1, 2], "must be a pair"),
         ([], "there must be one"),
         ({}, "at least one client"),
@@ -71,3 +90,50 @@ def test_torch_is_not_loaded_to_read_data():
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "False"
+
+
+FAILING = """
+import numpy as np
+import pandas as pd
+
+TABLE = pd.DataFrame({"age": ["MARKER1", "MARKER2"]})
+
+
+def raises():
+    raise ValueError("cannot read MARKER1")
+
+
+def converts():
+    return TABLE["age"].astype(float), [0, 1]
+
+
+def table():
+    return TABLE
+
+
+def texts():
+    return {"ward": (["MARKER1"], ["MARKER2"])}
+
+
+def object_():
+    return object()
+
+
+def ragged():
+    return [(["MARKER1"], 1), (["MARKER1", "MARKER2"], 1)]
+
+
+def wants(path):
+    return path
+
+
+nothing = "MARKER1"
+"""
+
+
+@pytest.mark.parametrize("name", ["raises", "converts", "table", "texts", "object_", "ragged", "wants", "nothing"])
+def test_a_loader_that_fails_is_refused_and_what_it_says_is_not_shown(tmp_path, name):
+    (tmp_path / "clinic.py").write_text(FAILING)
+    with pytest.raises(InvalidArgument) as refused:
+        load(f"clinic:{name}", directory=tmp_path)
+    assert "MARKER" not in str(refused.value)

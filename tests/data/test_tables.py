@@ -79,11 +79,11 @@ def test_the_line_counts_cells_that_run_over_several_lines(table):
     [
         ("", "line of column names"),
         ("a,y\n", "at least one record"),
-        ("a,a,y\n1,2,3\n", "a name of its own, got 'a'"),
-        ("a,,y\n1,2,3\n", "a name of its own, got ''"),
+        ("a,a,y\n1,2,3\n", "a name of its own, and column 2 has that of another"),
+        ("a,,y\n1,2,3\n", "a name of its own, and column 2 has none"),
         ("a,y\n1,2,3\n", "line 2: 3 cells under 2 column names"),
         ("a,y\n1\n", "line 2: 1 cells under 2"),
-        ('a,y\n"1,2\n', "not a CSV file"),
+        ('a,y\n"1,2\n', "line 2: this is not CSV"),
     ],
 )
 def test_a_file_that_is_no_table_is_refused(table, text, what):
@@ -106,3 +106,15 @@ def test_a_file_in_another_encoding_or_not_there_is_refused(table, tmp_path):
 def test_columns_that_do_not_fit_the_file_are_refused(table, columns):
     with pytest.raises(InvalidArgument):
         table("age,y\n1,0\n").records(**{"label": "y", **columns})
+
+
+@pytest.mark.parametrize("text", ["MARKER1,MARKER2\nMARKER3,MARKER4\n", "MARKER1,MARKER1\n1,2\n", "a,y\nMARKER1,2\n"])
+def test_a_refusal_shows_no_cell_and_no_name_of_a_column_but_one_like_what_was_asked_for(table, text):
+    with pytest.raises(InvalidArgument) as refused:
+        table(text).records("y", classes=["1"])
+    assert "MARKER" not in str(refused.value)
+
+
+def test_a_column_that_is_misspelt_is_answered_by_the_right_one(table):
+    with pytest.raises(InvalidArgument, match="no column 'labl': did you mean 'label'"):
+        table("age,label\n1,2\n").records("labl")

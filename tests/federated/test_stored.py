@@ -46,7 +46,7 @@ def test_a_clients_name_never_becomes_a_path(tmp_path, stored):
     stored.write_updates(1, [Update(name, 1, np.zeros(1), "1:a") for name in HOSTILE])
     stored.write_cohort(1, HOSTILE)
     stored.write_release(1, Released(np.zeros(1)), "1:a", HOSTILE)
-    assert set(stored.updates(1)) == set(stored.cohort(1)) == set(stored.release(1)[2]) == set(HOSTILE)
+    assert set(stored.updates(1)) == set(stored.cohort(1, HOSTILE)) == set(stored.release(1)[2]) == set(HOSTILE)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -66,9 +66,9 @@ def test_a_release_comes_back_bit_by_bit(run, stored, count):
 
 
 def test_an_empty_cohort_is_told_from_none(stored):
-    assert stored.cohort(1) is None
+    assert stored.cohort(1, ()) is None
     stored.write_cohort(1, ())
-    assert stored.cohort(1) == ()
+    assert stored.cohort(1, ()) == ()
 
 
 def test_a_round_that_is_forgotten_leaves_no_file_and_takes_no_other_with_it(run, stored):
@@ -77,8 +77,8 @@ def test_a_round_that_is_forgotten_leaves_no_file_and_takes_no_other_with_it(run
         stored.write_updates(number, [Update("a", number, np.zeros(1), "1:a")])
         stored.write_release(number, Released(np.zeros(1)), "1:a", ())
     stored.forget(1)
-    assert (stored.cohort(1), stored.updates(1), stored.release(1)) == (None, {}, None)
-    assert (stored.cohort(2), set(stored.updates(2))) == (("a",), {"a"})
+    assert (stored.cohort(1, ()), stored.updates(1), stored.release(1)) == (None, {}, None)
+    assert (stored.cohort(2, "ab"), set(stored.updates(2))) == (("a",), {"a"})
     stored.forget(2)
     assert list((run.path / "released").iterdir()) == list((run.path / "owner").iterdir()) == []
 

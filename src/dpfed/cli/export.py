@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -51,6 +52,11 @@ def _require_free(files: list[Path], force: bool) -> None:
         raise click.UsageError(f"MODEL must end in .safetensors, got {files[0]}")
     if not files[0].parent.is_dir():
         raise click.UsageError(f"there is no folder {files[0].parent}: make it first")
+    if not os.access(files[0].parent, os.W_OK | os.X_OK):
+        raise click.UsageError(f"nothing can be written into {files[0].parent}: choose another folder")
+    for path in files:
+        if path.is_dir():  # found now, so that no model is written without its card
+            raise click.UsageError(f"{path} is a folder, and --force does not overwrite it: choose another name")
     taken = [str(path) for path in files if path.exists()]
     if taken and not force:
         raise click.UsageError(f"{taken[0]} exists: use --force to overwrite it, or choose another name")

@@ -37,9 +37,18 @@ QUESTION = "The question"
     section=QUESTION,
     help="Also ε after each round, printed and drawn to CONFIG-epsilon-UNIT.svg.",
 )
+@options.option(
+    "--no-code",
+    is_flag=True,
+    section=QUESTION,
+    help="Import no module that the file names, and say which they are: for a file of somebody else.",
+)
 @options.as_json
-def plan(config: Path, budgets: tuple[float, ...], by_round: bool, as_json: bool) -> None:
+def plan(config: Path, budgets: tuple[float, ...], by_round: bool, no_code: bool, as_json: bool) -> None:
     """What a run would cost, for whom, and what else would fit. Nothing is spent.
+
+    If data.source is package.module:name, that module is imported and run, here as by `dpfed run`. With --no-code it
+    is not, and the plan is made of the sizes that the file declares.
 
     \b
       dpfed plan hospitals.yaml
@@ -48,16 +57,33 @@ def plan(config: Path, budgets: tuple[float, ...], by_round: bool, as_json: bool
     from dpfed.cli.show import print_json
     from dpfed.config import RunConfig
     from dpfed.data.clients import prepare
-    from dpfed.federated.planning import planned
+    from dpfed.federated.planning import declared, planned
 
     settings = RunConfig.read(config)
-    made = planned(settings, prepare(settings.data, config.parent))
+    is_code = no_code and "data.source" in settings.code
+    made = planned(settings, declared(settings) if is_code else prepare(settings.data, config.parent))
     fits = _fits(made, budgets)
     rounds = _by_round(made) if by_round and made.guarantees else []
     drawn = _drawn(made, rounds, Path(f"{config.stem}-epsilon")) if rounds else []
     if as_json:
-        return print_json(_facts(made, fits, rounds) | {"plots": list(map(str, drawn))})
-    return _print(made, fits, rounds, drawn, is_private=settings.is_private)
+        named = {"not_imported": settings.code} if no_code else {}
+        return print_json(_facts(made, fits, rounds) | {"plots": list(map(str, drawn))} | named)
+    _print(made, fits, rounds, drawn, is_private=settings.is_private)
+    return _say_code(settings.code) if no_code else None
+
+
+def _say_code(code: dict[str, str]) -> None:
+    """Say what of the file is code that a run imports, and that nothing of it was."""
+    from dpfed.cli.show import say
+
+    if not code:
+        return say("\nThe file names no module of its own: a run imports none either.")
+    for key, name in code.items():
+        when = (
+            "plan without --no-code, run, resume and evaluate" if key == "data.source" else "run, resume and evaluate"
+        )
+        say(f"\nNot imported: {key} is {name}, which {when} import and run.")
+    return None
 
 
 def _fits(made: Plan, budgets: tuple[float, ...]) -> list[Fit]:

@@ -15,9 +15,14 @@ RUNS = Path("runs")
 
 
 def found(name: str) -> Path:
-    """The directory of a run: a path, or its name in runs/."""
+    """The directory of a run: a path, or its name in runs/. One with damaged records is refused here, at the door."""
+    from dpfed.runs import RunDirectory
+
     for path in (Path(name), RUNS / name):
-        if (path / "plan.json").exists() or (path / "config.yaml").exists():
+        if is_run(path):
+            RunDirectory(path).require_readable()
+            return path
+        if (path / "config.yaml").exists():
             return path
     raise click.UsageError(f"{name} holds no run: `dpfed runs` lists those in {RUNS}/")
 

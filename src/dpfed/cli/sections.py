@@ -1,4 +1,4 @@
-"""Click commands whose help comes in sections, and the one place where a refusal becomes one line and a 2."""
+"""Click commands whose help comes in sections, and the one place where whatever ends a command becomes one line."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import click
 
+from dpfed.cli import faults
 from dpfed.errors import InvalidArgument, PrivacyError
 
 OTHER = "Other"
@@ -81,6 +82,9 @@ class Group(click.Group):
             _refuse(str(error))
         except click.Abort:
             _refuse("interrupted", code=130)
+        except Exception as error:
+            click.echo("".join(faults.lines(error)), err=True, nl=False)
+            _refuse(faults.sentence(error), faults.REFUSED if faults.is_of_the_system(error) else faults.FAULT)
         sys.exit(code if isinstance(code, int) else 0)
 
 

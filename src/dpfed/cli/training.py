@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 RUN = "The run"
 INTERRUPTED = 130
+MEGABYTE = 1_000_000
+ROOM = 16 * MEGABYTE  # for the ledger, the records of the rounds and the reports
 
 threads = options.option(
     "--threads",
@@ -46,6 +48,13 @@ def run(config: Path, directory: Path | None, threads: int | None, as_json: bool
       dpfed init hospitals
       dpfed run hospitals.yaml
     """
+    with unswept():
+        prepared, directory = _begin(config, directory)
+    _train(prepared, directory, threads, as_json=as_json)
+
+
+def _begin(config: Path, directory: Path | None) -> tuple[Launch, Path]:
+    """Prepare everything that a run needs, in a directory that is not there afterwards if it is refused."""
     from dpfed.cli.run_facts import new_directory
     from dpfed.config import RunConfig
 
@@ -53,15 +62,13 @@ def run(config: Path, directory: Path | None, threads: int | None, as_json: bool
     tracking.require(described)
     directory = directory or new_directory(described.name)
     try:
-        with unswept():
-            from dpfed.federated import launch
+        from dpfed.federated import launch
 
-            prepared = launch.begun(config, directory)
+        return launch.begun(config, directory, described), directory
     except OSError as error:
         raise click.UsageError(f"{directory} cannot be written: {error.strerror}") from None
     finally:
         _remove_if_empty(directory)
-    _train(prepared, directory, threads, as_json=as_json)
 
 
 @click.command(cls=Command)
@@ -89,14 +96,19 @@ def resume(run: str, threads: int | None, as_json: bool) -> None:
 
 def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: bool) -> None:
     from dpfed import checks
-    from dpfed.cli import live
-    from dpfed.cli.stopping import Stopping
 
+    with unswept():
+        from dpfed.cli import live
+        from dpfed.cli.stopping import Stopping
+
+    _require_room(launch, directory)
     launch.model.threads = None if threads is None else checks.count(threads=threads)
     if not as_json:
         _introduce(launch, directory)
     is_private = launch.config.is_private
-    with Stopping() as stopping, launch.ledger(directory) as ledger:
+    with unswept():
+        opened = launch.ledger(directory)
+    with Stopping() as stopping, opened as ledger:
         federation = launch.federation(directory, ledger)
         try:
             with (
@@ -112,6 +124,20 @@ def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: boo
         except KeyboardInterrupt:
             _leave(directory, federation.round, launch.plan.rounds)
     _conclude(launch, directory, as_json=as_json)
+
+
+def _require_room(launch: Launch, directory: Path) -> None:
+    """Refuse a disk that is too full for the run, before a charge is made whose release could not be stored."""
+    import shutil
+
+    from dpfed.federated.checkpoint import KEPT
+
+    # The checkpoints that are kept and the one that is being written, an update of every client, and as much again.
+    needed = ROOM + 2 * launch.model.layout.bytes * (KEPT + 1 + len(launch.plan.local))
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        what = f"there is room for {free // MEGABYTE} MB in {directory}, and the run may need {needed // MEGABYTE} MB"
+        raise click.UsageError(f"{what}: make room; nothing was spent, and `dpfed resume {directory}` goes on with it")
 
 
 def _introduce(launch: Launch, directory: Path) -> None:

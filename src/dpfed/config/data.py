@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dpfed.config.fields import Block, Number, Whole, Wrong, as_number, setting
+from dpfed.config.fields import Block, Number, Whole, Wrong, as_number, setting, shown
 from dpfed.data.partition import numbered
 from dpfed.plan_rules import HASHED, ROWS, SITES
 
@@ -286,27 +286,27 @@ class Data(Block):
 
 def _text(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"must be text, got {value!r}: put it in quotes")
+        raise ValueError(f"must be text, got {shown(value)}: put it in quotes")
     return str(value)
 
 
 def _size(value: Any) -> int:
     size = as_number(value)
     if not isinstance(size, int) or size < 1:
-        raise ValueError(f"must be 'public' or whole numbers of at least 1, got {value!r}")
+        raise ValueError(f"must be 'public' or whole numbers of at least 1, got {shown(value)}")
     return size
 
 
 def _finite(value: Any) -> float:
     number = float(as_number(value))
     if not abs(number) < float("inf"):
-        raise ValueError(f"must be a finite number, got {value!r}")
+        raise ValueError(f"must be a finite number, got {shown(value)}")
     return number
 
 
 def _pair(values: Any) -> Pair:
     if not isinstance(values, list | tuple) or len(values) != 2:
-        raise ValueError(f"must be [low, high], a list of such pairs or such pairs by column, got {values!r}")
+        raise ValueError(f"must be [low, high], a list of such pairs or such pairs by column, got {shown(values)}")
     low, high = map(_finite, values)
     if not low < high:
         raise ValueError(f"must be [low, high] with low below high, got {list(values)}")

@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 
 LIMITS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
 OWN = "package.module:name"
+QUOTED = 40  # letters of a text that a refusal may show
 
 
 class Block(BaseModel):
@@ -37,15 +38,27 @@ class Wrong(ValueError):
         self.key = key
 
 
+def shown(value: Any) -> str:
+    """Return a value as a refusal may quote it: a number or a short text; of anything else only what it is.
+
+    A long text or a list may be records that were pasted or read by mistake, and an address may hold a password.
+    """
+    if isinstance(value, str) and (len(value) > QUOTED or "://" in value):
+        return f"a text of {len(value)} letters"
+    if value is None or isinstance(value, str | int | float):
+        return repr(value)
+    return "a list" if isinstance(value, list | tuple) else "a mapping" if isinstance(value, dict) else "something else"
+
+
 def as_number(value: Any) -> Any:
     """The value as a number: text such as 1e-5 or inf, which PyYAML does not read as one, is; true is not."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"must be a number, got {value!r}")
+        raise ValueError(f"must be a number, got {shown(value)}")
     try:
         number = float(value) if isinstance(value, str) else value
         float(number)
     except ValueError:
-        raise ValueError(f"must be a number, got {value!r}") from None
+        raise ValueError(f"must be a number, got {shown(value)}") from None
     except OverflowError:
         raise ValueError("must be a finite number, got one with hundreds of digits") from None
     is_whole = isinstance(number, float) and math.isfinite(number) and number.is_integer()

@@ -10,48 +10,78 @@ dpfed.errors.InvalidArgument: run.yaml, line 2: this is not YAML: rounds is ther
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
-from dpfed.config.fields import OWN, Block, Wrong, blocks, kind_of
+from dpfed.config.fields import OWN, QUOTED, Block, Wrong, blocks, kind_of, shown
 from dpfed.config.words import answer, our_word
 from dpfed.config.yaml12 import Path, load
 from dpfed.errors import InvalidArgument
 
+SECRET = ("ledger", "track")  # blocks with addresses, which may hold a password
+_CONTENT = re.compile(r"'(?!<)[^']{2,}'")  # what PyYAML quotes of the file, but for single signs and its own words
+
 _MUST = {
-    "greater_than": "must be above {gt:g}, got {input!r}",
-    "greater_than_equal": "must be at least {ge:g}, got {input!r}",
-    "less_than": "must be below {lt:g}, got {input!r}",
-    "less_than_equal": "must be at most {le:g}, got {input!r}",
-    "finite_number": "must be a finite number, got {input!r}",
-    "int_from_float": "must be a whole number, got {input!r}",
-    "int_type": "must be a whole number, got {input!r}",
-    "float_type": "must be a number, got {input!r}",
-    "string_type": "must be text, got {input!r}: put it in quotes",
-    "bool_type": "must be true or false, got {input!r}",
-    "bool_parsing": "must be true or false, got {input!r}",
-    "literal_error": "must be {expected}, got {input!r}",
-    "tuple_type": "must be a list, got {input!r}",
-    "dict_type": "must be a mapping of keys to values, got {input!r}",
-    "model_type": "must be a block of keys, got {input!r}",
-    "model_attributes_type": "must be a block of keys, got {input!r}",
+    "greater_than": "must be above {gt:g}, got {input}",
+    "greater_than_equal": "must be at least {ge:g}, got {input}",
+    "less_than": "must be below {lt:g}, got {input}",
+    "less_than_equal": "must be at most {le:g}, got {input}",
+    "finite_number": "must be a finite number, got {input}",
+    "int_from_float": "must be a whole number, got {input}",
+    "int_type": "must be a whole number, got {input}",
+    "float_type": "must be a number, got {input}",
+    "string_type": "must be text, got {input}: put it in quotes",
+    "bool_type": "must be true or false, got {input}",
+    "bool_parsing": "must be true or false, got {input}",
+    "literal_error": "must be {expected}, got {input}",
+    "tuple_type": "must be a list, got {input}",
+    "dict_type": "must be a mapping of keys to values, got {input}",
+    "model_type": "must be a block of keys, got {input}",
+    "model_attributes_type": "must be a block of keys, got {input}",
     "union_tag_not_found": "needs a kind: {kinds}",
-    "union_tag_invalid": "must be of kind {kinds}, got {tag!r}",
+    "union_tag_invalid": "must be of kind {kinds}, got {tag}",
 }
 
 
 def values_and_lines(text: str, file: str = "") -> tuple[Any, dict[Path, int]]:
     """The values of a YAML text, and the line of each by its path of keys."""
     try:
-        return load(text)
+        values, lines = load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        what = getattr(error, "problem", None) or str(error) or "it is nested too deeply"
-        message = f"{_place(file, mark.line + 1 if mark else None)}this is not YAML: {what}"
+        message = f"{_place(file, mark.line + 1 if mark else None)}this is not YAML: {_problem(error)}"
         raise InvalidArgument("text", message) from None
+    for path in _with_nul(values):
+        key = ".".join(map(_step, path))
+        raise InvalidArgument(key, f"{_place(file, _line(path, lines))}{key} has a NUL in it, which no name can have")
+    return values, lines
+
+
+def _with_nul(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Return where texts have a NUL, written as an escape: no file, module or account has such a name."""
+    if isinstance(value, str) and "\0" in value:
+        yield path
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _with_nul(key, path)
+            yield from _with_nul(inner, (*path, key))
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            yield from _with_nul(inner, (*path, place))
+
+
+def _problem(error: Exception) -> str:
+    """Return what is wrong, without what PyYAML quotes of the file."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, yaml.reader.ReaderError):
+        return "it has a sign that no text has, such as NUL"
+    problem = getattr(error, "problem", None)
+    return _CONTENT.sub("…", problem) if problem else "a number in it is too long"
 
 
 def refusal(
@@ -62,7 +92,7 @@ def refusal(
     for problem in _in_order(error):
         path, what = _path(problem, values), _what(problem, model)
         line = _line(path, lines or {})
-        key = ".".join(map(str, path))
+        key = ".".join(map(_step, path))
         first = first or key
         sentences.append(f"{_place(file, line)}{key or 'the file'} {what}")
     return InvalidArgument(first, "\n".join(dict.fromkeys(sentences)))
@@ -102,8 +132,22 @@ def _what(problem: Mapping[str, Any], model: type[Block]) -> str:
         return str(context["error"])
     kinds = _listed([kind_of(block) or "" for block in _blocks_at(model, place)])
     if kind in _MUST:
-        return _MUST[kind].format(**{"kinds": kinds, **context, "input": problem["input"]})
-    return f"is refused: {problem['msg']}, got {problem['input']!r}"
+        tag = {"tag": shown(context["tag"])} if "tag" in context else {}
+        return _MUST[kind].format(**{"kinds": kinds, **context, **tag, "input": _quoted(problem)})
+    return f"is refused: {problem['msg']}, got {_quoted(problem)}"
+
+
+def _quoted(problem: Mapping[str, Any]) -> str:
+    """Return what was given as a refusal may show it; never the whole file, and nothing of where a ledger is."""
+    place = problem["loc"]
+    if not place or place[0] in SECRET:
+        return "a text" if isinstance(problem["input"], str) else "something else"
+    return shown(problem["input"])
+
+
+def _step(step: str | int) -> str:
+    """Return one key of a path as a refusal may show it."""
+    return str(step) if len(str(step)) <= QUOTED and "://" not in str(step) else "…"
 
 
 def _blocks_at(model: type[Block], place: Sequence[Any]) -> list[type[Block]]:

@@ -29,15 +29,18 @@ from pydantic import ValidationError, field_validator, model_validator
 
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.config.data import Data
-from dpfed.config.fields import Block, Number, Whole, Wrong, setting
+from dpfed.config.fields import Block, Number, Whole, Wrong, setting, shown
 from dpfed.config.privacy import PERSON, LedgerBlock, Privacy
 from dpfed.config.reading import refusal, values_and_lines
+from dpfed.config.strangers import LARGEST, require_configuration, text_of
 from dpfed.config.track import Track
 from dpfed.config.training import Algorithm, AllClients, Cohort, FedAvg, FixedClients, Local, Model
 from dpfed.config.writing import Notes, commented
+from dpfed.data.sources import is_own
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.plan_rules import CLIENT_TIMEOUT
+from dpfed.references import is_reference
 
 
 class RunConfig(Block):
@@ -103,16 +106,18 @@ class RunConfig(Block):
 
     @classmethod
     def read(cls, path: str | Path) -> RunConfig:
-        """The configuration in a file."""
+        """The configuration in a file; a file of another kind is refused by what it is, not by what is in it."""
         try:
-            text = Path(path).read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidArgument("path", f"{path} cannot be read: {getattr(error, 'strerror', error)}") from None
-        return cls.parse(text, file=str(path))
+            with Path(path).open("rb") as file:
+                content = file.read(LARGEST + 1)
+        except OSError as error:
+            raise InvalidArgument("path", f"{path} cannot be read: {error.strerror}") from None
+        return cls.parse(text_of(content, str(path)), file=str(path))
 
     @classmethod
     def parse(cls, text: str, file: str = "") -> RunConfig:
         """The configuration in a YAML text; refusals name the file, the line and the key."""
+        require_configuration(text, file)
         values, lines = values_and_lines(text, file)
         try:
             return cls.model_validate(values)
@@ -148,6 +153,14 @@ class RunConfig(Block):
         return json.dumps(said, sort_keys=True)
 
     @property
+    def code(self) -> dict[str, str]:
+        """What of the file is code of somebody's own, package.module:name, by its key: a run imports it."""
+        own = {"data.source": self.data.source} if is_own(self.data.source) else {}
+        model = {f"model.{name}": getattr(self.model, name) for name in ("kind", "loss", "metric")}
+        named = model | {"algorithm.kind": self.algorithm.kind}
+        return own | {key: name for key, name in named.items() if is_reference(name)}
+
+    @property
     def guarantees(self) -> tuple[Guarantee, ...]:
         """What noise is calibrated to, one for each protected unit that has an epsilon."""
         blocks = {self.local_unit: self.privacy.local, "client": self.privacy.client}
@@ -173,7 +186,7 @@ class RunConfig(Block):
     @classmethod
     def _is_a_name(cls, name: str) -> str:
         if not name.strip() or any(letter in name for letter in "/\\\n\t\0") or name.startswith("."):
-            raise ValueError(f"must be a text that can name a directory, got {name!r}")
+            raise ValueError(f"must be a text that can name a directory, got {shown(name)}")
         return name
 
     @model_validator(mode="after")

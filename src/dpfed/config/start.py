@@ -31,6 +31,7 @@ FOUND = "Found in the file, so it is NOT PRIVATE until you have checked that any
 TEST_FRACTION = 0.2
 MOST_CLASSES = 20
 MOST_CATEGORIES = 50
+FEWEST_CATEGORIES = 3  # that a short file may have as well
 ROWS_PER_PERSON = 10
 
 # The range in which each of the thirty measurements is expected, as constants that anybody may know: round numbers of
@@ -89,13 +90,12 @@ def from_csv(
     table = read_table(path)
     special = {"label": label, "site_column": site_column, "person_column": person_column}
     for name, column in special.items():
-        if column is not None and column not in table.columns:
-            message = f"{table.name} has no column {column!r}; it has {', '.join(table.columns)}"
-            raise InvalidArgument(name, message)
+        if column is not None:
+            table.require(column, name)
     features = [column for column in table.columns if column not in special.values()]
     numbers = {column: _numbers(table, column) for column in [*features, label]}
     words = {column: sorted(set(table.complete(column))) for column in features if numbers[column] is None}
-    ignored = [column for column, values in words.items() if len(values) > MOST_CATEGORIES]
+    ignored = [column for column, values in words.items() if _is_private(values, len(table.lines))]
     data = {
         "source": source or str(path),
         "label": label,
@@ -135,6 +135,11 @@ def _numbers(table: Table, column: str) -> list[float] | None:
         return None
 
 
+def _is_private(values: Sequence[str], records: int) -> bool:
+    """Whether texts are too many for categories, or so many that most are one record's own: names, numbers, notes."""
+    return len(values) > min(MOST_CATEGORIES, max(records // 2, FEWEST_CATEGORIES))
+
+
 def _classes(table: Table, label: str, numbers: Sequence[float] | None) -> list[str]:
     """The values of the label in order, if there are few; none if it is a quantity."""
     values = set(table.columns[label])
@@ -167,8 +172,8 @@ def _notes(data: Mapping[str, Any], columns: Sequence[str]) -> dict[str, list[st
         "data.names": [FOUND + "a site with few records tells of them."],
         "data.rows_per_person": ["To change to what is usual: the longest history in the file is one person's."],
         "data.ignore": [
-            f"Columns of text with more than {MOST_CATEGORIES} different values; if one names the person of each row, "
-            "use --person-column."
+            f"Columns of text with more than {MOST_CATEGORIES} different values, or with mostly different ones; if one "
+            "names the person of each row, use --person-column."
         ],
         "data.feature_bounds": [
             "To fill in with what is publicly known, such as the range of the device; a range or mean computed from "

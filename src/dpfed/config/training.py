@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from dpfed.config.fields import OWN, Block, Number, Whole, Wrong, setting
+from dpfed.config.fields import OWN, Block, Number, Whole, Wrong, setting, shown
 from dpfed.references import is_reference
 
 COHORT = "who takes part in a round"
@@ -145,7 +145,7 @@ class OwnAlgorithm(Block):
     @classmethod
     def _named(cls, kind: str) -> str:
         if not is_reference(kind):
-            raise ValueError(f"must be package.module:name, got {kind!r}")
+            raise ValueError(f"must be package.module:name, got {shown(kind)}")
         return kind
 
 

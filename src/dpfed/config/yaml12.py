@@ -35,10 +35,18 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (PyYAML's own way)
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """The next node; an alias is refused, because a few lines of them make a file of any size."""
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem="aliases are not read: write the value out", problem_mark=mark)
+        """The next node; an alias is refused, because a few lines of them make a file of any size, and so is a tag.
+
+        What !!timestamp, !!float or !!binary make of a text that is none ends in errors that quote it, or worse.
+        """
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        mark: Any = event.start_mark
+        if isinstance(event, yaml.AliasEvent):
+            problem = "aliases are not read: write the value out"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+        if getattr(event, "tag", None) is not None:
+            problem = "tags such as !!timestamp are not read: leave them out, and put text in quotes"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
         return super().compose_node(parent, index)
 
 

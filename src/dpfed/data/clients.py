@@ -230,8 +230,9 @@ def _sites(records: Records | Persons, column: str, config: blocks.Data) -> dict
     missing = [name for name in config.clients or () if name not in parts]
     unknown = [name for name in parts if config.clients and name not in config.clients]
     if missing or unknown:
-        message = f"names and sizes must be for the sites of column {column}: {', '.join(parts)}"
-        raise InvalidArgument("sizes", f"{message}; not {', '.join(missing or unknown)}")
+        # What the column holds is private: of the sites only those that the configuration names are shown.
+        lacking = f"it has no record of {', '.join(missing)}" if missing else "it has a site that is not named"
+        raise InvalidArgument("sizes", f"names and sizes must be for the sites of column {column}: {lacking}")
     return parts
 
 

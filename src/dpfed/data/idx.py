@@ -14,10 +14,11 @@ Pixels are divided by 255, the range of the format and not of the data.
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ from dpfed.errors import InvalidArgument
 
 GZIP = b"\x1f\x8b"
 BYTES = b"\x00\x00\x08"  # how a file of unsigned bytes begins; the number of sizes follows
+LARGEST = 1 << 34  # bytes; no set of this format comes near
 
 
 def records(path: Path, classes: Sequence[str], *, labels: str) -> Records:
@@ -41,15 +43,21 @@ def records(path: Path, classes: Sequence[str], *, labels: str) -> Records:
 
 def read(path: Path, sizes: int) -> NDArray[np.uint8]:
     """The bytes of a file, in the shape that its header gives, which must have so many sizes."""
-    content = _content(path)
-    if content[:4] != BYTES + bytes([sizes]):
-        message = f"{path.name} is no IDX file of unsigned bytes with {sizes} size{'s'[: sizes - 1]}"
-        raise InvalidArgument("source", message)
-    start = 4 + 4 * sizes
-    shape = [int.from_bytes(content[place : place + 4], "big") for place in range(4, start, 4)]
-    if len(content) != start + int(np.prod(shape, dtype=object)):
+    try:
+        with _opened(path) as stream:
+            shape = _shape(stream.read(4 + 4 * sizes), sizes, path.name)
+            length = math.prod(shape)
+            # One byte more tells whether there is more; what a small file unpacks to beyond that is never read.
+            content = stream.read(length + 1) if length <= LARGEST else b""
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise InvalidArgument("source", f"{path.name} is a damaged gzip file: fetch it again") from None
+    except MemoryError:
+        raise InvalidArgument("source", f"{path.name} is larger than this machine's memory: split it") from None
+    except OSError as error:
+        raise InvalidArgument("source", f"{path} cannot be read: {error.strerror}") from None
+    if len(content) != length:
         raise InvalidArgument("source", f"{path.name} is not as long as its header says: fetch it again")
-    return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)
+    return np.frombuffer(content, dtype=np.uint8).reshape(shape)
 
 
 def require_codes(codes: NDArray[Any], classes: Sequence[str], name: str) -> None:
@@ -59,11 +67,15 @@ def require_codes(codes: NDArray[Any], classes: Sequence[str], name: str) -> Non
         raise InvalidArgument("classes", message)
 
 
-def _content(path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if content.startswith(GZIP) else content
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise InvalidArgument("source", f"{path.name} is a damaged gzip file: fetch it again") from None
-    except OSError as error:
-        raise InvalidArgument("source", f"{path} cannot be read: {error.strerror}") from None
+def _shape(header: bytes, sizes: int, name: str) -> list[int]:
+    if header[:4] != BYTES + bytes([sizes]) or len(header) < 4 + 4 * sizes:
+        message = f"{name} is no IDX file of unsigned bytes with {sizes} size{'s'[: sizes - 1]}"
+        raise InvalidArgument("source", message)
+    return [int.from_bytes(header[place : place + 4], "big") for place in range(4, len(header), 4)]
+
+
+def _opened(path: Path) -> BinaryIO:
+    stream = path.open("rb")
+    is_packed = stream.read(len(GZIP)) == GZIP
+    stream.close()
+    return cast(BinaryIO, gzip.open(path, "rb")) if is_packed else path.open("rb")

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,10 +114,12 @@ def _pixels(path: Path, size: Size, modes: Sequence[str]) -> NDArray[np.uint8]:
     except ImportError:
         raise InvalidArgument("source", f"reading {path.name} needs pillow: pip install dpfed[data]") from None
     try:
-        with Image.open(path) as image:
+        with catch_warnings(action="error", category=Image.DecompressionBombWarning), Image.open(path) as image:
             _require_form(path, (image.height, image.width), tuple(size), image.mode, modes)
             return np.asarray(image, dtype=np.uint8)
-    except (OSError, SyntaxError):
+    except InvalidArgument:
+        raise
+    except Exception:  # broken chunks and bombs raise whatever Pillow stumbles over
         raise InvalidArgument("source", f"{path} cannot be read as an image: mend it or remove it") from None
 
 

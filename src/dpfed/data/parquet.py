@@ -20,22 +20,34 @@ from typing import Any
 from dpfed.data.tables import Table
 from dpfed.errors import InvalidArgument
 
+MOST_CELLS = 200_000_000  # each is a text of some fifty bytes here
+
 
 def read_parquet(path: str | Path) -> Table:
     """The file's cells as text; a number's text is that number, to the last bit."""
     name = Path(path).name
     try:
-        import pyarrow
         from pyarrow import parquet
     except ImportError:
         raise InvalidArgument("source", f"reading {name} needs pyarrow: pip install dpfed[data]") from None
     try:
         with Path(path).open("rb") as file:
-            found = parquet.ParquetFile(file).read()
-    except OSError as error:
-        raise InvalidArgument("source", f"{path} cannot be read: {error.strerror or 'it is damaged'}") from None
-    except pyarrow.ArrowException:
-        raise InvalidArgument("source", f"{name} is not a Parquet file, or a damaged one") from None
+            return _table(parquet.ParquetFile(file), name)
+    except InvalidArgument:
+        raise
+    except MemoryError:
+        raise InvalidArgument("source", f"{name} is larger than this machine's memory: split it") from None
+    except Exception as error:  # a damaged file raises whatever pyarrow stumbles over, maybe with cells in its text
+        why = getattr(error, "strerror", None)
+        what = f"{path} cannot be read: {why}" if why else f"{name} is not a Parquet file, or a damaged one"
+        raise InvalidArgument("source", what) from None
+
+
+def _table(file: Any, name: str) -> Table:
+    # A few bytes of Parquet can stand for more cells than a machine can hold.
+    if file.metadata.num_rows * file.metadata.num_columns > MOST_CELLS:
+        raise InvalidArgument("source", f"{name} has more than {MOST_CELLS:,} cells: split it, or read it by a loader")
+    found = file.read()
     if len(set(found.column_names)) < len(found.column_names) or not found.num_rows:
         raise InvalidArgument("source", f"{name} must have a name of its own for each column, and at least one record")
     columns = {column: tuple(map(_text, found[column].to_pylist())) for column in found.column_names}

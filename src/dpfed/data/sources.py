@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from dpfed.data import idx, images
+from dpfed.data.bundled import bundled
 from dpfed.data.parquet import read_parquet
 from dpfed.data.records import Records
 from dpfed.data.tables import Table, read_table
-from dpfed.errors import InvalidArgument
-from dpfed.references import is_reference, resolve
+from dpfed.errors import InvalidArgument, PrivacyError
+from dpfed.references import failure, is_reference, resolve
 
-BUNDLED = ("breast_cancer", "digits", "iris", "wine", "diabetes")
 CLIENT = "client"  # the group column of a loader that returns one part for each client
 TABLES: dict[str, Callable[[Path], Table]] = {".csv": read_table, ".parquet": read_parquet}
 IMAGES: dict[str, Callable[..., Records]] = {
@@ -61,8 +61,8 @@ def load(
     kind, _, place = source.partition(":")
     if kind in IMAGES:
         return IMAGES[kind](Path(directory) / place, classes, **_fitting(kind, options or {}))
-    if is_reference(source):
-        return from_object(resolve(source, directory)(**(options or {})))
+    if is_own(source):
+        return _own(source, resolve(source, directory), options or {})
     kinds = ", ".join(f"{kind}:PATH" for kind in IMAGES)
     allowed = f"a file that ends in {' or '.join(TABLES)}, {kinds}, sklearn:NAME or package.module:name"
     raise InvalidArgument("source", f"source must be {allowed}, got {source!r}")
@@ -73,15 +73,9 @@ def is_table(source: str) -> bool:
     return Path(source).suffix.lower() in TABLES
 
 
-def bundled(name: str) -> Records:
-    """One of the public sets that come with scikit-learn; nothing is downloaded."""
-    if name not in BUNDLED:
-        raise InvalidArgument("source", f"sklearn:{name} is not bundled; there are {', '.join(BUNDLED)}")
-    from sklearn import datasets
-
-    bunch = getattr(datasets, f"load_{name}")()
-    classes = tuple(str(value) for value in getattr(bunch, "target_names", ()))
-    return Records(bunch.data, bunch.target, tuple(map(str, bunch.feature_names)), classes=classes)
+def is_own(source: str) -> bool:
+    """Whether the source is code of somebody's own: a module that is imported, and a function of it that is called."""
+    return is_reference(source) and not is_table(source) and source.partition(":")[0] not in IMAGES
 
 
 def from_object(source: Any) -> Records:
@@ -94,10 +88,25 @@ def from_object(source: Any) -> Records:
         return Records(_numbers("features", source[0]), _numbers("labels", source[1]))
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, str):
         return _of_dataset(source)
-    message = (
-        f"data must be (features, labels), a dataset of such pairs or a mapping of these by client, got {source!r}"
-    )
-    raise InvalidArgument("source", message)
+    allowed = "(features, labels), a dataset of such pairs or a mapping of these by client"
+    raise InvalidArgument("source", f"data must be {allowed}, got {_type_of(source)}")
+
+
+def _own(name: str, loader: Any, options: Mapping[str, Any]) -> Records:
+    """Return what a loader of your own makes; if it fails, say where but not with which words: they may be records'."""
+    if not callable(loader):
+        raise InvalidArgument("source", f"{name} is no function that returns records, but {_type_of(loader)}")
+    try:
+        return from_object(loader(**options))
+    except PrivacyError:
+        raise
+    except Exception as error:
+        remedy = "call it in Python to see more: what it says may be from a record, and is not shown here"
+        raise InvalidArgument("source", f"{name} fails ({failure(error)}): {remedy}") from None
+
+
+def _type_of(value: Any) -> str:
+    return f"a value of type {type(value).__name__}"
 
 
 def _fitting(kind: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -143,10 +152,10 @@ def _of_dataset(dataset: Any) -> Records:
     features, labels = zip(*items, strict=True)
     try:
         return Records(np.stack([np.asarray(row) for row in features]), np.stack([np.asarray(row) for row in labels]))
-    except ValueError as error:
-        if isinstance(error, InvalidArgument):
-            raise
-        raise InvalidArgument("source", f"the items of the dataset do not have one shape: {error}") from None
+    except InvalidArgument:
+        raise
+    except ValueError:
+        raise InvalidArgument("source", "the items of the dataset do not have one shape: give all the same") from None
 
 
 def _numbers(name: str, values: Any) -> Any:

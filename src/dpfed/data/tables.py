@@ -2,7 +2,8 @@
 
 A column of text has declared categories (one feature each, 0 or 1), a label has declared classes, any other column
 holds numbers. Guessing these from the file would publish what is in it; a missing cell is refused, because every way
-to fill it is a choice of the owner. Refusals name line and column and never show a cell.
+to fill it is a choice of the owner. Refusals name line and column and never show a cell. The first line may be a
+record, too, where somebody forgot the names: a column that is not there is answered by one of nearly its name only.
 
 >>> from pathlib import Path
 >>> _ = Path("ward.csv").write_text("age,sex,ill\\n61,f,yes\\n47,m,no\\n")
@@ -17,6 +18,7 @@ import csv
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +55,7 @@ class Table:
         """
         declared, named, apart = dict(categories or {}), list(groups), set(ignore)
         for column in [label, *declared, *named, *apart]:
-            self._require(column)
+            self.require(column)
         used = [column for column in self.columns if column not in {label, *named, *apart}]
         self._require_features(label, used, declared)
         parts = [self._indicators(column, declared[column]) if column in declared else self.numbers(column)[:, None]
@@ -96,9 +98,12 @@ class Table:
     def _indicators(self, column: str, declared: Sequence[Any]) -> NDArray[np.float64]:
         return np.eye(len(declared))[self.codes(column, declared)]
 
-    def _require(self, column: str) -> None:
+    def require(self, column: str, argument: str = "column") -> None:
+        """Refuse a column that the file does not have."""
         if column not in self.columns:
-            raise InvalidArgument("column", f"{self.name} has no column {column!r}; it has {', '.join(self.columns)}")
+            near = get_close_matches(column, self.columns, n=1, cutoff=0.75)
+            what = f"did you mean {near[0]!r}?" if near else f"its first {self.place} must name the columns"
+            raise InvalidArgument(argument, f"{self.name} has no column {column!r}: {what}")
 
     def _require_features(self, label: str, used: list[str], declared: Mapping[str, Any]) -> None:
         stray = [column for column in declared if column not in used]
@@ -121,8 +126,14 @@ def read_table(path: str | Path) -> Table:
             rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(map(str.strip, row))]
     except OSError as error:
         raise InvalidArgument("source", f"{path} cannot be read: {error.strerror}") from None
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise InvalidArgument("source", f"{name} is not a CSV file in UTF-8: {error}") from None
+    except UnicodeDecodeError as error:
+        message = f"{name} is not a CSV file in UTF-8 (see its byte {error.start + 1}): save it as UTF-8"
+        raise InvalidArgument("source", message) from None
+    except csv.Error:
+        message = f"{name}, line {reader.line_num}: this is not CSV: look for a quote that is not closed, or a NUL"
+        raise InvalidArgument("source", message) from None
+    except MemoryError:
+        raise InvalidArgument("source", f"{name} is larger than this machine's memory: split it") from None
     if len(rows) < 2:
         raise InvalidArgument("source", f"{name} must have a line of column names and at least one record")
     (_, header), *body = rows
@@ -132,9 +143,13 @@ def read_table(path: str | Path) -> Table:
 
 
 def _require_rectangle(name: str, header: list[str], body: list[tuple[int, list[str]]]) -> None:
-    twice = [column for column in header if not column or header.count(column) > 1]
-    if twice:
-        raise InvalidArgument("source", f"{name}, line 1: each column needs a name of its own, got {twice[0]!r}")
+    seen: set[str] = set()
+    for place, column in enumerate(header, start=1):
+        if not column or column in seen:
+            what = "has that of another" if column else "has none"
+            message = f"{name}, line 1: each column needs a name of its own, and column {place} {what}"
+            raise InvalidArgument("source", message)
+        seen.add(column)
     for line, row in body:
         if len(row) != len(header):
             raise InvalidArgument("source", f"{name}, line {line}: {len(row)} cells under {len(header)} column names")

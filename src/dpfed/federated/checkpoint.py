@@ -29,6 +29,7 @@ from dpfed.digests import Seal, digest, of_arrays
 from dpfed.errors import InvalidArgument
 from dpfed.federated.algorithms.protocol import State
 from dpfed.federated.weights import Layout, Vector
+from dpfed.round_files import is_head
 from dpfed.runs import OWNER_ONLY, RunDirectory, write_durably
 
 FORMAT = 2
@@ -107,6 +108,7 @@ class Checkpoints:
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a dict
             if note["format"] not in self._formats or Layout(**note["layout"]) != self._layout:
                 raise ValueError("it is of another format or model")
+            _require_form(note)
             self._require_unchanged(path, note, arrays)
             return Checkpoint(
                 round=note["round"],
@@ -140,6 +142,21 @@ class Checkpoints:
 
 def _digest(note: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:
     return digest(json.dumps(note, sort_keys=True).encode(), of_arrays(arrays))
+
+
+def _require_form(note: Mapping[str, Any]) -> None:
+    """Refuse a note that something else wrote, before a round is run on what it says."""
+    counts = note["taken"].values()
+    is_right = {
+        "round": type(note["round"]) is int and note["round"] >= 0,
+        "head": is_head(note["head"]),
+        "clip_norm": note["clip_norm"] is None or isinstance(note["clip_norm"], float | int),
+        "taken": all(type(count) is int and count >= 0 for count in counts),
+        "privacy": isinstance(note["privacy"], dict),
+    }
+    for name, is_so in is_right.items():
+        if not is_so:
+            raise ValueError(f"its note has no {name} that could be")
 
 
 def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:

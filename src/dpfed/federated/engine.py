@@ -186,7 +186,7 @@ class Federation:
         if is_over:
             return
         self._checkpoints.newest()  # with its seal
-        self._stored.require(under_way)
+        self._stored.require(under_way, self.plan.local)
         self.runner.enroll(self.plan, found.weights, heads)
 
     def _open(self, key: bytes, head: str) -> None:

@@ -142,10 +142,10 @@ class Launch:
             ledger.open_all(promises, purpose=plan.name)
 
 
-def begun(file: str | Path, run_directory: str | Path) -> Launch:
-    """The launch of a configuration file; a new run's directory keeps what `resumed` needs."""
+def begun(file: str | Path, run_directory: str | Path, config: RunConfig | None = None) -> Launch:
+    """The launch of a configuration file, whose `config` may be read already; a new directory keeps what is needed."""
     path = Path(file).resolve()
-    launch = prepare(RunConfig.read(path), path.parent)
+    launch = prepare(config or RunConfig.read(path), path.parent)
     run = RunDirectory(run_directory)
     if (run.path / CONFIG).exists() or (run.path / "plan.json").exists():
         message = f"{run.path} holds a run already: go on with it by `dpfed resume {run.path}`, or choose another"
@@ -163,8 +163,8 @@ def resumed(run_directory: str | Path) -> Launch:
     path = Path(run_directory)
     if not (path / CONFIG).exists():
         raise InvalidArgument("directory", f"{path} holds no run that was begun by `dpfed run`")
-    origin = (path / "owner" / ORIGIN).read_text(encoding="utf-8")
-    return prepare(RunConfig.read(path / CONFIG), origin, is_older=RunDirectory(path).is_older)
+    run = RunDirectory(path)
+    return prepare(RunConfig.read(path / CONFIG), run.origin, is_older=run.is_older)
 
 
 def prepare(config: RunConfig, directory: str | Path = ".", *, is_older: bool = False) -> Launch:
@@ -181,6 +181,9 @@ def prepare(config: RunConfig, directory: str | Path = ".", *, is_older: bool = 
     clients = _clients(config, data, model)
     for client in clients:
         client.rehearse(plan.local[client.name], weights)
+    metric = metrics.named(config.model.metric, directory)
+    if data.test is not None:
+        model.rehearse_metric(weights, metric, data.test.features, data.test.labels)
     return Launch(config, plan, model, weights, clients, data.test, directory, data.left_out)
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfed.errors import InvalidArgument
-from dpfed.references import is_reference, resolve
+from dpfed.references import is_reference, place_of, resolve
 
 Metric = Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
 NOT_COVERED = "not covered"
@@ -90,10 +90,31 @@ def named(kind: str | Metric, directory: str | Path | None = None) -> tuple[str,
 
 
 def values(name: str, metric: Metric, outputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
-    """The metric's values, if there is one number per record.
+    """The metric's values, if there is one number per record; NaN where it fails.
 
-    One that is not finite is no reason to refuse: it may follow from a record, of which the end of a run would tell.
+    Neither a failure nor a value that is not finite is a reason to refuse: it may follow from a record, of which the
+    end of a run would tell. One that always fails is found by `rehearse` before.
     """
+    try:
+        return _one_each(name, metric, outputs, targets)
+    except InvalidArgument:
+        raise
+    except Exception:
+        return np.full(len(outputs), np.nan)
+
+
+def rehearse(name: str, metric: Metric, outputs: NDArray[Any], targets: NDArray[Any]) -> None:
+    """Refuse a metric that fails on made-up outputs and targets, before a round is run."""
+    try:
+        _one_each(name, metric, outputs, targets)
+    except InvalidArgument:
+        raise
+    except Exception as error:
+        message = f"metric {name} fails on made-up records ({place_of(error)})"
+        raise InvalidArgument("metric", f"{message}: call it in Python to see more") from None
+
+
+def _one_each(name: str, metric: Metric, outputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
     found = np.asarray(metric(outputs, targets), dtype=float)
     if found.shape != (len(outputs),):
         message = f"metric {name} must give one number per record, {len(outputs)} here, got {found.shape}"

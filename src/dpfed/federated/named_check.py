@@ -19,6 +19,7 @@ from dpfed.errors import InvalidArgument
 from dpfed.federated import losses
 from dpfed.federated.torch_factory import factory_of
 from dpfed.models.seeds import seeded
+from dpfed.references import failure
 from dpfed.training.checking import check
 from dpfed.training.model_check import ModelCheck
 
@@ -65,8 +66,10 @@ def _model(kind: str, factory: Any, seed: int) -> nn.Module:
     except InvalidArgument:
         raise
     except Exception as error:
-        message = f"{kind} cannot be made ({type(error).__name__}: {error})"
-        raise InvalidArgument("options", f"{message}: give it what it needs") from error
+        message = f"{kind} cannot be made ({failure(error)})"
+        raise InvalidArgument(
+            "options", f"{message}: give it what it needs, or make it in Python to see more"
+        ) from error
     if not isinstance(model, nn.Module):
         message = f"{kind} makes no torch model, but {type(model).__name__}"
         raise InvalidArgument("kind", f"{message}: name a class of models, or a function that returns one")

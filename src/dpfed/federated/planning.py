@@ -29,6 +29,7 @@ from dpfed.config.privacy import Adaptive, ClientPrivacy
 from dpfed.config.run import RunConfig
 from dpfed.config.training import OwnAlgorithm
 from dpfed.data.clients import FederatedData
+from dpfed.data.records import Records
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.local_plan import LocalPlan
@@ -60,6 +61,18 @@ def planned(config: RunConfig, data: FederatedData) -> Plan:
         record = config.privacy.local
         plan = plan.calibrated(*config.guarantees, noise="own" if record is None else record.noise)
     return _with_kept_promises(plan, config)
+
+
+def declared(config: RunConfig) -> FederatedData:
+    """Return what a plan needs to know of the data, from the file alone: nothing is read and no code is run."""
+    data = config.data
+    sizes = data.declared_sizes
+    if sizes is None or data.clients is None:
+        message = "only the records know the clients or their sizes: declare data.sizes for each client by name"
+        raise InvalidArgument("no_code", f"{message}, or leave --no-code out")
+    by_name = sizes if isinstance(sizes, dict) else dict.fromkeys(data.clients, sizes)
+    made_up = Records([[0.0]], [0])  # type: ignore[arg-type]  # a plan takes names and declared sizes, and no record
+    return FederatedData(dict.fromkeys(data.clients, made_up), None, by_name, sizes_are_public=False)
 
 
 def _with_kept_promises(plan: Plan, config: RunConfig) -> Plan:

@@ -57,7 +57,7 @@ def newest(run: RunDirectory) -> Released:
     try:
         with safe_open(paths[-1], framework="numpy") as file:
             layout = Layout(**json.loads((file.metadata() or {})["dpfed"])["layout"])
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InvalidArgument("run", f"{paths[-1]} cannot be read ({error}): put back a copy") from None
     checkpoint = Checkpoints(run, layout).newest()
     if checkpoint is None:

@@ -177,7 +177,7 @@ class Round:
         return drawn if self.plan.is_enough(len(drawn)) else ()
 
     def _kept_cohort(self) -> tuple[str, ...]:
-        cohort = self.stored.cohort(self.number)
+        cohort = self.stored.cohort(self.number, self.plan.local)
         if cohort is None:
             cohort = self._drawn()
             if self.plan.cohort.chance(len(self.plan.local)) < 1:  # else it is drawn so again

@@ -19,23 +19,23 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpfed.digests import Seal, digest, of_arrays
 from dpfed.errors import InvalidArgument
 from dpfed.federated.update import Update
 from dpfed.plan import Released
+from dpfed.round_files import is_head
 from dpfed.runs import OWNER_ONLY, RunDirectory, write_durably, write_whole
 
-_DAMAGE = (zipfile.BadZipFile, zlib.error, RecursionError, RuntimeError)  # of a file that is no whole zip
+TEXTS = ("names", "heads", "head", "asked")  # of the arrays that are stored; the others are numbers
 PATIENCE = 0.05  # seconds of training that may be lost to a crash
 
 
@@ -51,8 +51,8 @@ class Stored:
         self._owner = run.folder("owner")
         self._seal = seal
 
-    def cohort(self, round_number: int) -> tuple[str, ...] | None:
-        """Who was drawn for that round before a crash."""
+    def cohort(self, round_number: int, known: Container[str]) -> tuple[str, ...] | None:
+        """Return who was drawn for that round before a crash: each one of the clients that are `known`, once."""
         path = self._cohort_path(round_number)
         if not path.exists():
             return None
@@ -60,10 +60,10 @@ class Stored:
             found = json.loads(path.read_bytes())
             if isinstance(found, list):  # of an older version
                 self._require_older()
-                return tuple(map(str, found))
-            cohort = [str(name) for name in found["cohort"]]
+                return _clients(found, known)
+            cohort = _clients(found["cohort"], known)
             self._require_own(_cohort_digest(round_number, cohort), found["digest"], found["seal"])
-            return tuple(cohort)
+            return cohort
 
     def write_cohort(self, round_number: int, cohort: Iterable[str]) -> None:
         """Keeps who was drawn: drawing again would ask more clients than the plan says."""
@@ -87,7 +87,7 @@ class Stored:
         """What was stored of that round, by client."""
         found: dict[str, Update] = {}
         for path in self._update_paths(round_number):
-            parts = self._unpacked(path, round_number, "names", "heads", "values")
+            parts = self._unpacked(path, round_number, names=1, heads=1, values=2)
             for name, head, value in zip(*parts, strict=True):
                 found.setdefault(str(name), Update(str(name), round_number, value, str(head)))
         return found
@@ -106,7 +106,7 @@ class Stored:
         path = self._release_path(round_number)
         if not path.exists():
             return None
-        average, count, head, asked = self._unpacked(path, round_number, "average", "count", "head", "asked")
+        average, count, head, asked = self._unpacked(path, round_number, average=1, count=0, head=0, asked=1)
         return Released(average, None if np.isnan(count) else float(count)), str(head), tuple(map(str, asked))
 
     def heads(self, round_number: int) -> list[str]:
@@ -114,10 +114,10 @@ class Stored:
         released = self.release(round_number)
         return [update.head for update in self.updates(round_number).values()] + ([released[1]] if released else [])
 
-    def require(self, round_number: int) -> None:
-        """Refuse what was stored of that round if any of it was changed or forged."""
+    def require(self, round_number: int, known: Container[str]) -> None:
+        """Refuse what was stored of that round if any of it was changed or forged; `known` are the clients."""
         self.heads(round_number)
-        self.cohort(round_number)
+        self.cohort(round_number, known)
 
     def forget(self, round_number: int) -> None:
         """Removes what was stored of a round whose checkpoint is written."""
@@ -135,7 +135,7 @@ class Stored:
         np.savez(buffer, **arrays, digest=np.array(known), seal=np.array(self._seal_of(known)))
         return buffer.getvalue()
 
-    def _unpacked(self, path: Path, round_number: int, *names: str) -> tuple[Any, ...]:
+    def _unpacked(self, path: Path, round_number: int, **axes: int) -> tuple[Any, ...]:
         with _told(path):
             with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
                 found = {name: file[name] for name in file.files}
@@ -144,7 +144,8 @@ class Stored:
             else:
                 known, seal = str(found.pop("digest")), str(found.pop("seal"))
                 self._require_own(_digest(round_number, found), known, seal)
-            return tuple(found[name] for name in names)
+            _require_forms(found, axes)
+            return tuple(found[name] for name in axes)
 
     def _seal_of(self, known: str) -> str:
         return "" if self._seal is None else self._seal.of(known)
@@ -190,8 +191,30 @@ def _digest(round_number: int, arrays: Mapping[str, Any]) -> str:
     return digest(str(round_number).encode(), of_arrays(arrays))
 
 
-def _cohort_digest(round_number: int, names: list[str]) -> str:
+def _cohort_digest(round_number: int, names: Sequence[str]) -> str:
     return digest(b"cohort", str(round_number).encode(), *(name.encode() for name in names))
+
+
+def _clients(names: Any, known: Container[str]) -> tuple[str, ...]:
+    """Return the names of a cohort, each of a client that is known, once."""
+    if not isinstance(names, list) or not all(isinstance(name, str) and name in known for name in names):
+        raise ValueError("it is no list of clients")
+    if len(set(names)) < len(names):
+        raise ValueError("it has a client twice")
+    return tuple(names)
+
+
+def _require_forms(found: Mapping[str, NDArray[Any]], axes: Mapping[str, int]) -> None:
+    """Refuse arrays that have not so many axes each; those of one row for each name must be equally long."""
+    for name, count in axes.items():
+        array = found[name]
+        if array.ndim != count or array.dtype.kind != ("U" if name in TEXTS else "f"):
+            raise ValueError(f"{name} is {array.dtype} of shape {array.shape}")
+    heads = np.atleast_1d(found["heads" if "heads" in axes else "head"])
+    if not all(is_head(str(head)) for head in heads):
+        raise ValueError("a head of the ledger in it is none")
+    if "names" in axes and len({len(found[name]) for name in axes}) != 1:
+        raise ValueError("it has not one update for each name")
 
 
 @contextmanager
@@ -199,6 +222,6 @@ def _told(path: Path) -> Iterator[None]:
     """Refuse a file that is damaged, changed or forged, with what to do about it."""
     try:
         yield
-    except (OSError, ValueError, EOFError, LookupError, TypeError, NotImplementedError, *_DAMAGE) as error:
+    except Exception as error:  # a damaged archive raises whatever NumPy stumbles over
         message = f"{path} cannot be read ({error}): put back a copy, or remove it and pay for its round again"
         raise InvalidArgument("directory", message) from None

@@ -34,6 +34,7 @@ from dpfed.federated.threads import computing
 from dpfed.federated.weights import Layout, Vector
 from dpfed.models.seeds import seeded
 from dpfed.randomness import RandomSource, or_system
+from dpfed.references import failure
 from dpfed.training import compat, screening
 from dpfed.training.generators import Generators, devices_of
 from dpfed.training.recipe import Recipe
@@ -155,6 +156,14 @@ class TorchModel:
                 self._try_persons(data.form, is_private=is_private)
         self._rehearsed.add(known)
 
+    def rehearse_metric(self, weights: Vector, kind: tuple[str, Metric], features: Any, labels: Any) -> None:
+        """Refuse a metric that fails on made-up records of the shape of these."""
+        records = self.examples((np.zeros_like(features[:2]), np.zeros_like(labels[:2])))
+        with self.lent(weights), torch.no_grad():
+            self.module.eval()
+            inputs, targets = records.fetch(torch.arange(len(records)))
+            metrics.rehearse(*kind, self.module(inputs).numpy(), targets.numpy())
+
     def require_fitting(self, data: Examples, name: str) -> None:
         """Refuse a label or a token that has no place in the model: found in a run, it would tell of a draw."""
         if not isinstance(data, Tensors):
@@ -196,8 +205,14 @@ class TorchModel:
     @cached_property
     def _built(self) -> tuple[nn.Module, Layout]:
         factory, _, _, seed = self._arguments
-        with seeded(seed):
-            module = factory()
+        try:
+            with seeded(seed):
+                module = factory()
+        except PrivacyError:
+            raise
+        except Exception as error:
+            message = f"the model cannot be made ({failure(error)}): make it in Python to see more"
+            raise InvalidArgument("model", message) from error
         if not isinstance(module, nn.Module):
             raise InvalidArgument("model", f"the factory must make a torch module, got {type(module).__name__}")
         return module, layout_of(module)

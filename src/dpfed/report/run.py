@@ -68,5 +68,6 @@ def _found(directory: str | Path) -> tuple[RunDirectory, RunConfig | None]:
     path = Path(directory)
     if not (path / "plan.json").exists():
         raise InvalidArgument("directory", f"{path} holds no run: give the directory that dpfed run made")
-    config = path / CONFIG
-    return RunDirectory(path), RunConfig.read(config) if config.exists() else None
+    run, config = RunDirectory(path), path / CONFIG
+    run.require_readable()
+    return run, RunConfig.read(config) if config.exists() else None

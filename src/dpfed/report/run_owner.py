@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dpfed.config.run import RunConfig
-from dpfed.errors import PrivacyError
+from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.ledger.ledger import Ledger
 from dpfed.ledger.views import Balance
 from dpfed.report.run_facts import RunFacts, shareable, with_every_score
@@ -85,7 +85,12 @@ def unanswered(rounds: Sequence[Attendance]) -> str:
 
 def _left_out(run: RunDirectory) -> int | None:
     path = run.path / "owner" / LEFT_OUT
-    return int(path.read_text(encoding="utf-8")) if path.exists() else None
+    if not path.exists():
+        return None
+    found = path.read_bytes()
+    if not found.isdigit():
+        raise InvalidArgument("directory", f"{path} must hold a whole number, and nothing else: put back a copy")
+    return int(found)
 
 
 def attendance(run: RunDirectory) -> tuple[Attendance, ...]:
@@ -112,8 +117,8 @@ def _accounts(run: RunDirectory, config: RunConfig | None) -> tuple[tuple[Balanc
 def _address(run: RunDirectory, config: RunConfig | None) -> str | Path:
     if config is None or config.ledger is None:
         return run.path / OWN_LEDGER
-    url, origin = config.ledger.url, run.path / "owner" / ORIGIN
-    return url if "://" in url or not origin.exists() else Path(origin.read_text(encoding="utf-8")) / url
+    url = config.ledger.url
+    return url if "://" in url or not (run.path / "owner" / ORIGIN).exists() else run.origin / url
 
 
 def _balances(ledger: Ledger, run: str) -> tuple[Balance, ...]:

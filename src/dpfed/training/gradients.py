@@ -300,7 +300,8 @@ class _NoRule(Exception):
 def _differentiate(calls: list[Call], losses: Tensor, dtype: torch.dtype) -> None:
     """Set the output gradient of every call, by the one backward pass."""
     edges = [call.edge for call in calls if call.edge is not None]
-    found: Sequence[Tensor | None] = torch.autograd.grad(losses, edges, torch.ones_like(losses), allow_unused=True)
+    # Of the sum: for weights given as a tensor torch imports sympy, which takes a quarter of its own start.
+    found: Sequence[Tensor | None] = torch.autograd.grad(losses.sum(), edges, allow_unused=True)
     for call, gradient in zip(calls, found, strict=True):
         if gradient is None:
             gradient = losses.new_zeros(call.shape, dtype=dtype)
