@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 
 from dpfed import events as ev
-from dpfed import runs
+from dpfed import round_files, runs
 from dpfed.checks import ADD_REMOVE
 from dpfed.cohort import All
 from dpfed.federated import checkpoint, stored
@@ -39,7 +39,7 @@ WRITES = (  # everything that is durable when it returns
     (stored, "write_durably"),
     (stored, "write_whole"),
     (checkpoint, "write_durably"),
-    (runs, "_append"),
+    (round_files, "append"),
     (Reservation, "commit"),
     (Reservation, "commit_unseen"),
     (Reservation, "mark"),

@@ -235,7 +235,7 @@ FEDERATION = (
     ),
     Mutant(
         "a line of rounds.jsonl whose digest is not looked at",
-        "runs.py",
+        "round_files.py",
         "            if end.end() != len(line) or end[1].decode() != known:\n",
         "            if end.end() != len(line):\n",
         ("tests/test_runs.py::test_a_line_that_was_changed_is_noticed_by_whoever_reads_it",),

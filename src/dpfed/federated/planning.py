@@ -72,7 +72,8 @@ def declared(config: RunConfig) -> FederatedData:
         raise InvalidArgument("no_code", f"{message}, or leave --no-code out")
     by_name = sizes if isinstance(sizes, dict) else dict.fromkeys(data.clients, sizes)
     made_up = Records([[0.0]], [0])  # type: ignore[arg-type]  # a plan takes names and declared sizes, and no record
-    return FederatedData(dict.fromkeys(data.clients, made_up), None, by_name, sizes_are_public=False)
+    clients = dict.fromkeys(data.clients, made_up)
+    return FederatedData(clients, None, by_name, sizes_are_public=False, dealing=data.dealing)
 
 
 def _with_kept_promises(plan: Plan, config: RunConfig) -> Plan:

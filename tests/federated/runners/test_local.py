@@ -187,7 +187,7 @@ def test_finishing_returns_what_was_never_committed_and_twice_is_once(study):
 def test_nothing_is_drawn_after_the_run_was_finished(study):
     runner = enrolled(study)
     runner.finish("study")
-    with pytest.raises(Exception, match=r"taken over|left reserved"):
+    with pytest.raises(Exception, match=r"taken over|left reserved|resume the run"):
         list(runner.train(TASK, NAMES))
     assert study.diary.trained() == {}
 
