@@ -95,7 +95,7 @@ class RunDirectory:
         path = self.path / "owner" / ORIGIN
         try:
             folder = Path(path.read_text(encoding="utf-8"))
-            if folder.is_dir():
+            if folder.is_absolute() and folder.is_dir():
                 return folder
         except (OSError, ValueError):
             pass

@@ -79,7 +79,7 @@ def what_is_read(study):
     values += [(name, update.value.tobytes(), update.head) for name, update in stored.updates(3).items()]
     release = stored.release(3)
     values += [] if release is None else [release[0].average.tobytes(), release[0].noisy_count, release[1], release[2]]
-    return [*values, stored.cohort(3), run.plan, run.rounds(), run.owner_rounds()]
+    return [*values, stored.cohort(3, run.plan.local), run.plan, run.rounds(), run.owner_rounds()]
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -296,22 +296,23 @@ def test_files_of_another_ledger_are_refused(tmp_path, open_study, stopped, styl
 def test_a_round_that_wrote_its_lines_and_no_checkpoint_is_done_again(stopped):
     study = stopped()
     run = study.directory()
-    run.append({"round": 3})
-    run.append_owner({"round": 3})
+    run.append(run.rounds()[-1] | {"round": 3})
+    run.append_owner(run.owner_rounds()[-1] | {"round": 3})
     assert [result.number for result in study.federation()] == [3, 4]
     assert [record["round"] for record in study.directory().rounds()] == [1, 2, 3, 4]
 
 
 def test_a_line_that_was_added_to_a_round_that_is_done_is_refused(stopped):
     study = stopped()
-    study.directory().append({"round": 2, "metrics": {}})
+    run = study.directory()
+    run.append(run.rounds()[-1] | {"metrics": {}, "noise": "other"})
     require_refused(study, match=r"rounds.jsonl is not what this run wrote")
 
 
 def test_a_status_that_is_none_is_refused(stopped):
     study = stopped()
     (run_of(study) / "status").write_text("finishes")
-    with pytest.raises(InvalidArgument, match="it names no status"):
+    with pytest.raises(InvalidArgument, match="does not say how the run ended"):
         _ = study.directory().status
 
 

@@ -36,7 +36,9 @@ def old(tmp_path):
     """Copies an old run into the test's own folder."""
 
     def copy(name: str) -> Path:
-        return Path(shutil.copytree(OLD / name, tmp_path / name))
+        found = Path(shutil.copytree(OLD / name, tmp_path / name))
+        (found / "owner" / "origin").write_text(str(tmp_path))
+        return found
 
     return copy
 

@@ -242,8 +242,8 @@ ENGINE = (
     Mutant(
         "one look at a program",
         "training/programs.py",
-        "return [every if size > 1 else every * 2, few]",
-        "return [few, few]",
+        "return [every, most, few] if size > 1",
+        "return [few, few, few] if size > 1",
         (PROGRAMS + "a_number_that_follows_from_the_batch_size_goes_the_slow_way",),
     ),
     Mutant(
@@ -360,6 +360,13 @@ ENGINE = (
         "    if watch.is_repeatable(operation):\n",
         "    if False:\n",
         (PROGRAMS + "numbers_by_a_seed_of_the_models_own_are_no_noise",),
+    ),
+    Mutant(
+        "only sizes that were drawn are looked at",
+        "training/programs.py",
+        "most = (every * 2)[: 2 ** size.bit_length() - 1]",
+        "most = every",
+        (PROGRAMS + "what_is_the_same_for_few_rows_and_not_for_more_is_looked_at_with_more",),
     ),
     Mutant(
         "no look with other parameters",

@@ -200,8 +200,8 @@ TRAINING = (
     Mutant(
         "several losses of one record",
         "training/private.py",
-        "if self._seen > len(self._current().indices):",
-        "if False:",
+        "            if number in self._used:\n",
+        "            if False:\n",
         (PRIVATE + "a_record_adds_one_loss_to_a_step_and_no_more",),
     ),
     Mutant(
@@ -305,8 +305,8 @@ TRAINING = (
     Mutant(
         "an own loop that is not watched",
         "training/private.py",
-        "            count = self._own_loop.require_apart(losses)\n",
-        "            count = self._own_loop._count\n",
+        "            count, number = self._own_loop.require_apart(losses)\n",
+        "            count, number = self._own_loop._piece\n",
         (PRIVATE + "a_loop_leaves_out_records_by_a_loss_of_zero",),
     ),
     Mutant(
@@ -319,8 +319,8 @@ TRAINING = (
     Mutant(
         "an own loop sees how many were drawn",
         "training/private.py",
-        "is_filled=rows is not None,",
-        "is_filled=False,",
+        "        parts=parts,\n",
+        "        parts=0,\n",
         (OWN_LOOP + "a_loop_cannot_follow_from_how_many_were_drawn",),
     ),
     Mutant(
@@ -333,8 +333,8 @@ TRAINING = (
     Mutant(
         "records of different types in one batch",
         "training/reading.py",
-        "        groups.setdefault(_form(value), []).append(value)\n",
-        "        groups.setdefault(None, []).append(value)\n",
+        "            groups.setdefault(_form(value, is_collated=is_collated), []).append(value)\n",
+        "            groups.setdefault(None, []).append(value)\n",
         (READING + "an_odd_record_leaves_the_others_as_they_are",),
     ),
     Mutant(

@@ -48,7 +48,7 @@ def test_a_tidy_loop_is_left_alone_and_what_comes_after_it_is_not_watched():
         losses = nn.functional.binary_cross_entropy_with_logits(
             model(x * 2).squeeze(1), (y > 0).float(), reduction="none"
         )
-        assert loop.require_apart(losses) == 5
+        assert loop.require_apart(losses) == (5, 0)
         with pytest.raises(InvalidArgument, match="a second time"):
             loop.require_apart(losses)
         assert losses.mean().item() > 0
@@ -97,7 +97,7 @@ def test_a_loop_cannot_follow_from_how_many_were_drawn():
     assert len({tuple(sizes) for _, sizes in found.values()}) == 1
     assert (found[9][0] - found[8][0]).norm() <= 1 + 1e-5
     rows, alone = found[9][1][0], released(1, lambda *given: by_size(*given) / 2)[0]
-    assert rows == 18
+    assert rows == 9
     assert torch.allclose(2 * alone, found[1][0], rtol=1e-3, atol=1e-6)
 
 
@@ -122,3 +122,52 @@ def test_an_empty_draw_looks_like_any_other():
 def test_a_loop_that_mixes_is_refused_whoever_was_drawn(size):
     with pytest.raises(InvalidArgument, match="examples apart"):
         released(size, LOOPS["another's target"])
+
+
+def test_a_part_of_a_draw_counts_once_and_none_is_left_out():
+    model = nn.Linear(3, 1)
+    plan = LocalPlan(size=9, batch_size=9, steps=1, clip_norm=0.01, noise_multiplier=1e-9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    data = TensorDataset(torch.randn(9, 3), torch.randn(9))
+    private = make_private(model, optimizer, data, plan, max_physical_batch=5)
+    draws = private.loader
+    batch = next(draws)
+    x, y = next(iter(batch))
+    private.backward((model(x).squeeze(1) - y).square())
+    with pytest.raises(InvalidArgument, match="a part of this draw was left out"):
+        optimizer.step()
+    x, y = next(iter(batch))
+    losses = (model(x).squeeze(1) - y).square()
+    with pytest.raises(InvalidArgument, match="a second time"):
+        private.backward(losses)
+    assert private.steps_taken == 0
+    draws.close()
+    private.close()
+
+
+def test_a_model_may_not_be_told_the_place_of_a_row():
+    class Told(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, x, scale):
+            return self.layer(x).squeeze(1) * scale
+
+    model = Told()
+    loop = OwnLoop(model)
+    x, y = piece()
+    loop.begin(Piece((x, y), 6))
+    losses = (model(x, torch.linspace(-1, 1, 6)) - y).square()
+    with pytest.raises(InvalidArgument, match="examples apart"):
+        loop.require_apart(losses)
+    loop.begin(Piece((x, y), 6))
+    assert loop.require_apart((model(x, torch.ones(6)) - y).square()) == (6, 0)
+    loop.close()
+
+
+def test_a_micro_batch_that_nobody_can_watch_is_refused():
+    loop = OwnLoop(nn.Linear(3, 1))
+    with pytest.raises(InvalidArgument, match="nobody can watch it"):
+        loop.begin(Piece(object(), 1))
+    loop.close()

@@ -278,11 +278,10 @@ class Deciding(nn.Module):
 
     def __init__(self, change) -> None:
         super().__init__()
-        self.head, self.table, self.passes = nn.Linear(3, 2), nn.Parameter(torch.full((32, 3), -1.0)), 0
+        self.head, self.table, self.is_late = nn.Linear(3, 2), nn.Parameter(torch.full((32, 3), -1.0)), False
         self._change = change
 
     def forward(self, x):
-        self.passes += 1
         return self.head(self._change(self, x)) + 0 * self.table.sum()
 
 
@@ -310,9 +309,9 @@ def forked(model, x):
 
 
 DECIDING = {
-    "by a counter": lambda model, x: rolled(x) if model.passes > 20 else x,
-    "by which axis": lambda model, x: x + 3 * x.roll(1, int(model.passes <= 20)),
-    "by which tensor": lambda model, x: (x * 1, rolled(x))[int(model.passes > 20)] * 2,
+    "by a counter": lambda model, x: rolled(x) if model.is_late else x,
+    "by which axis": lambda model, x: x + 3 * x.roll(1, int(not model.is_late)),
+    "by which tensor": lambda model, x: (x * 1, rolled(x))[int(model.is_late)] * 2,
     "by the exact size": lambda model, x: rolled(x) if len(x) == 11 else x,
     "by an error that it catches": caught,
     "by a copy of the tensor": lambda model, x: x + copy.copy(x)[torch.arange(len(x) - 1, -1, -1)],
@@ -334,11 +333,10 @@ def test_what_python_decides_out_of_torchs_sight_moves_the_sum_by_at_most_the_cl
         for step in range(30):
             x, y = torch.randn(12, 3, generator=generator).clamp(-3, 3), torch.randn(12, generator=generator)
             x[5] *= 30
+            model.is_late = step > 10
             if step == 15:  # what was flat, and far from where it matters
                 model.table.data += 1 + torch.randn(32, 3, generator=generator)
-            before = model.passes
             everyone, _ = engine.clipped(of_model(model, squares, x, y))
-            model.passes = before
             others, _ = engine.clipped(of_model(model, squares, x[rest], y[rest]))
             assert float((flat(everyone) - flat(others)).norm()) <= clip_norm * (1 + 1e-5)
         assert engine.slow_reasons
@@ -391,3 +389,60 @@ def test_numbers_by_a_seed_of_the_models_own_are_no_noise():
     own = looked_at(lambda model, x: x * torch.rand(x.shape, generator=generator.manual_seed(0)))
     assert own == "rand with a seed of its own is not known to keep examples apart"
     assert looked_at(forked) is not None
+
+
+class Weighed(nn.Module):
+    """A linear layer whose outputs are scaled by what is made of the batch."""
+
+    def __init__(self, scale) -> None:
+        super().__init__()
+        self.head, self._scale = nn.Linear(3, 2), scale
+
+    def forward(self, x):
+        return self.head(x) * self._scale(x)
+
+
+def shifted(x):
+    return torch.arange(1.0, 3.0).roll(len(x) // 8)
+
+
+def part(x):
+    noise = torch.rand(len(x), 1)
+    noise[len(x) // 2 :].fill_(-1.0)
+    return noise
+
+
+def hidden(x):
+    found = x.clone()
+    found.apply_(lambda value: value)
+    return 1.0 + 0 * found[:, :1]
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        lambda x: torch.tensor([x.max(), 1.0]),
+        lambda x: torch.as_tensor([x.detach().max(), 1.0]),
+        lambda x: x.new_tensor([x.detach().max(), 1.0]),
+        shifted,
+        part,
+        hidden,
+        lambda x: torch.empty(0).set_(x.untyped_storage(), 0, x.shape).mean(),
+        lambda x: 1.0 + 0 * x.mean(),
+    ],
+)
+def test_what_is_made_of_a_batch_by_other_means_is_seen(scale):
+    model, (x, y) = Weighed(scale), data(20)
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        assert engine.way(of_model(model, squares, x, y)).why is not None
+
+
+def test_what_is_the_same_for_few_rows_and_not_for_more_is_looked_at_with_more():
+    """One class of sizes is looked at once: with its largest, so that later rows show."""
+    x, y = data(17)
+    for model in (
+        Weighed(lambda x: (torch.arange(len(x)) < 20).float().unsqueeze(1)),
+        Weighed(lambda x: x[:, : max(17, len(x))].sum(1, keepdim=True) * (len(x) <= 17)),
+    ):
+        with ClippedGradients(model, clip_norm=0.5) as engine:
+            assert engine.way(of_model(model, squares, x, y)).why is not None

@@ -33,10 +33,21 @@ def test_a_collate_fn_of_ones_own_gives_what_it_gives_for_one_record():
         inputs = torch.stack([x for x, _ in records])
         return inputs + inputs.mean(0), [name for _, name in records], {"scale": 2}
 
-    records = [(torch.full((2,), float(n)), f"record {n}") for n in range(4)]
-    (piece,) = Together(collate)(records)
-    assert torch.equal(piece.values[0], torch.stack([2 * x for x, _ in records]))
-    assert piece.values[1:] == ([f"record {n}" for n in range(4)], {"scale": 2})
+    records = [(torch.full((2,), float(n)), f"kind {n // 3}") for n in range(4)]
+    first, second = Together(collate)(records)
+    assert torch.equal(first.values[0], torch.stack([2 * x for x, _ in records[:3]]))
+    assert first.values[1:] == (["kind 0"] * 3, {"scale": 2})
+    assert (second.values[1], second.drawn) == (["kind 1"], 1)
+
+
+def test_a_collate_fn_that_writes_to_one_place_again_and_again_gives_each_record_its_own():
+    place = torch.zeros(1, 2)
+
+    def collate(records):
+        return place.copy_(records[0])
+
+    (piece,) = Together(collate)([torch.full((2,), float(n)) for n in range(3)])
+    assert piece.values[:, 0].tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -108,6 +119,12 @@ class Odd(Dataset):
             raise record
         return record
 
+    def __getitems__(self, numbers):
+        """Return several, padded to the longest: nobody may ask for that."""
+        found = [self[number] for number in numbers]
+        length = max(len(record[0]) for record in found)
+        return [(nn.functional.pad(x, (0, 0, 0, length - len(x))), y) for x, y in found]
+
 
 class Last(nn.Module):
     """A model that a padded sequence tells its padding."""
@@ -126,6 +143,13 @@ def padded(records):
     return pad_sequence(inputs, batch_first=True), torch.stack(targets)
 
 
+def crops(records):
+    """One row for each record, and several for one that is all ones."""
+    inputs, targets = default_collate(records)
+    count = 5 if bool((inputs == 1).all()) else 1
+    return inputs.repeat(count, 1, 1), targets.repeat(count)
+
+
 def mixed(records):
     inputs, targets = default_collate(records)
     return inputs + inputs.roll(1, 0), targets
@@ -138,6 +162,13 @@ ODD = {
     "that cannot be read": (ValueError("a broken image"), default_collate),
     "to which all are padded": ((torch.ones(90, 3), torch.tensor(1)), padded),
     "that is mixed into another": ((50 * torch.ones(5, 3), torch.tensor(1)), mixed),
+    "of three parts": ((torch.ones(5, 3), torch.tensor(1), 7), default_collate),
+    "of no tuple": (torch.ones(5, 3), default_collate),
+    "of text": (("text", "text"), default_collate),
+    "of nothing": ((), default_collate),
+    "like nothing else": ((torch.nested.nested_tensor([torch.ones(2)]), torch.tensor(1)), default_collate),
+    "of several rows": ((torch.ones(5, 3), torch.tensor(1)), crops),
+    "read with the others": ((torch.ones(90, 3), torch.tensor(1)), default_collate),
     "whose label is of another type": ((torch.ones(5, 3), torch.tensor(1.0)), default_collate),
 }
 
@@ -170,7 +201,9 @@ def test_an_odd_record_moves_the_sum_by_at_most_the_clip_norm_and_stops_nobody(n
     assert (released(Odd(odd), collate, is_own=False) - usual).norm() <= 1 + 1e-5
 
 
-@pytest.mark.parametrize("name", ["of another length", "that cannot be read", "to which all are padded"])
+@pytest.mark.parametrize(
+    "name", ["of another length", "that cannot be read", "to which all are padded", "of several rows"]
+)
 def test_the_same_in_a_loop_of_ones_own(name):
     odd, collate = ODD[name]
     usual = released(Odd(), collate, is_own=True)

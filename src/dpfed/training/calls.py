@@ -22,6 +22,7 @@ from collections.abc import Hashable, Iterable
 from types import TracebackType
 from typing import Any, NamedTuple
 
+import numpy as np
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
@@ -89,8 +90,8 @@ class Calls(TorchFunctionMode):
                 self._sources.append(None if value.requires_grad else self._known.get(id(value), _OTHER)[1])
             elif isinstance(value, _PLAIN):
                 asked.append(value)
-            elif isinstance(value, int):
-                times, rest = divmod(value, self._size) if self._size > 1 else (0, value)
+            elif isinstance(value, int | np.integer):
+                times, rest = divmod(int(value), self._size) if self._size > 1 else (0, int(value))
                 asked.append(("batch", times) if times > 0 and not rest else value)
             elif isinstance(value, list | tuple):
                 asked.append("(")

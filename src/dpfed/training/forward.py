@@ -13,7 +13,7 @@ call is one: the gradients of the losses with respect to its outputs stand for t
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -103,10 +103,17 @@ class Same:
 def of_model(model: nn.Module, loss: Callable[[Any, Any], Tensor], inputs: Any, targets: Any) -> Forward:
     """Return the pass that gives loss(model(inputs), targets)."""
     sizes = {tensor.shape[:1] for tensor in tensors_of((inputs, targets))}
-    if len(sizes) != 1 or not (first := sizes.pop()):
+    if len(sizes) != 1 or not (first := sizes.pop()) or not _are_tensors((inputs, targets)):
         message = "inputs and targets must be tensors, or tuples and dicts of tensors, with the example as first axis"
         raise InvalidArgument("data", f"{message}: let the collate_fn make them so")
     return Forward(lambda given, wanted: loss(model(given), wanted), (inputs, targets), first[0], Same(loss))
+
+
+def _are_tensors(value: Any) -> bool:
+    """Return whether there is nothing but tensors in it: what else there is cannot be cut into examples."""
+    if isinstance(value, Mapping):
+        return all(map(_are_tensors, value.values()))
+    return isinstance(value, Tensor) or (isinstance(value, list | tuple) and all(map(_are_tensors, value)))
 
 
 def require_losses(losses: Any, size: int | None = None) -> int:
@@ -123,7 +130,7 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
     """Yield the tensors of a value, in tuples, lists and dicts as well."""
     if isinstance(value, Tensor):
         yield value
-    elif isinstance(value, dict):
+    elif isinstance(value, Mapping):
         for part in value.values():
             yield from tensors_of(part)
     elif isinstance(value, list | tuple):
@@ -140,7 +147,7 @@ def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
             if id(part) not in made:
                 made[id(part)] = function(part)
             return made[id(part)]
-        if isinstance(part, dict):
+        if isinstance(part, Mapping):
             return {name: walk(inner) for name, inner in part.items()}
         if isinstance(part, list | tuple):
             parts = [walk(inner) for inner in part]
@@ -165,7 +172,7 @@ class Recorder:
         self._handles: list[RemovableHandle] = []
         if is_on:
             self._handles = [
-                model.register_forward_pre_hook(self._begin, with_kwargs=True),
+                model.register_forward_pre_hook(self._begin, with_kwargs=True, prepend=True),
                 # First of all hooks: one that changes the output comes after what this one records.
                 model.register_forward_hook(self._record, with_kwargs=True, prepend=True),
                 model.register_forward_hook(self._end, always_call=True),
@@ -175,6 +182,7 @@ class Recorder:
         """Take the hook off the model."""
         for handle in self._handles:
             handle.remove()
+        self._end(self._model, (), None)
         self.forget()
 
     def keep(self, nodes: Collection[Node]) -> list[Node]:
@@ -257,7 +265,8 @@ class Recorder:
         return torch.stack(parts).sum(0)
 
     def _begin(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        if self._is_recording and torch.is_grad_enabled() and self._asking is None:
+        self._end(module, arguments, None)  # of a call that was interrupted
+        if self._is_recording and torch.is_grad_enabled():
             self._asking = _asking(arguments, keywords)
             self._asking.__enter__()  # type: ignore[no-untyped-call]
 

@@ -197,8 +197,6 @@ class ClippedGradients:
         with self._programs.capture.paused(), self._recorder.paused():
             try:
                 _differentiate([part.call for part in parts], run.losses, self._programs.leaves.type)
-            except InvalidArgument:
-                raise
             except Exception:
                 if forward is None or not self._is_tried:
                     raise

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -45,6 +45,10 @@ _OUT_OF_SIGHT: frozenset[Any] = frozenset(
         Tensor.__reduce_ex__,
         Tensor.__repr__,
         Tensor.__format__,
+        Tensor.apply_,
+        Tensor.map_,
+        Tensor.map2_,
+        Tensor.storage,
         Tensor.data_ptr,
         Tensor.untyped_storage,
         Tensor.register_post_accumulate_grad_hook,
@@ -52,6 +56,10 @@ _OUT_OF_SIGHT: frozenset[Any] = frozenset(
         Tensor.data.__get__,  # type: ignore[attr-defined]
         Tensor.data.__set__,  # type: ignore[attr-defined]
     }
+)
+# What reads numbers out of tensors in its lists, or a shape out of one.
+_READ: frozenset[Any] = frozenset(
+    {torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor, torch.tensor_split, Tensor.tensor_split}
 )
 _CLOSE = 1e-6
 
@@ -173,6 +181,8 @@ class _Functions(TorchFunctionMode):
         if function in _OUT_OF_SIGHT and watch.is_example(args[0]):
             of = getattr(function, "__self__", function)  # of a property, or of a method
             watch.escaped = watch.escaped or of.__name__
+        if function in _READ and any(map(watch.is_example, _listed(args, keywords))):
+            watch.escaped = watch.escaped or function.__name__
         try:
             return function(*args, **keywords)
         except Exception as error:  # which the pass may catch, and then the examples have decided
@@ -187,12 +197,18 @@ def _judged(watch: Watch, operation: Operation) -> operations.Found:
         watch.escaped = watch.escaped or operation.name
     if has_examples and _is_kept_by_others():
         watch.escaped = watch.escaped or "saved_tensors_hooks"
-    found = operations.result(operation)
+    found = MIXED if operation.kind == "set" else operations.result(operation)  # memory of no matter whom
     if watch.is_repeatable(operation):
         found, watch.why = MIXED, watch.why or f"{operation.name} with a seed of its own"
     if has_examples:
         watch.note(operation, found)
     return found
+
+
+def _listed(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Tensor]:
+    """Return all tensors of a call but the first one, if that is given as it is."""
+    first, *rest = arguments or (None,)
+    return list(tensors_of([*([] if isinstance(first, Tensor) else [first]), *rest, *keywords.values()]))
 
 
 def _is_kept_by_others() -> bool:
@@ -224,23 +240,46 @@ def _numbers(operation: Operation) -> list[float]:
     return [float(value) for value in given if isinstance(value, float | int)]
 
 
-def _constants(operation: Operation) -> list[float]:
+def _constants(operation: Operation) -> list[_Constant]:
     """Return what tells the values of the constants and parameters that examples meet, whatever the batch's size."""
     marks = operation.marks
     constants = [value.detach() for value in operation.tensors if marks.of(value) == NONE and value.numel()]
     reals = [torch.view_as_real(value.resolve_conj()) if value.is_complex() else value for value in constants]
-    return [number for value in reals for number in _summary(value.double())]
+    return [_Constant.of(value.double()) for value in reals]
 
 
-def _summary(values: Tensor) -> tuple[float, float]:
-    """Return the means of the positive and of the negative part: the same however often a constant is repeated."""
-    return float(values.clamp(min=0).mean()), float(values.clamp(max=0).mean())
+class _Constant(NamedTuple):
+    """A constant by the means of its positive and its negative part, the same however often it is repeated; and by all
+    of its values, added up with weights, for others of its shape."""
+
+    positive: float
+    negative: float
+    shape: torch.Size
+    weighted: float
+
+    @classmethod
+    def of(cls, values: Tensor) -> _Constant:
+        """Return what tells these values."""
+        weights = torch.arange(1, values.numel() + 1, dtype=torch.float64, device=values.device).sin()
+        weighted = float((values.flatten() * weights).sum())
+        return cls(float(values.clamp(min=0).mean()), float(values.clamp(max=0).mean()), values.shape, weighted)
+
+    def is_close(self, other: _Constant) -> bool:
+        """Return whether the other may be the same constant."""
+        scale = (self.positive - self.negative) * max(1, math.prod(self.shape))
+        is_other = self.shape == other.shape and abs(self.weighted - other.weighted) > _CLOSE * scale
+        return _is_close(self.positive, other.positive) and _is_close(self.negative, other.negative) and not is_other
 
 
 def _agree(one: Sequence[Any], two: Sequence[Any]) -> bool:
     if one[0] != two[0] or len(one) != len(two):
         return False
     return all(
-        math.isclose(a, b, rel_tol=_CLOSE) or (math.isnan(a) and math.isnan(b))
+        a.is_close(b) if isinstance(a, _Constant) and isinstance(b, _Constant) else _is_close(a, b)
         for a, b in zip(one[1:], two[1:], strict=True)
     )
+
+
+def _is_close(one: Any, two: Any) -> bool:
+    is_nan = one != one and two != two
+    return is_nan or (type(one) is type(two) and math.isclose(one, two, rel_tol=_CLOSE))

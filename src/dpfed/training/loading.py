@@ -59,10 +59,11 @@ class Batch:
         self.indices = draw.indices
         self._read = read
         self._generators = generators
-        self._observer: Callable[[Piece], None] | None = None
+        self.parts: int | None = None  # how many micro-batches there are, once all were handed out
+        self._observer: Callable[[Piece, int], None] | None = None
 
-    def shown_to(self, observer: Callable[[Piece], None]) -> None:
-        """Show every micro-batch to the observer before it is handed out."""
+    def shown_to(self, observer: Callable[[Piece, int], None]) -> None:
+        """Show every micro-batch, and its number, to the observer before it is handed out."""
         self._observer = observer
 
     @property
@@ -71,12 +72,20 @@ class Batch:
         return not len(self.indices)
 
     def __iter__(self) -> Iterator[Any]:
+        for piece in self.pieces():
+            yield piece.values
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the micro-batches, each with how many of its rows are of records that were drawn."""
+        number = 0
         with self._generators.scope():
             for piece in self._read():
                 self._generators.refresh()
                 if self._observer is not None:
-                    self._observer(piece)
-                yield piece.values
+                    self._observer(piece, number)
+                number += 1
+                yield piece
+            self.parts = number
 
     def __repr__(self) -> str:
         return f"Batch(number={self.number})"
@@ -88,8 +97,8 @@ class Loader:
     A DataLoader keeps its collate_fn, workers, pinning and the like; its own batches are replaced, so one that was
     told how to sample, batch or drop is refused. Its workers get private random numbers, whatever its generator and
     worker_init_fn say. Leaving the loop and coming back goes on with the next draw. Records are moved to the
-    `device`, if one is given. With `is_filled` every micro-batch has exactly `max_physical_batch` rows, and an empty
-    draw has one: rows that nobody was drawn for are a record once more (`reading.Piece`).
+    `device`, if one is given. With `parts` every micro-batch has exactly `max_physical_batch` rows, and there are at
+    least so many of them: rows that nobody was drawn for are a record once more (`reading.Piece`).
     """
 
     def __init__(
@@ -100,15 +109,16 @@ class Loader:
         max_physical_batch: int,
         device: torch.device | None = None,
         generators: Generators | None = None,
-        is_filled: bool = False,
+        parts: int = 0,
     ) -> None:
         self.sampler = sampler
         self.max_physical_batch = checks.count(max_physical_batch=max_physical_batch)
         settings = _settings_of(data) if isinstance(data, DataLoader) else {}
         records = _records(data.dataset if isinstance(data, DataLoader) else data, sampler)
         self._generators = Generators(or_system(None)) if generators is None else generators
-        self._rows = self.max_physical_batch if is_filled else 0
-        self._fetch = _Fetch(records, settings.pop("collate_fn", default_collate), self._rows)
+        self._parts = parts if sampler.size_of_data else 0
+        rows = self.max_physical_batch if parts else 0
+        self._fetch = _Fetch(records, settings.pop("collate_fn", default_collate), rows)
         self._device = device
         self._ahead: _Ahead | None = None
         if isinstance(data, DataLoader) and (data.num_workers or data.pin_memory):
@@ -137,9 +147,10 @@ class Loader:
 
     def _cut(self, draw: Draw) -> Iterator[tuple[_Key, Tensor]]:
         """Cut a draw into parts of at most so many records; an empty draw has none, unless it must be filled."""
-        if len(draw.indices) or (self._rows and self.sampler.size_of_data):
-            for number, indices in enumerate(torch.split(draw.indices, self.max_physical_batch)):
-                yield (draw.number, number), indices
+        found = torch.split(draw.indices, self.max_physical_batch) if len(draw.indices) else ()
+        nobody = draw.indices[:0]
+        for number, indices in enumerate((*found, *[nobody] * (self._parts - len(found)))):
+            yield (draw.number, number), indices
 
 
 _Key = tuple[int, int]  # the number of a draw, and that of a piece in it

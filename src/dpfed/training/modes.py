@@ -128,7 +128,7 @@ def _by_losses(gradients: ClippedGradients, loop: OwnLoop, pool: Forward, rows: 
     loop.begin(Piece(filled.values, len(rows)))
     try:
         losses = filled.losses()
-        drawn = loop.require_apart(losses)
+        drawn, _ = loop.require_apart(losses)
     finally:
         loop.end()
     return vector(gradients.sum(losses, weights=torch.arange(len(losses)) < drawn))

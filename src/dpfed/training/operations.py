@@ -112,6 +112,8 @@ def _without_examples(operation: Operation, marked: set[int]) -> int:
         return COUNT
     if operation.kind in RANDOM:
         return NOISE if _is_flat(operation) else NONE
+    if operation.kind in ("fill", "zero"):
+        return NONE
     if operation.kind in IN_ORDER and len(marked) == 1:
         return marked.pop()
     is_kept = NOISE in marked and operation.kind in POINTWISE | SHAPES

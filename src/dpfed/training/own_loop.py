@@ -11,7 +11,7 @@ met are refused.
 >>> inputs, targets = torch.randn(4, 2), torch.randn(4)
 >>> loop.begin(Piece((inputs, targets), drawn=3))
 >>> loop.require_apart((model(inputs).squeeze(1) - targets).square())
-3
+(3, 0)
 >>> loop.begin(Piece((inputs, targets), drawn=3))
 >>> loop.require_apart((model(inputs) - targets).square().mean(1))      # (4, 1) − (4): each with each
 Traceback (most recent call last):
@@ -26,14 +26,22 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor, nn
+from torch._C import DisableTorchFunction
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.forward import tensors_of
 from dpfed.training.independence import Watch
 from dpfed.training.marks import NONE, Place, mark_of
+from dpfed.training.operations import FRONT
 from dpfed.training.reading import Piece
 
 _REMEDY = "compute each loss from its own row, or give make_private the loss and call step(batch)"
+
+
+def second_time() -> InvalidArgument:
+    """Return the refusal of losses that are not those of an open micro-batch."""
+    message = "these losses are not those of the micro-batch that was handed out last, or come a second time"
+    return InvalidArgument("losses", f"{message}: call backward once for each, before the next one")
 
 
 class OwnLoop:
@@ -41,7 +49,7 @@ class OwnLoop:
 
     def __init__(self, model: nn.Module) -> None:
         self._watch: Watch | None = None
-        self._count: int | None = None  # of records in the micro-batch that was handed out last
+        self._piece: tuple[int, int] | None = None  # how many were drawn of the one handed out last, and its number
         self._is_on = False
         self._depth = 0
         self._is_mixed = False
@@ -50,11 +58,14 @@ class OwnLoop:
             model.register_forward_hook(self._leave_model, always_call=True),
         ]
 
-    def begin(self, piece: Piece) -> None:
+    def begin(self, piece: Piece, number: int = 0) -> None:
         """Watch from here on, where the micro-batch has at least two examples; one alone can meet none."""
         self.end()
-        self._count = piece.drawn
+        self._piece = piece.drawn, number
         given = list(tensors_of(piece.values))
+        if not given:
+            message = "a micro-batch must be of tensors, or tuples, lists and dicts of them, or nobody can watch it"
+            raise InvalidArgument("data", f"{message}: let the collate_fn make them so")
         size = given[0].shape[0] if given and given[0].dim() else 0
         if size > 1:
             self._watch = Watch(size, [tensor for tensor in given if tensor.shape[:1] == (size,)])
@@ -63,29 +74,28 @@ class OwnLoop:
 
     def end(self) -> Watch | None:
         """Stop watching; return what was seen, None if nothing was watched."""
-        self._count = None
+        self._piece = None
         self._switch(is_on=False)
         watch, self._watch = self._watch, None
         return watch
 
-    def require_apart(self, losses: Tensor) -> int:
+    def require_apart(self, losses: Tensor) -> tuple[int, int]:
         """Refuse losses of this micro-batch in which examples could have met, or that Python could have chosen by.
 
-        Return how many of them, from the first on, are of records that were drawn.
+        Return how many of them, from the first on, are of records that were drawn, and the micro-batch's number.
         """
-        count, watch = self._count, self.end()
-        if count is None:
-            message = "these losses are not those of the micro-batch that was handed out last, or come a second time"
-            raise InvalidArgument("losses", f"{message}: call backward once for each, before the next one")
+        piece, watch = self._piece, self.end()
+        if piece is None:
+            raise second_time()
         if watch is None:
-            return count
+            return piece
         if watch.escaped is not None:
             message = f"{watch.escaped} before backward lets Python decide by the records of a batch"
             raise InvalidArgument("losses", f"{message}: call it afterwards, on what was released, or not at all")
         if self._is_mixed or not watch.marks.is_in_front(losses):
             message = f"{watch.why or 'something'} in this loop is not known to keep examples apart"
             raise InvalidArgument("losses", f"{message}, and then clipping protects none: {_REMEDY}")
-        return count
+        return piece
 
     def close(self) -> None:
         """Take the hooks off the model."""
@@ -102,9 +112,15 @@ class OwnLoop:
         self._depth += 1
         if self._watch is not None and self._depth == 1:
             self._switch(is_on=False)
-            marks = self._watch.marks
-            given = [tensor for tensor in tensors_of((arguments, keywords)) if self._watch.is_example(tensor)]
-            self._is_mixed |= not all(map(marks.is_in_front, given))
+            with DisableTorchFunction():  # what is asked of torch in here is not the model's doing
+                self._is_mixed |= not all(map(self._is_fit, tensors_of((arguments, keywords))))
+
+    def _is_fit(self, tensor: Tensor) -> bool:
+        """Return whether the model may take this for rows of examples, or for something that all have in common."""
+        watch = self._watch
+        if watch is None or watch.is_example(tensor):
+            return watch is None or watch.marks.is_in_front(tensor)
+        return tensor.shape[:1] != (watch.marks.size,) or watch.marks.is_alike(tensor, FRONT)
 
     def _leave_model(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         self._depth -= 1

@@ -54,14 +54,15 @@ from dpfed.training import compat, screening
 from dpfed.training.canaries import Canaries
 from dpfed.training.clip import MOST_EXACT
 from dpfed.training.correlated import require_floats
-from dpfed.training.forward import of_model
+from dpfed.training.forward import Forward, of_model
 from dpfed.training.generators import Generators, devices_of
 from dpfed.training.gradients import ClippedGradients
 from dpfed.training.loading import Batch, Loader
 from dpfed.training.noise import FLOAT, GRID, NoiseSource
-from dpfed.training.own_loop import OwnLoop
+from dpfed.training.own_loop import OwnLoop, second_time
 from dpfed.training.paid import PaidSteps, paid_steps
 from dpfed.training.passes import sampler_of
+from dpfed.training.reading import Piece
 from dpfed.training.release import Release
 from dpfed.training.schedules import Schedule
 from dpfed.training.screening import Loss
@@ -189,9 +190,19 @@ class Private:
         self._start(batch)
         with self._generators.scope():
             with self._whole_or_nothing():
-                for inputs, targets in map(screening.pair, batch):
-                    self._take(*self._gradients.clipped(of_model(self.model, self._loss, inputs, targets)))
+                self._has_losses = True
+                for forward in filter(None, map(partial(self._forward, self._loss), batch.pieces())):
+                    self._take(*self._gradients.clipped(forward))
             self.optimizer.step()
+
+    def _forward(self, loss: Loss, piece: Piece) -> Forward | None:
+        """Return the pass over a micro-batch; None for records of a form that was not tried, which count as zero."""
+        try:
+            inputs, targets = screening.pair(piece.values)
+            forward = of_model(self.model, loss, inputs, targets)
+        except InvalidArgument:
+            return None
+        return forward if forward.size == piece.drawn else None
 
     def backward(self, losses: Tensor) -> None:
         """Add the clipped gradients of these losses, one for each example, to the step."""
@@ -201,18 +212,18 @@ class Private:
                 message = "make_private was given a loss, so a loop of your own is not watched"
                 raise InvalidArgument("losses", f"{message}: call step(batch), or leave the loss out")
             self._require_private_numbers()
-            count = self._own_loop.require_apart(losses)
+            count, number = self._own_loop.require_apart(losses)
+            if number in self._used:
+                raise second_time()
+            self._used.add(number)
+            self._has_losses = True
             mask = torch.arange(len(losses)) < count
             gradients, norms = self._gradients.sum_and_norms(losses, weights=mask)
             self._take(gradients, norms[:count])
 
     def _take(self, gradients: Mapping[str, Tensor], norms: Tensor) -> None:
         """Add the clipped gradients of examples, which had these norms, to the step."""
-        self._has_losses = True
         self._seen += len(norms)
-        if self._seen > len(self._current().indices):
-            message = "there are more losses than records in this draw, and each may add one: add up those of one"
-            raise InvalidArgument("losses", f"{message} record before backward, and call it once for each batch")
         if self._gradients.is_exact and self._seen > MOST_EXACT:
             message = f"a draw of more than {MOST_EXACT} records is not added up exactly"
             raise InvalidArgument("losses", f'{message}: plan smaller batches, or use noise="float"')
@@ -283,6 +294,7 @@ class Private:
             self._gradients.clip = replace(self._gradients.clip, clip_norm=self.clip_norm)
         self._batch = batch
         self._has_losses = False
+        self._used: set[int] = set()  # micro-batches of an own loop that are in the sum
         self._sum: dict[str, Tensor] = {}
         self._seen = 0
         self._count = 0.0  # +1/2 for each example that was not cut and −1/2 for each that was
@@ -335,6 +347,9 @@ class Private:
             raise InvalidArgument(
                 "losses", f"{message} clip: {remedy}; nothing was charged, and the draw is still open"
             )
+        if not batch.is_empty and self._own_loop is not None and len(self._used) != batch.parts:
+            message = "a part of this draw was left out, and which records are in it depends on others"
+            raise InvalidArgument("losses", f"{message}: call backward for every micro-batch of it, to the last")
 
     def _set_rates(self, optimizer: Optimizer) -> None:
         if self._schedule is None:
@@ -401,8 +416,8 @@ def make_private(
     if plan.tree:
         require_floats(noises)
     generators = Generators(origin, devices_of(model))
-    rows = None if loss is not None else _rows(plan, physical)
-    served = partial(_loader, data, plan, origin, generators, physical, rows, place)
+    rows, parts = (physical, 0) if loss is not None else _own_parts(plan, physical)
+    served = partial(_loader, data, plan, origin, generators, rows, parts, place)
     served(plan.steps)  # what it refuses must not have been reserved
     paid = paid_steps(plan, account, run, ahead)
     loader = served(paid.left)
@@ -425,8 +440,8 @@ def _loader(
     plan: LocalPlan,
     source: RandomSource,
     generators: Generators,
-    physical: int,
-    rows: int | None,
+    rows: int,
+    parts: int,
     device: torch.device | None,
     steps: int,
 ) -> Loader:
@@ -435,20 +450,23 @@ def _loader(
     return Loader(
         data,
         sampler,
-        max_physical_batch=physical if rows is None else rows,
+        max_physical_batch=rows,
         device=device,
         generators=generators,
-        is_filled=rows is not None,
+        parts=parts,
     )
 
 
-def _rows(plan: LocalPlan, physical: int) -> int:
-    """Return how many rows each micro-batch of an own loop has: nearly every draw fits into equal ones.
+def _own_parts(plan: LocalPlan, physical: int) -> tuple[int, int]:
+    """Return how many rows each micro-batch of an own loop has, and how many there are at least.
 
-    One size for all, so that nothing in such a loop can follow from how many records were drawn.
+    Four standard deviations more than planned, so that all but one draw of thirty thousand look alike, and nothing in
+    such a loop can follow from how many records were drawn.
     """
-    most = plan.batch_size if plan.tree else plan.batch_size + 3 * math.sqrt(plan.batch_size)
-    return 1 if physical == 1 else max(2, math.ceil(most / math.ceil(most / physical)))
+    deviation = 0.0 if plan.tree else math.sqrt(plan.batch_size * (1 - plan.sample_rate))
+    most = plan.batch_size + 4 * deviation
+    parts = math.ceil(most / physical)
+    return 1 if physical == 1 else max(2, math.ceil(most / parts)), parts
 
 
 def _length(records: Any) -> int:

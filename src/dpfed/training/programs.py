@@ -143,9 +143,9 @@ class Programs:
             return way
         for _ in range(TRIALS):
             try:
-                every, few = (forward.rows(rows) for rows in _samples(forward.size))
+                every, most, few = (forward.rows(rows) for rows in _samples(forward.size))
                 with self._moved(MOVE):
-                    looks = [self._watched(every), self._watched(few)]
+                    looks = [self._watched(each) for each in (every, most, few)]
                 with self._moved(FAR):  # what is flat for these parameters need not be so for others
                     looks.append(self._watched(few))
             except Exception as error:  # of torch, or of the model on other numbers of examples
@@ -209,14 +209,19 @@ class _Look:
         """Why the examples do not stay apart and in their places, if they do not."""
         if self.watch.escaped is not None:
             return f"{self.watch.escaped} lets the examples decide what is computed"
-        return None if self.is_apart else f"{self.watch.why} is not known to keep examples apart"
+        is_mixed = self.watch.why is not None or not self.is_apart
+        return f"{self.watch.why} is not known to keep examples apart" if is_mixed else None
 
 
 def _samples(size: int) -> list[list[int]]:
-    """Return the rows of two looks: all of them, and a few; no look has a single one, in which nothing can mix."""
+    """Return the rows of three looks: all of them, as many as one of the same class can have, and a few.
+
+    No look has a single one, in which nothing can mix.
+    """
     every = list(range(size))
     few = every[:FEW] if size > FEW else every[:-1] if size == FEW else (every * FEW)[:FEW]
-    return [every if size > 1 else every * 2, few]
+    most = (every * 2)[: 2 ** size.bit_length() - 1]
+    return [every, most, few] if size > 1 else [every * 2, every * 2, few]
 
 
 def _is_placed(marks: Marks, call: Call, output: Any) -> bool:
@@ -235,7 +240,7 @@ def _judged(way: Way, looks: Sequence[_Look], calls: Sequence[Call]) -> Way:
     """Return the way, or one with the reason why it cannot be taken."""
     if (why := next((look.why for look in looks if look.why is not None), None)) is not None:
         return Way(why=why)
-    if not looks[0].watch.agrees_with(looks[1].watch):
+    if not all(look.watch.agrees_with(looks[0].watch) for look in looks[1:3]):
         return Way(why="what is computed depends on the number of examples")
     if way.why is not None:
         return replace(way, is_apart=True)

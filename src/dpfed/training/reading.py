@@ -14,7 +14,7 @@ that cannot be read or collated is left out, so that it counts as zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
 from dpfed.errors import InvalidArgument
+from dpfed.training.forward import mapped
 from dpfed.training.generators import pinned
 
 _UNREAD = object()
@@ -43,7 +44,6 @@ class Readable(Dataset[Any]):
 
     def __init__(self, records: Any) -> None:
         self._records = records
-        self._several = getattr(records, "__getitems__", None)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -52,10 +52,7 @@ class Readable(Dataset[Any]):
         return self._read(number)
 
     def __getitems__(self, numbers: list[int]) -> list[Any]:
-        """Return the records with these numbers."""
-        if self._several is not None:
-            with suppress(Exception):  # of one of them, which is found below
-                return list(self._several(numbers))
+        """Return the records with these numbers, one by one: the data set's own way to give several may pad them."""
         return [self._read(number) for number in numbers]
 
     def _read(self, number: int) -> Any:
@@ -89,7 +86,7 @@ class Together:
         if self._collate is not default_collate:
             return self._each(records)
         pieces = []
-        for group in _by_form(records):
+        for group in _by_form(records, is_collated=False):
             try:  # which is what cutting and joining would give, and takes less time
                 pieces.append(Piece(default_collate(self._filled(group)), len(group)))
             except Exception:
@@ -100,7 +97,7 @@ class Together:
         """Return pieces of records that were collated one by one."""
         alone = [value for record in records if (value := self._alone(record)) is not _UNREAD]
         pieces = []
-        for group in _by_form(alone):
+        for group in _by_form(alone, is_collated=True):
             try:
                 pieces.append(Piece(_joined(self._filled(group)), len(group)))
             except _Unjoinable:
@@ -109,7 +106,7 @@ class Together:
 
     def _alone(self, record: Any) -> Any:
         try:
-            return self._collate([record])
+            return mapped(self._collate([record]), Tensor.clone)  # it may write the next one to the same place
         except Exception:
             return _UNREAD
 
@@ -121,25 +118,31 @@ class _Unjoinable(Exception):
     """Collated values that have not one row for their record."""
 
 
-def _by_form(values: Sequence[Any]) -> list[list[Any]]:
+def _by_form(values: Sequence[Any], *, is_collated: bool) -> list[list[Any]]:
     """Return the values of each form, in the order in which the forms come."""
     groups: dict[Hashable, list[Any]] = {}
     for value in values:
-        groups.setdefault(_form(value), []).append(value)
+        with suppress(Exception):  # of a record that is like nothing else
+            groups.setdefault(_form(value, is_collated=is_collated), []).append(value)
     return list(groups.values())
 
 
-def _form(value: Any) -> Hashable:
-    """Return what values must have in common to be put together."""
+def _form(value: Any, *, is_collated: bool) -> Hashable:
+    """Return what values must have in common to be put together.
+
+    Text, and every number that was collated and is no tensor, cannot be cut into rows: it must be the same for all.
+    """
     kind = type(value)
     if isinstance(value, Tensor):
         return kind, value.shape, value.dtype, value.layout, value.device
     if isinstance(value, np.ndarray):
         return kind, value.shape, value.dtype
-    if isinstance(value, dict):
-        return kind, tuple([(name, _form(part)) for name, part in value.items()])
+    if isinstance(value, Mapping):
+        return kind, tuple([(name, _form(part, is_collated=is_collated)) for name, part in value.items()])
     if isinstance(value, list | tuple):
-        return kind, tuple(map(_form, value))
+        return kind, tuple([_form(part, is_collated=is_collated) for part in value])
+    if isinstance(value, str | bytes) or (is_collated and isinstance(value, _PLAIN)):
+        return kind, value
     return kind, value in _WHOLE if isinstance(value, int) else None
 
 
@@ -149,15 +152,15 @@ def _joined(values: list[Any]) -> Any:
     kind: Any = type(first)
     if isinstance(first, Tensor) and first.shape[:1] == (1,):
         return torch.cat(values)
-    if isinstance(first, dict):
+    if isinstance(first, Mapping):
         return {name: _joined([value[name] for value in values]) for name in first}
     if isinstance(first, list | tuple) and len(first):
         if len(first) == 1 and isinstance(first[0], str | bytes):
             return kind([value[0] for value in values])
         parts = [_joined(list(part)) for part in zip(*values, strict=True)]
         return kind(*parts) if hasattr(first, "_fields") else kind(parts)
-    if isinstance(first, _PLAIN) and all(value == first for value in values):
-        return first
+    if isinstance(first, _PLAIN):
+        return first  # the same for all, or they would not be of one form
     raise _Unjoinable
 
 
