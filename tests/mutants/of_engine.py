@@ -336,7 +336,7 @@ ENGINE = (
     Mutant(
         "calls without their tensors",
         "training/calls.py",
-        "self._sources.append(None if value.requires_grad else self._known.get(id(value), _OTHER)[1])",
+        "self._sources.append(None if value.requires_grad else self._source(value))",
         "pass",
         ("tests/training/test_calls.py::test_other_calls_numbers_or_tensors_are_told_apart",),
     ),

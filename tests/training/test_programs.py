@@ -289,6 +289,9 @@ def rolled(x):
     return x + 3 * x.roll(1, 0)
 
 
+ORDERS = torch.arange(32).roll(1).clamp(max=10), torch.arange(32)
+
+
 def caught(model, x):
     try:
         torch.embedding(model.table, (x[:, 0].abs() * 10).long())
@@ -312,6 +315,8 @@ DECIDING = {
     "by a counter": lambda model, x: rolled(x) if model.is_late else x,
     "by which axis": lambda model, x: x + 3 * x.roll(1, int(not model.is_late)),
     "by which tensor": lambda model, x: (x * 1, rolled(x))[int(model.is_late)] * 2,
+    "by which buffer": lambda model, x: x + 3 * x[(ORDERS[0] if model.is_late else ORDERS[1])[: len(x)]],
+    "by a number of numpy": lambda model, x: x + 3 * x.flip(np.int64(not model.is_late)),
     "by the exact size": lambda model, x: rolled(x) if len(x) == 11 else x,
     "by an error that it catches": caught,
     "by a copy of the tensor": lambda model, x: x + copy.copy(x)[torch.arange(len(x) - 1, -1, -1)],

@@ -28,7 +28,6 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 _PLAIN = (str, bool, type(None))
-_OTHER = (None, None)  # a buffer, or a constant
 
 
 class Asked(NamedTuple):
@@ -46,9 +45,9 @@ class Calls(TorchFunctionMode):
         self.is_idle = False
         self._size = size
         self._notes: list[Hashable] = []
-        self._sources: list[int | None] = []
+        self._sources: list[Hashable] = []
         # Tensors without a gradient by where they come from; kept alive, so that no id is used again.
-        self._known: dict[int, tuple[Tensor | None, int | None]] = {
+        self._known: dict[int, tuple[Tensor, int]] = {
             id(tensor): (tensor, -1 - number) for number, tensor in enumerate(given)
         }
 
@@ -83,11 +82,16 @@ class Calls(TorchFunctionMode):
                 self._known[id(made)] = (made, len(self._notes))
         return output
 
+    def _source(self, tensor: Tensor) -> Hashable:
+        """Return where a tensor comes from: which call made it, or else which one it is, as a buffer or a constant."""
+        known = self._known.get(id(tensor))
+        return ("kept", id(tensor)) if known is None else known[1]
+
     def _tell(self, values: Iterable[Any], asked: list[Any]) -> None:
         for value in values:
             if isinstance(value, Tensor):
                 asked.append(None)
-                self._sources.append(None if value.requires_grad else self._known.get(id(value), _OTHER)[1])
+                self._sources.append(None if value.requires_grad else self._source(value))
             elif isinstance(value, _PLAIN):
                 asked.append(value)
             elif isinstance(value, int | np.integer):
