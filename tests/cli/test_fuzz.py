@@ -297,7 +297,7 @@ def faults(kind: str, number: int, here: Path) -> list[str]:
     checks = {
         "it is no refusal in one sentence": is_used or is_one_sentence(result),
         "something was spent": is_used or (made in (None, 0, before) and before == after),
-        "a cell is shown": kind == "url" or not shows_a_cell(result.output),
+        "a cell is shown": not shows_a_cell(result.output),
         "a cell is written": not any(
             shows_a_cell(path.read_text(errors="replace")) for path in public_files(here, known)
         ),

@@ -154,7 +154,7 @@ class RunConfig(Block):
 
     @property
     def code(self) -> dict[str, str]:
-        """What of the file is code of somebody's own, package.module:name, by its key: a run imports it."""
+        """Return what of the file is code of somebody's own, by its key; a run imports it."""
         own = {"data.source": self.data.source} if is_own(self.data.source) else {}
         model = {f"model.{name}": getattr(self.model, name) for name in ("kind", "loss", "metric")}
         named = model | {"algorithm.kind": self.algorithm.kind}
