@@ -20,7 +20,7 @@ from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.generators import pinned
-from dpfed.training.reading import Readable, Together
+from dpfed.training.reading import Piece, Readable, Together
 
 Pair = tuple[Any, Any]
 Form = tuple[tuple[tuple[int, ...], torch.dtype], tuple[tuple[int, ...], torch.dtype]]
@@ -77,10 +77,10 @@ class Items:
             raise InvalidArgument("data", "every record must be a pair of input and target")
         return self._typed(found)
 
-    def apart(self, numbers: Tensor) -> list[Pair]:
+    def apart(self, numbers: Tensor) -> list[Piece]:
         """Return the records so that none acts on another: those alike together, without what cannot be read."""
         pieces = Together(default_collate)(Readable(self.data).__getitems__(numbers.tolist()))
-        return [self._typed(piece.values) for piece in pieces if _is_pair(piece.values)]
+        return [piece._replace(values=self._typed(piece.values)) for piece in pieces if _is_pair(piece.values)]
 
     def _typed(self, pair: Pair) -> Pair:
         inputs, targets = (_typed(part, self.dtype) if isinstance(part, Tensor) else part for part in pair)

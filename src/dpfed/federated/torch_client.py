@@ -139,10 +139,9 @@ class _Draws:
         for numbers in pieces:
             if isinstance(self._examples, Items):
                 self._generators.refresh()  # for what the data set draws
-                found = self._examples.apart(numbers)
+                yield from self._examples.apart(numbers)
             else:
-                found = [self._examples.fetch(numbers)]
-            yield from (Piece(pair, len(pair[1])) for pair in found)
+                yield Piece(self._examples.fetch(numbers), len(numbers))
 
 
 def _train_privately(
