@@ -35,11 +35,13 @@ from dpfed.training.attribution import Way, attributed
 from dpfed.training.calls import Asked
 from dpfed.training.capture import Capture, Graph, Leaves
 from dpfed.training.forward import Forward, Recorder
+from dpfed.training.generators import restored
 from dpfed.training.independence import Watch
 from dpfed.training.marks import NONE, Marks, mark_of
 from dpfed.training.operations import FRONT
 from dpfed.training.rules.pieces import Call
 
+MOST = 1024  # programs of a model that are remembered
 TRIALS = 4  # times that a program is looked at of which random numbers decide what is computed
 FEW = 3  # examples of the second look
 MOVE = 0.01  # how far parameters are moved while a program is looked at
@@ -126,14 +128,21 @@ class Programs:
 
     def slow(self, run: Run, why: str) -> None:
         """Remember that a program is run on one example at a time from here on."""
-        self._ways[run.key] = Way(why=why, is_apart=True)  # or it would not have had a fast way
+        self._remember(run, Way(why=why, is_apart=True))  # or it would not have had a fast way
+
+    def _remember(self, run: Run, way: Way) -> None:
+        self._ways[run.key] = way
+        if len(self._ways) > MOST:  # a model that computes something else at every step
+            del self._ways[next(iter(self._ways))]
 
     def way(self, run: Run, forward: Forward) -> Way:
         """Return the way of the run's program; looks at it if it is new."""
         found = self.known(run)
         if found is None:
             self._require_used(run.graph)
-            found = self._ways[run.key] = self._looked_at(run, forward)
+            with restored():  # how often a program is looked at may depend on addresses, and must not show in a result
+                found = self._looked_at(run, forward)
+            self._remember(run, found)
             self._is_tried = True
         return found
 
