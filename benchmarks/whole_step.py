@@ -15,7 +15,7 @@ Everybody must first take a step without noise on four records as plain arithmet
 other, to one part in 10³. Who refuses a model is in the row with the first words of what it says, and so is who needs
 more than a minute of CPU time for its first three steps.
 
-Peak memory is that of a new process above what it held with model and data, in setting up and five steps.
+Peak memory is that of a forked process above what it held with model and data, in setting up and five steps.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -44,7 +46,7 @@ MANY_STEPS = 1_000_000
 TINY = 1e-9  # noise for the check, where there must be some
 PATIENCE, TURN = 60.0, 0.3  # CPU seconds: for the first steps, and of a turn
 WARM = 3
-TURNS, QUICK_TURNS = 8, 2
+TURNS, QUICK_TURNS = 6, 2
 NEAR = 0.1
 WEIGHED = 5  # steps whose memory counts
 BOTH = (32, 256)
@@ -355,15 +357,22 @@ class Workshop:
         return self.running
 
     def peak(self, name: str, _: float) -> float:
-        job = Job(CASES[name])
+        """Of a child, because memory that an earlier case left behind would hide what this one takes."""
+        with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+            return pool.submit(weighed, self.prepare, name).result()
 
-        def steps() -> None:
-            step = self.prepare(job)
-            for _ in range(WEIGHED):
-                step()
 
-        with at_most(PATIENCE):
-            return max(held_by(steps), MEGABYTE)
+def weighed(prepare: Prepare, name: str) -> float:
+    """Return the most bytes that setting up and some steps hold beside model and data."""
+    job = Job(CASES[name])
+
+    def steps() -> None:
+        step = prepare(job)
+        for _ in range(WEIGHED):
+            step()
+
+    with at_most(PATIENCE):
+        return max(held_by(steps), MEGABYTE)
 
 
 class Running:
@@ -465,47 +474,33 @@ def rows(quick: bool, only: Collection[str] = ()) -> list[Row]:
     names = [name for name in CASES if not only or name in only or CASES[name].model in only]
     if quick and not only:
         names = list(QUICK)
-    found, said = measured(names, QUICK_TURNS if quick else TURNS)
-    weighed, also_said = peaks([] if quick else names)
-    return [
-        *(row for name in names for row in step_rows(found, said, name)),
-        *(memory_row(weighed, also_said, name) for name in names if not quick),
-    ]
+    found, said = measured(CONTESTANTS, "step", names, QUICK_TURNS if quick else TURNS)
+    shown = [row for name in names for row in step_rows(found, said, name)]
+    if quick:
+        return shown
+    judged = [replace(contestant, environment={}) for contestant in CONTESTANTS if contestant.name in (SGD, OURS)]
+    weights, reasons = measured(judged, "peak", names, turns=1)
+    return shown + [memory_row(weights, reasons, name) for name in names]
 
 
-def measured(names: Iterable[str], turns: int) -> tuple[dict[Key, Result], dict[Key, str]]:
-    """What everybody needs for a step, after so many turns of each; and what those said who did not take one."""
+def measured(
+    contestants: Iterable[Contestant], verb: str, names: Iterable[str], turns: int
+) -> tuple[dict[Key, Result], dict[Key, str]]:
+    """What everybody says last, after so many turns of each; and what those say who do not take part."""
     found: dict[Key, Result] = {}
     said: dict[Key, str] = {}
-    with workers_of(CONTESTANTS) as workers:
+    with workers_of(contestants) as workers:
         for name in names:
             running = list(workers)
             for _ in range(turns):
                 for worker in list(running):
-                    key = (worker.contestant.name, f"step/{name}")
+                    key = (worker.contestant.name, f"{verb}/{name}")
                     answer = worker.ask(key[1], 0.0)
                     if answer is None:
                         running.remove(worker)
                         said[key] = worker.said
                     else:
                         found[key] = answer
-    return found, said
-
-
-def peaks(names: Iterable[str]) -> tuple[dict[Key, Result], dict[Key, str]]:
-    """Each in a new process: memory that an earlier case left behind would hide what this one takes."""
-    found: dict[Key, Result] = {}
-    said: dict[Key, str] = {}
-    judged = [replace(contestant, environment={}) for contestant in CONTESTANTS if contestant.name in (SGD, OURS)]
-    for name in names:
-        with workers_of(judged) as workers:
-            for worker in workers:
-                key = (worker.contestant.name, f"peak/{name}")
-                answer = worker.ask(key[1], 0.0)
-                if answer is None:
-                    said[key] = worker.said
-                else:
-                    found[key] = answer
     return found, said
 
 
