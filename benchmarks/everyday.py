@@ -215,12 +215,16 @@ class EncoderClassifier(nn.Module):
 
 
 class EncoderByBatch(nn.Module):
-    """The same with batch_first=True, learned positions, and the first position classified."""
+    """The same with batch_first=True; with learned positions, if asked, as a parameter of the model."""
 
-    def __init__(self, size: int = 64) -> None:
+    def __init__(self, *, is_learned: bool, size: int = 64) -> None:
         super().__init__()
         self.embedding = nn.Embedding(WORDS, size)
-        self.positions = nn.Parameter(torch.randn(1, LENGTH, size) * 0.02)
+        table = torch.randn(1, LENGTH, size) * 0.02
+        if is_learned:
+            self.positions = nn.Parameter(table)
+        else:
+            self.register_buffer("positions", table)
         layer = nn.TransformerEncoderLayer(d_model=size, nhead=4, dim_feedforward=128, batch_first=True)
         self.encoder = nn.TransformerEncoder(layer, num_layers=2)
         self.fc = nn.Linear(size, CLASSES)
@@ -563,7 +567,12 @@ NAMED = {  # by the plan of part 8
     "gru": Model("GRU, positions first", GRUClassifier, sentences, classified),
     "encoder": Model("nn.TransformerEncoder, two layers", EncoderClassifier, sentences, classified),
     "gru-batch": Model("GRU, batch_first", partial(GRUClassifier, batch_first=True), sentences, classified),
-    "encoder-batch": Model("nn.TransformerEncoder, batch_first", EncoderByBatch, sentences, classified),
+    "encoder-batch": Model(
+        "nn.TransformerEncoder, batch_first", partial(EncoderByBatch, is_learned=False), sentences, classified
+    ),
+    "learned": Model(
+        "nn.TransformerEncoder, learned positions", partial(EncoderByBatch, is_learned=True), sentences, classified
+    ),
     "lstm-words": Model(
         "LSTM language model",
         partial(LSTMLanguageModel, is_tied=False),

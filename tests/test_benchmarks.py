@@ -285,8 +285,8 @@ def test_everyday_models_give_one_loss_for_each_record(name) -> None:
 
 def test_a_whole_step_that_does_not_clip_is_not_measured() -> None:
     with pytest.raises(ValueError, match="clipped sum is off by"):
-        whole_step.check(whole_step.plain, whole_step.CASES["mlp/32"])
-    whole_step.check(whole_step.by_dpfed, whole_step.CASES["mlp/32"])
+        whole_step.check(whole_step.Way(whole_step.plain), whole_step.CASES["mlp/32"])
+    whole_step.check(whole_step.Way(whole_step.by_dpfed), whole_step.CASES["mlp/32"])
 
 
 def test_a_task_may_have_a_measure_of_its_own() -> None:
