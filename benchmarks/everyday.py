@@ -253,18 +253,18 @@ class EncoderLanguageModel(nn.Module):
 class LSTMLanguageModel(nn.Module):
     """The next word by two layers of LSTM, with dropout between them."""
 
-    def __init__(self, *, is_tied: bool, words: int = 1000, size: int = 96) -> None:
+    def __init__(self, *, is_tied: bool = False, batch_first: bool = False, words: int = 1000, size: int = 96) -> None:
         super().__init__()
         self.drop = nn.Dropout(0.2)
         self.encoder = nn.Embedding(words, size)
-        self.rnn = nn.LSTM(size, size, 2, dropout=0.2)
+        self.rnn = nn.LSTM(size, size, 2, dropout=0.2, batch_first=batch_first)
         self.decoder = nn.Linear(size, words)
         if is_tied:
             self.decoder.weight = self.encoder.weight
         nn.init.uniform_(self.encoder.weight, -0.1, 0.1)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        output, _ = self.rnn(self.drop(self.encoder(tokens.t())))
+        output, _ = self.rnn(self.drop(self.encoder(tokens if self.rnn.batch_first else tokens.t())))
         return self.decoder(self.drop(output))
 
 
@@ -575,9 +575,16 @@ NAMED = {  # by the plan of part 8
     ),
     "lstm-words": Model(
         "LSTM language model",
-        partial(LSTMLanguageModel, is_tied=False),
+        LSTMLanguageModel,
         partial(texts, words=1000, length=32),
         next_words_by_position,
+        "examples/word_language_model",
+    ),
+    "lstm-words-batch": Model(
+        "LSTM language model, batch_first",
+        partial(LSTMLanguageModel, batch_first=True),
+        partial(texts, words=1000, length=32),
+        next_words,
         "examples/word_language_model",
     ),
     "vit": Model("small ViT", ViT, partial(images, shape=(3, 32, 32)), classified, "examples/vision_transformer"),

@@ -70,7 +70,9 @@ def cases() -> dict[str, Case]:
     large = ("cnn", "resnet", "transformer", "unet")
     found = [Case(name, batch, goals[batch], size=10_000) for name, goals in small.items() for batch in BOTH]
     found += [Case(name, batch, times) for name in large for batch, times in ((32, None), (256, 1.25))]
-    at_most = dict.fromkeys(("textcnn", "residual", "bilstm", "gru", "gru-batch", "lstm-words"), 2.0)
+    at_most = dict.fromkeys(
+        ("textcnn", "residual", "bilstm", "gru", "gru-batch", "lstm-words", "lstm-words-batch"), 2.0
+    )
     at_most |= dict.fromkeys(("encoder", "encoder-batch", "learned", "vit", "resnet18"), 1.4)
     found += [Case(name, 32, times) for name, times in at_most.items()]
     found += [Case("wide-residual", 128, memory=2.2)]
