@@ -123,6 +123,7 @@ class Worker:
     core: int
     scratch: str
     process: subprocess.Popen[str] | None = field(default=None, init=False)
+    said: str = field(default=NOT_MEASURED, init=False)  # why the last question has no answer
 
     def __enter__(self) -> Worker:
         if self.contestant.python.exists():
@@ -150,6 +151,7 @@ class Worker:
             self.process.communicate()
 
     def ask(self, task: str, nudge: float) -> Result | None:
+        self.said = NOT_MEASURED
         if self.process is None or self.process.poll() is not None:
             return None
         try:
@@ -158,6 +160,7 @@ class Worker:
         except (BrokenPipeError, ValueError):
             return None
         if answer and "error" in answer:
+            self.said = answer["error"]
             print(f"{self.contestant.name}, {task}: {answer['error']}", file=sys.stderr)
             return None
         return Result(**answer) if answer else None
@@ -179,16 +182,20 @@ def measure(
     """
     if quick:
         repeats, least, patience = 2, 1, 1.0
-    core = max(os.sched_getaffinity(0))
     results: dict[tuple[str, str], Result] = {}
     with ExitStack() as stack:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="dpfed-", ignore_cleanup_errors=True))
-        workers = [stack.enter_context(Worker(contestant, script, core, scratch)) for contestant in contestants]
+        workers = [stack.enter_context(Worker(contestant, script, last_core(), scratch)) for contestant in contestants]
         for task in tasks:
             running = [w for w in workers if not (quick and task in w.contestant.slow)]
             for worker, result in _take_turns(running, task, repeats, least, patience):
                 results[worker.contestant.name, task] = result
     return results
+
+
+def last_core() -> int:
+    """Return the core on which everybody is measured."""
+    return max(os.sched_getaffinity(0))
 
 
 def _take_turns(
@@ -231,6 +238,8 @@ def serve(contestant: Contestant) -> None:
 
 def _answer(task: Task, nudge: float, clock: Clock) -> dict[str, Any]:
     try:
+        if hasattr(task, "measure"):  # a task may have a measure of its own
+            return asdict(task.measure())
         getattr(task, "ready", int)()  # a task may have preparations, which are not timed
         return asdict(_time(task, nudge, clock))
     except Exception as error:  # a peer may fail in any way; the row is then "not measured"
@@ -257,19 +266,23 @@ def _time(task: Task, nudge: float, clock: Clock = time.perf_counter) -> Result:
 def run(
     script: str,
     contestants: Sequence[Contestant],
-    rows: Callable[[bool], list[Row]],
+    rows: Callable[..., list[Row]],
     arguments: Sequence[str] | None = None,
+    names: Sequence[str] = (),
 ) -> int:
-    """The whole command line of a benchmark script."""
+    """The whole command line of a benchmark script; with names it has ``--only``, for some of them."""
     parser = argparse.ArgumentParser(prog=Path(script).name)
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     parser.add_argument("--quick", action="store_true", help="end within a minute")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
+    if names:
+        parser.add_argument("--only", nargs="+", metavar="NAME", choices=names, help=f"of {', '.join(names)}")
     options = parser.parse_args(arguments)
     if options.worker:
         serve(next(c for c in contestants if c.name == options.worker))
         return 0
-    measured = [asdict(row) for row in rows(options.quick)]
+    some = {"only": options.only} if names and options.only else {}
+    measured = [asdict(row) for row in rows(options.quick, **some)]
     print(json.dumps(measured, indent=1) if options.json else table(measured))
     return 0
 

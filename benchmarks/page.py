@@ -35,7 +35,7 @@ def section(result: dict[str, Any]) -> str:
     """One benchmark: the machine, and a table of its rows."""
     machine = result["machine"]
     lines = [
-        f"## {result['benchmark'].capitalize()}\n",
+        f"## {result['benchmark'].replace('_', ' ').capitalize()}\n",
         f"On {machine['cpu']} ({machine['system']}), Python {machine['python']}.\n",
         "| | ours | peer | peer/ours | goal | holds |",
         "|---|---:|---:|---:|---:|---|",

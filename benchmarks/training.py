@@ -293,13 +293,22 @@ def first_peak(step: Step) -> float:
 
 def peak(step: Step) -> float:
     """The most bytes that three steps held above what was held before."""
+
+    def steps() -> None:
+        for _ in range(3):
+            step()
+
+    return max(held_by(steps), MEGABYTE)
+
+
+def held_by(work: Callable[[], None]) -> float:
+    """Return the most bytes that the work held above what was held before."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again from what is held now
     before = status("VmRSS")
-    for _ in range(3):
-        step()
-    return max(status("VmHWM") - before, MEGABYTE)
+    work()
+    return status("VmHWM") - before
 
 
 def status(name: str) -> int:

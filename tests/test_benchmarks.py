@@ -15,6 +15,7 @@ import pytest
 import accounting as accounting_benchmark
 import accuracy as accuracy_benchmark
 import bench
+import everyday
 import federation as federation_benchmark
 import page
 import run
@@ -22,6 +23,7 @@ import throughput as throughput_benchmark
 import throughput_cases
 import training as training_benchmark
 import venvs
+import whole_step
 
 SCRIPT = """\
 import os, sys, time
@@ -167,7 +169,7 @@ def test_a_smaller_row_holds_up_to_its_goal() -> None:
 
 
 def test_every_benchmark_of_make_bench_is_a_script_with_rows() -> None:
-    assert {"accounting", "ensemble", "federation", "ledger", "startup", "throughput", "training"} == set(
+    assert {"accounting", "ensemble", "federation", "ledger", "startup", "throughput", "training", "whole_step"} == set(
         run.BENCHMARKS
     )
     assert all((bench.HERE / f"{name}.py").exists() for name in run.BENCHMARKS)
@@ -242,6 +244,57 @@ def test_peak_memory_is_what_the_steps_held_at_once() -> None:
     held = training_benchmark.peak(step)
     assert 60 << 20 < held < 80 << 20
     assert training_benchmark.peak(lambda: None) == training_benchmark.MEGABYTE
+
+
+def test_a_whole_step_is_that_of_draws_of_about_the_planned_size() -> None:
+    taken = [(10, 0.1), (31, 3.0), (32, 1.0), (33, 2.0), (50, 9.0)]
+    assert whole_step.typical(taken, batch=32) == 1.5
+    assert whole_step.typical([(10, 0.1), (30, 3.0)], batch=32) == 3.0
+    assert whole_step.typical([(10, 0.1), (20, 3.0)], batch=32) == 3.0
+
+
+def test_who_refuses_is_in_the_row_with_its_words_and_is_no_pass() -> None:
+    found = {(whole_step.SGD, "step/gru/32"): bench.Result(0.0, 1.0)}
+    said = {(whole_step.OURS, "step/gru/32"): "InvalidArgument: model | is not to our taste " + "at all " * 20}
+    said[whole_step.VMAP, "step/gru/32"] = "RuntimeError: in place"
+    plain, opacus, vmap, _ = whole_step.step_rows(found, said, "gru/32")
+    assert str(plain.ours).startswith("InvalidArgument: model is not to our taste at")
+    assert (plain.holds, opacus.holds, vmap.holds) == (False, False, False)
+    assert (opacus.peer, vmap.peer) == ("not measured", "RuntimeError: in place")
+
+
+def test_a_bar_of_a_whole_step_is_its_rows_goal() -> None:
+    found = {
+        (whole_step.SGD, "step/gru/32"): 1.0,
+        (whole_step.OURS, "step/gru/32"): 1.9,
+        ("Opacus ghost", "step/gru/32"): 1.8,
+    }
+    rows = whole_step.step_rows({key: bench.Result(1.0, seconds) for key, seconds in found.items()}, {}, "gru/32")
+    assert [row.holds for row in rows[:2]] == [True, False]
+    assert rows[1].name.endswith("Opacus ghost (its best)")
+
+
+@pytest.mark.parametrize("name", sorted(everyday.NAMED | everyday.FOUND))
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor:UserWarning")
+def test_everyday_models_give_one_loss_for_each_record(name) -> None:
+    model = (everyday.NAMED | everyday.FOUND)[name]
+    inputs, targets = model.records(3)
+    assert model.loss(model.build()(inputs), targets).shape == (3,)
+    assert name in {case.model for case in whole_step.CASES.values()}
+
+
+def test_a_whole_step_that_does_not_clip_is_not_measured() -> None:
+    with pytest.raises(ValueError, match="clipped sum is off by"):
+        whole_step.check(whole_step.Way(whole_step.plain), whole_step.CASES["mlp/32"])
+    whole_step.check(whole_step.Way(whole_step.by_dpfed), whole_step.CASES["mlp/32"])
+
+
+def test_a_task_may_have_a_measure_of_its_own() -> None:
+    class Measured:
+        def measure(self) -> bench.Result:
+            return bench.Result(2.0, 3.0)
+
+    assert bench._answer(Measured(), 0.0, time.perf_counter) == {"value": 2.0, "seconds": 3.0}
 
 
 @pytest.mark.parametrize("name", ["logistic", "mlp"])
