@@ -31,6 +31,7 @@ from typing import NoReturn
 
 import numpy as np
 
+from dpfed import round_files
 from dpfed.digests import Seal, digest
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.events import TreeAggregation
@@ -162,12 +163,19 @@ class Federation:
 
     def _enrol(self, first: Vector) -> None:
         """Reserve the plan of a new run, or take up the one in the directory if every file of it is unchanged."""
+        self._require_its_version()
         found = Checkpoints(self.run, self.layout).newest()
         if found is None:
             self._begin(first)
         else:
             self._take_up(found)
         self._stored.forget_all_but(self.round + 1)
+
+    def _require_its_version(self) -> None:
+        """Refuse files that claim to be of a version before digests in a run that the ledger says has them."""
+        if self.run.is_older and self.runner.seals_files(self.plan):
+            why = "it says that the run is of a version before digests, and the ledger that it is not"
+            raise round_files.changed(self.run.path / "plan.json", why)
 
     def _begin(self, first: Vector) -> None:
         head = self.runner.enroll(self.plan, first)
@@ -181,11 +189,10 @@ class Federation:
         self._require_same_terms(found)
         self.run.require({name: known for name, known in found.files.items() if name != TERMS}, found.round)
         self._checkpoint = found
-        is_over = found.round >= self.plan.rounds
-        self._open(b"" if is_over else self.runner.key(self.plan, heads), found.head)
-        if is_over:
-            return
+        self._open(self.runner.key(self.plan, heads), found.head)
         self._checkpoints.newest()  # with its seal
+        if found.round >= self.plan.rounds:
+            return
         self._stored.require(under_way, self.plan.local)
         self.runner.enroll(self.plan, found.weights, heads)
 
