@@ -37,6 +37,16 @@ privacy: {{style: sample, record: {{noise_multiplier: 2, delta: 1e-5, clip_norm:
 """
 
 
+IMAGES = """\
+name: scans
+data: {source: "image-folder:scans", options: {size: [3, 4]}, partition: {kind: iid, clients: 3}}
+model: {kind: logistic}
+rounds: 2
+local: {steps: 1, batch_size: 1, learning_rate: 0.5}
+privacy: {style: none}
+"""
+
+
 class Crash(BaseException):
     """Stands for the end of the process."""
 
@@ -154,12 +164,21 @@ def public_files(folder: Path, inputs: set[Path]) -> Iterator[Path]:
 
 def head_of(ledger: Path) -> int | None:
     """Return how many entries a ledger has; None where there is none, or none that can be read."""
+    return _asked(ledger, "SELECT seq FROM head")
+
+
+def spent_in(ledger: Path) -> int:
+    """Return how many entries of a ledger commit a charge; none where there is none, or none that can be read."""
+    return _asked(ledger, "SELECT count(*) FROM entries WHERE kind = 'committed'") or 0
+
+
+def _asked(ledger: Path, question: str) -> int | None:
     import sqlite3
 
     if not ledger.is_file():
         return None
     try:
         with sqlite3.connect(f"file:{ledger}?mode=ro", uri=True) as link:
-            return int(link.execute("SELECT seq FROM head").fetchone()[0])
+            return int(link.execute(question).fetchone()[0])
     except (sqlite3.Error, TypeError, ValueError, OSError):
         return None

@@ -179,6 +179,11 @@ class RunDirectory:
             message = f"{self.path / CONFIG} is not what the run was begun with: put back a copy"
             raise InvalidArgument("directory", f"{message}; only track, runner and the ledger's url may change")
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the run was reserved: what it is paid from must be there, and is not made anew."""
+        return bool(checkpoint_notes.paths(self.path / CHECKPOINTS))
+
     def note(self) -> Note:
         """Return what the last checkpoint says of the other files; of a run without any, that no round is done."""
         return checkpoint_notes.newest(self.path / CHECKPOINTS) or Note(0)

@@ -83,7 +83,8 @@ class Launch:
             return nullcontext()
         if self.config.ledger is not None:
             return Ledger(self._url(self.config.ledger.url), create=False)
-        ledger = Ledger(RunDirectory(run_directory).path / OWN_LEDGER)
+        run = RunDirectory(run_directory)
+        ledger = Ledger(run.path / OWN_LEDGER, create=not run.has_begun)
         self._open_accounts(ledger)
         return ledger
 
