@@ -39,7 +39,11 @@ privacy: {{style: sample, record: {{noise_multiplier: 2, delta: 1e-5, clip_norm:
 
 IMAGES = """\
 name: scans
-data: {source: "image-folder:scans", options: {size: [3, 4]}, partition: {kind: iid, clients: 3}}
+data:
+  source: image-folder:scans
+  options: {size: [3, 4]}
+  classes: ["no", "yes"]
+  partition: {kind: iid, clients: 3}
 model: {kind: logistic}
 rounds: 2
 local: {steps: 1, batch_size: 1, learning_rate: 0.5}

@@ -46,7 +46,7 @@ def test_what_torch_says_of_made_up_records_is_shown_and_what_other_code_says_is
         return {}["Smith, 47"]
 
     for fails, is_shown in ((of_torch, True), (of_its_layers, True), (own, False), (converted, False), (named, False)):
-        with pytest.raises(Exception, match=".") as caught:
+        with pytest.raises(Exception, match=r".") as caught:
             fails()
         said = words_of(caught.value)
         assert "Smith" not in said

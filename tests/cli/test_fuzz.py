@@ -184,6 +184,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     inputs.write_config(folder / "run.yaml")
     inputs.write_config(folder / "parquet.yaml", source="ward.parquet")
     (folder / "images.yaml").write_text(inputs.IMAGES)
+    for name in ("run", "parquet", "images"):
+        assert invoke("plan", str(folder / f"{name}.yaml")).exit_code == 0
     for style in inputs.PRIVACY:
         config = folder / RUNS / f"{style}.yaml"
         config.parent.mkdir(exist_ok=True)
