@@ -25,10 +25,10 @@ def plan(*clients: str, rounds: int = 3) -> Plan:
     return Plan("study", rounds=rounds, local=dict.fromkeys(clients or ("north", "west"), LOCAL))
 
 
-def confirm(run: RunDirectory, done: int) -> None:
+def confirm(run: RunDirectory, done: int, *, has_ended: bool = False) -> None:
     """Write a checkpoint after so many rounds, without which none of them counts."""
     layout = Layout(("w",), ((1,),), "float64")
-    Checkpoints(run, layout).write(Checkpoint(done, np.zeros(1), "1:a", files=run.digests({}, "")))
+    Checkpoints(run, layout).write(Checkpoint(done, np.zeros(1), "1:a", files=run.digests({}, "", has_ended=has_ended)))
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_the_status_is_that_of_the_end_once_there_is_one(run):
     confirm(run, 1)
     assert run.status == "running"
     run.end("budget_exhausted")
-    confirm(run, 1)
+    confirm(run, 1, has_ended=True)
     assert run.status == "budget_exhausted"
 
 
@@ -152,6 +152,9 @@ def test_an_end_that_no_checkpoint_knows_of_is_none(run):
     run.append({"round": 1, "status": "running"})
     confirm(run, 1)
     run.end("finished")
+    assert run.status == "running"
+    run.append({"round": 2, "status": "running"})
+    confirm(run, 2)
     assert run.status == "running"
 
 
@@ -162,6 +165,14 @@ def test_a_line_that_no_checkpoint_knows_of_is_no_round_for_anybody(run):
     run.append({"round": 3, "status": "finished"})  # with a right digest: the chain has no secret
     assert [record["round"] for record in run.rounds()] == [1, 2]
     assert run.status == "running"
+
+
+def test_a_file_that_is_changed_while_the_run_goes_on_is_noticed_all_the_same(run):
+    """The next checkpoint has the digest of the file as it was when the run began."""
+    run.write_origin(run.path)
+    first = run.digests({}, "")
+    (run.path / "owner" / "origin").write_text("/")
+    assert run.digests(first, "") == first
 
 
 def test_lines_that_are_not_those_of_the_last_checkpoint_are_refused(run):

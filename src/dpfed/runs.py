@@ -152,17 +152,17 @@ class RunDirectory:
         """The owner's records of all rounds in order."""
         return self._records(OWNER_ROUNDS)
 
-    def digests(self, before: Mapping[str, str], terms: str) -> dict[str, str]:
+    def digests(self, before: Mapping[str, str], terms: str, *, has_ended: bool = False) -> dict[str, str]:
         """Return the digests of the run's other files and of its terms, for a checkpoint.
 
-        Those of files that are written once are the ones of the checkpoint `before`, whatever became of the files.
+        Those of files that are written once are the ones of the checkpoint `before`, whatever became of the files; the
+        status is among them once the run `has_ended`.
         """
-        whole = {name: before.get(name) or digest((self.path / name).read_bytes()) for name in self._whole(before)}
+        known = {name: before[name] for name in WHOLE if name in before and name != STATUS}
+        wanted = [name for name in WHOLE if name not in known and (has_ended or name != STATUS)]
+        new = {name: digest((self.path / name).read_bytes()) for name in wanted if (self.path / name).exists()}
         lines = {name: round_files.last_digest(self.path / name) for name in LINES}
-        return whole | lines | {TERMS: digest(terms.encode())}
-
-    def _whole(self, before: Mapping[str, str]) -> list[str]:
-        return [name for name in WHOLE if name in before or (self.path / name).exists()]
+        return known | new | lines | {TERMS: digest(terms.encode())}
 
     def _require_unchanged(self, *names: str) -> None:
         """Refuse files, written once, that are not those the last checkpoint was written with."""

@@ -50,7 +50,7 @@ from dpfed.federated.weights import Layout, Vector
 from dpfed.guarantee import Guarantee
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, or_system
-from dpfed.runs import CHECKPOINTS, ORIGIN_FILE, RunDirectory
+from dpfed.runs import CHECKPOINTS, ORIGIN_FILE, STATUS, RunDirectory
 
 Evaluation = Callable[[Vector], Iterable[Score]]
 DEFAULT_DELTA = 1e-5
@@ -124,7 +124,7 @@ class Federation:
         """Write that what the configuration names is in another folder now, which nobody but the caller can know."""
         self.run.write_origin(folder)
         files = {name: known for name, known in self._checkpoint.files.items() if name != ORIGIN_FILE}
-        self._keep(replace(self._checkpoint, files=files))
+        self._keep(replace(self._checkpoint, files=files), has_ended=STATUS in files)
 
     def finish(self) -> None:
         """Returns what was never committed to the accounts; a run that is to be resumed is not finished."""
@@ -152,7 +152,7 @@ class Federation:
     def _end(self, status: str) -> None:
         self.status = status
         self.run.end(status)
-        self._keep(self._checkpoint)  # which knows how the run ended
+        self._keep(self._checkpoint, has_ended=True)
         self.finish()
         raise StopIteration
 
@@ -163,8 +163,9 @@ class Federation:
         self._stored.forget(result.number)
         self._stored = Stored(self.run, Seal(self._key, checkpoint.head))
 
-    def _keep(self, checkpoint: Checkpoint) -> None:
-        made = replace(checkpoint, files=self.run.digests(checkpoint.files, self._terms))
+    def _keep(self, checkpoint: Checkpoint, *, has_ended: bool = False) -> None:
+        files = self.run.digests(checkpoint.files, self._terms, has_ended=has_ended)
+        made = replace(checkpoint, files=files)
         self._checkpoints.write(made)
         self._checkpoint = made
 
