@@ -37,6 +37,20 @@ privacy: {{style: sample, record: {{noise_multiplier: 2, delta: 1e-5, clip_norm:
 """
 
 
+IMAGES = """\
+name: scans
+data:
+  source: image-folder:scans
+  options: {size: [3, 4]}
+  classes: ["no", "yes"]
+  partition: {kind: iid, clients: 3}
+model: {kind: logistic}
+rounds: 2
+local: {steps: 1, batch_size: 1, learning_rate: 0.5}
+privacy: {style: none}
+"""
+
+
 class Crash(BaseException):
     """Stands for the end of the process."""
 
@@ -87,9 +101,27 @@ def write_images(folder: Path) -> None:
         Image.fromarray(np.full((3, 4), place, np.uint8)).save(path, pnginfo=notes)
 
 
-def write_config(path: Path, source: str = "ward.csv", rounds: int = 3) -> None:
-    """Write a configuration of a run on one of these files."""
-    path.write_text(CONFIG.format(source=source, rounds=rounds))
+NOISE = "{noise_multiplier: 2, delta: 1e-5, clip_norm: 1}"
+SAMPLE = f"style: sample, record: {NOISE}"
+PRIVACY = {
+    "none": "style: none",
+    "sample": SAMPLE,
+    "person": f"style: sample, person: {NOISE}",
+    "user": f"style: user, client: {NOISE}",
+    "hybrid": f"style: hybrid, record: {NOISE}, client: {NOISE}",
+}
+
+
+def write_config(path: Path, source: str = "ward.csv", rounds: int = 3, style: str = "sample") -> None:
+    """Write a configuration of a run on one of these files, in a style or, as `person`, for one person."""
+    text = CONFIG.format(source=source, rounds=rounds)
+    assert SAMPLE in text
+    text = text.replace(SAMPLE, PRIVACY[style])
+    if style == "person":
+        text = text.replace("ignore: [note, patient]", "ignore: [note]\n  person_column: patient\n  rows_per_person: 1")
+    if style in ("user", "hybrid"):
+        text = text.replace("cohort: {kind: fixed, size: 2}", "cohort: {kind: all}")
+    path.write_text(text)
 
 
 def crash_in_the_last_round(config: Path, directory: Path, rounds: int = 3) -> None:
@@ -136,12 +168,21 @@ def public_files(folder: Path, inputs: set[Path]) -> Iterator[Path]:
 
 def head_of(ledger: Path) -> int | None:
     """Return how many entries a ledger has; None where there is none, or none that can be read."""
+    return _asked(ledger, "SELECT seq FROM head")
+
+
+def spent_in(ledger: Path) -> int:
+    """Return how many entries of a ledger commit a charge; none where there is none, or none that can be read."""
+    return _asked(ledger, "SELECT count(*) FROM entries WHERE kind = 'committed'") or 0
+
+
+def _asked(ledger: Path, question: str) -> int | None:
     import sqlite3
 
     if not ledger.is_file():
         return None
     try:
         with sqlite3.connect(f"file:{ledger}?mode=ro", uri=True) as link:
-            return int(link.execute("SELECT seq FROM head").fetchone()[0])
+            return int(link.execute(question).fetchone()[0])
     except (sqlite3.Error, TypeError, ValueError, OSError):
         return None

@@ -45,6 +45,7 @@ LAYERS: dict[int, tuple[str, ...]] = {
         "audit.ldp",
     ),
     2: (
+        "checkpoint_notes",
         "plan",
         "plan_costs",
         "plan_fits",

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from dpfed.errors import InvalidArgument
-from dpfed.references import is_reference, resolve
+from dpfed.references import is_reference, resolve, words_of
 
 
 def test_a_module_beside_the_configuration_is_found(tmp_path):
@@ -25,3 +25,29 @@ def test_what_is_no_reference_is_told_apart(text):
 def test_a_name_that_leads_nowhere_is_refused(text, what):
     with pytest.raises(InvalidArgument, match=what):
         resolve(text)
+
+
+def test_what_torch_says_of_made_up_records_is_shown_and_what_other_code_says_is_not():
+    import torch
+
+    def of_torch():
+        return torch.zeros(2, 3) @ torch.zeros(2, 3)
+
+    def of_its_layers():
+        return torch.nn.Linear(3, 2)(torch.zeros(2, 4))
+
+    def own():
+        raise RuntimeError("Smith, 47")
+
+    def converted():
+        return float("Smith, 47")
+
+    def named():
+        return {}["Smith, 47"]
+
+    for fails, is_shown in ((of_torch, True), (of_its_layers, True), (own, False), (converted, False), (named, False)):
+        with pytest.raises(Exception, match=r".") as caught:
+            fails()
+        said = words_of(caught.value)
+        assert "Smith" not in said
+        assert ("shapes" in said) == is_shown, said

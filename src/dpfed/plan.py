@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 CLIPPED_TIMES = 1e6  # an update so many clip norms long is nonsense
-UNCLIPPED_NORM = 1e9  # as is one of that norm, where nothing is clipped
+UNCLIPPED_MEAN = 1e3  # as is one whose numbers have that root mean square, where nothing is clipped
 
 
 class Participant(Protocol):
@@ -143,18 +143,32 @@ class Plan:
         scale = len(parts) / self.cohort.expected(len(parts)) / sum(parts.values())
         return {name: float(scale * part) for name, part in parts.items()}
 
-    @cached_property
-    def largest_norm(self) -> float:
-        """The norm above which an update is nonsense: declared, or a public multiple of what clip norm and steps allow.
+    def largest_norm(self, size: int) -> float:
+        """Return the norm above which an update of a model of so many numbers is nonsense.
 
-        It bounds the sum of a round to what floats can hold, and takes the place of no clip norm.
+        It is declared, or a public multiple of what clip norm and steps allow; where nothing is clipped, that of
+        numbers which no ordinary model has. It takes the place of no clip norm.
         """
+        if self.largest_mean is not None:
+            return min(self.largest_mean * math.sqrt(size), plan_rules.MOST_NORM)
         if self.max_update_norm is not None:
             return self.max_update_norm
-        clip_norm = self.client.clip_norm if self.client else max(part.clip_norm for part in self.local.values())
-        reach = max(max(1.0, part.learning_rate * part.steps) for part in self.local.values())
-        bound = UNCLIPPED_NORM if clip_norm == math.inf else CLIPPED_TIMES * max(1.0, clip_norm)
-        return min(bound * reach, plan_rules.MOST_NORM)
+        return min(CLIPPED_TIMES * max(1.0, self._update_clip) * self._reach, plan_rules.MOST_NORM)
+
+    @property
+    def largest_mean(self) -> float | None:
+        """The root mean square above which the numbers of an update are nonsense; None where a norm is known."""
+        is_known = self.max_update_norm is not None or self._update_clip < math.inf
+        return None if is_known else UNCLIPPED_MEAN * self._reach
+
+    @cached_property
+    def _update_clip(self) -> float:
+        return self.client.clip_norm if self.client else max(part.clip_norm for part in self.local.values())
+
+    @cached_property
+    def _reach(self) -> float:
+        """How far steps of length 1 lead, and 1 at least."""
+        return max(max(1.0, part.learning_rate * part.steps) for part in self.local.values())
 
     def draw(self, source: RandomSource) -> tuple[str, ...]:
         """The cohort of a round, drawn over all clients of the plan."""

@@ -73,8 +73,9 @@ def simulation(plan: Plan) -> str:
 
 def limits(plan: Plan) -> str:
     """Say what a client must keep to, as one sentence."""
-    late, long = f"takes longer than {plan.client_timeout:g} s", f"sends an update longer than {plan.largest_norm:g}"
-    return f"A client that fails, {late} or {long} contributes zero in that round, and the run goes on."
+    late, mean = f"takes longer than {plan.client_timeout:g} s", plan.largest_mean
+    long = f"longer than {plan.largest_norm(1):g}" if mean is None else f"of a root mean square above {mean:g}"
+    return f"A client that fails, {late} or sends an update {long} contributes zero in that round, and the run goes on."
 
 
 def protection(plan: Plan) -> list[str]:

@@ -10,6 +10,7 @@ Whoever may write the file may run code: read a configuration from somebody else
 
 from __future__ import annotations
 
+import dis
 import importlib
 import re
 import sys
@@ -22,6 +23,7 @@ from typing import Any
 
 from dpfed.errors import InvalidArgument
 
+_OF_TORCH = (RuntimeError, IndexError)  # what its compiled code raises: shapes, types and places
 _FORM = re.compile(r"(?!sklearn:)[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -56,6 +58,19 @@ def failure(error: Exception) -> str:
     is_ours = bool(steps) and Path(steps[-1].filename).is_relative_to(Path(__file__).parent)
     is_of_the_call = isinstance(error, TypeError) and is_ours
     return f"TypeError: {error}" if is_of_the_call else place_of(error)
+
+
+def words_of(error: Exception) -> str:
+    """Return what torch says of made-up records; of what other code says, which may have read others, the place."""
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    if step is None:
+        return place_of(error)
+    code = step.tb_frame.f_code
+    is_of_torch = "torch" in Path(code.co_filename).parts
+    is_raised = dis.opname[code.co_code[step.tb_lasti]] == "RAISE_VARARGS"  # by Python, and not by a call of torch's
+    return str(error) if is_of_torch or (type(error) in _OF_TORCH and not is_raised) else place_of(error)
 
 
 def place_of(error: BaseException) -> str:

@@ -62,10 +62,8 @@ def read(path: Path, needed: Sequence[str] = ("round",), *, may_lack: bool = Fal
         if end is None:
             if not may_lack:
                 raise changed(path, f"line {number} has no digest")
-            body = line
+            body, known = line, digest(content[:place])
         else:
-            if may_lack and found:  # the first line with a digest, after lines of an older version
-                known = digest(content[: place - len(line) - 1])
             body = line[: end.start()] + b"}"
             known, may_lack = _digest_of(known, body), False
             if end.end() != len(line) or end[1].decode() != known:

@@ -13,13 +13,15 @@ ledger, and may be shown. Everything else is for the owner alone (mode 0600). A 
     checkpoints/       the model after the last rounds, and digests of the other files when it was written
 
 Every line of a .jsonl file ends in a digest of itself and of all before it, and checkpoints and released values carry
-one each, sealed by the run's ledger (`dpfed.digests`): what was changed is refused before a round is run.
+one each, sealed by the run's ledger (`dpfed.digests`): what was changed is refused before a round is run. A checkpoint
+has the digests of all the other files (`WHOLE`, the lines, the terms in config.yaml), and whoever reads the run looks
+at them: a round counts once its checkpoint is written.
 
 >>> import tempfile
 >>> run = RunDirectory(tempfile.mkdtemp())
 >>> run.append({"round": 1, "head": "3:ab"})
->>> run.rounds()
-[{'head': '3:ab', 'round': 1}]
+>>> run.rounds(), run.status
+([], 'running')
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dpfed import plan_json, round_files
+from dpfed import checkpoint_notes, plan_json, round_files
+from dpfed.checkpoint_notes import Note
 from dpfed.digests import digest
 from dpfed.errors import InvalidArgument
 from dpfed.plan import Plan
@@ -47,7 +50,11 @@ RUNNING, FINISHED, BUDGET_EXHAUSTED = "running", "finished", "budget_exhausted"
 ENDS = (FINISHED, BUDGET_EXHAUSTED)
 ROUNDS, OWNER_ROUNDS = "rounds.jsonl", "owner.jsonl"
 DIGESTED = 3  # the first version of plan.json whose run has digests
-WHOLE = ("plan.json", f"owner/{LEFT_OUT}")  # files that are written once
+STATUS, CHECKPOINTS = "status", "checkpoints"
+ORIGIN_FILE, LEFT_OUT_FILE = f"owner/{ORIGIN}", f"owner/{LEFT_OUT}"
+WHOLE = ("plan.json", LEFT_OUT_FILE, ORIGIN_FILE, STATUS)  # files that are written once
+LINES = (ROUNDS, OWNER_ROUNDS)
+TERMS = "terms"  # among the digests of a checkpoint: that of what the run was begun with beside its plan
 
 
 class RunDirectory:
@@ -70,6 +77,7 @@ class RunDirectory:
     def require_readable(self) -> None:
         """Refuse a run whose records nobody could report in the end, before anything else is done for it."""
         _ = self.plan, self.status
+        self._require_unchanged(*(name for name in WHOLE if name != ORIGIN_FILE))  # which is looked at where it is used
         self._records(ROUNDS, round_files.PUBLIC)
         self._records(OWNER_ROUNDS, round_files.OWNER)
 
@@ -92,15 +100,20 @@ class RunDirectory:
     @property
     def origin(self) -> Path:
         """The folder of the file that the run was begun with; what is no such folder is not shown."""
-        path = self.path / "owner" / ORIGIN
+        self._require_unchanged(ORIGIN_FILE)
+        path = self.path / ORIGIN_FILE
         try:
             folder = Path(path.read_text(encoding="utf-8"))
             if folder.is_absolute() and folder.is_dir():
                 return folder
         except (OSError, ValueError):
             pass
-        message = f"{path} names no folder that there is: write that of the run's configuration file into it"
-        raise InvalidArgument("directory", message)
+        remedy = f"if the data were moved, `dpfed resume {self.path} --moved-to FOLDER` says where to"
+        raise InvalidArgument("directory", f"{path} names no folder that there is: {remedy}")
+
+    def write_origin(self, folder: Path) -> None:
+        """Write the folder in which files that the configuration names are looked up."""
+        write_durably(self.folder("owner") / ORIGIN, str(folder).encode(), mode=OWNER_ONLY)
 
     @cached_property
     def is_older(self) -> bool:
@@ -126,6 +139,7 @@ class RunDirectory:
     def rounds(self) -> list[dict[str, Any]]:
         """The public records of all rounds in order; a round that was written twice because of a crash counts once.
 
+        A round whose checkpoint is not written does not count: it is under way, or something else wrote its line.
         Scores on data that nobody declared public, which earlier versions wrote here, are left out.
         """
         found = self._records(ROUNDS)
@@ -138,45 +152,80 @@ class RunDirectory:
         """The owner's records of all rounds in order."""
         return self._records(OWNER_ROUNDS)
 
-    def digests(self) -> dict[str, str]:
-        """Return the digest of every other file of the run as it is now, for a checkpoint."""
-        files = [name for name in WHOLE if (self.path / name).exists()]
-        found = {name: digest((self.path / name).read_bytes()) for name in files}
-        return found | {name: round_files.last_digest(self.path / name) for name in (ROUNDS, OWNER_ROUNDS)}
+    def digests(self, before: Mapping[str, str], terms: str, *, has_ended: bool = False) -> dict[str, str]:
+        """Return the digests of the run's other files and of its terms, for a checkpoint.
 
-    def require(self, digests: Mapping[str, str], rounds_done: int) -> None:
-        """Refuse files that are not those a checkpoint after so many rounds was written with.
+        Those of files that are written once are the ones of the checkpoint `before`, whatever became of the files; the
+        status is among them once the run `has_ended`.
+        """
+        known = {name: before[name] for name in WHOLE if name in before and name != STATUS}
+        wanted = [name for name in WHOLE if name not in known and (has_ended or name != STATUS)]
+        new = {name: digest((self.path / name).read_bytes()) for name in wanted if (self.path / name).exists()}
+        lines = {name: round_files.last_digest(self.path / name) for name in LINES}
+        return known | new | lines | {TERMS: digest(terms.encode())}
+
+    def _require_unchanged(self, *names: str) -> None:
+        """Refuse files, written once, that are not those the last checkpoint was written with."""
+        known = self.note().files
+        for name in known.keys() & set(names):
+            path = self.path / name
+            if not path.is_file() or digest(path.read_bytes()) != known[name]:
+                raise self._changed(name)
+
+    def require_terms(self, terms: str) -> None:
+        """Refuse a configuration that is not the one which the run was begun with."""
+        expected = self.note().files.get(TERMS)
+        if expected is not None and digest(terms.encode()) != expected:
+            message = f"{self.path / CONFIG} is not what the run was begun with: put back a copy"
+            raise InvalidArgument("directory", f"{message}; only track, runner and the ledger's url may change")
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the run was reserved: what it is paid from must be there, and is not made anew."""
+        return bool(checkpoint_notes.paths(self.path / CHECKPOINTS))
+
+    def note(self) -> Note:
+        """Return what the last checkpoint says of the other files; of a run without any, that no round is done."""
+        return checkpoint_notes.newest(self.path / CHECKPOINTS) or Note(0)
+
+    def _records(self, name: str, needed: Sequence[str] = ("round",)) -> list[dict[str, Any]]:
+        """Return the records of the rounds that the last checkpoint confirms; its digest of them must be theirs.
 
         What a round after that one had written before a crash may be there as well: the round is done again.
         """
-        for name, expected in digests.items():
-            path = self.path / name
-            if name in (ROUNDS, OWNER_ROUNDS):
-                lines = round_files.read(path, may_lack=self.is_older)
-                known = [known for record, known in lines if record["round"] <= rounds_done]
-                is_same = expected == (known[-1] if known else digest())
-            else:
-                is_same = path.exists() and digest(path.read_bytes()) == expected
-            if not is_same:
-                raise round_files.changed(path, "it is not the one that the last checkpoint was written with")
+        note = self.note()  # before the lines, to which a run that goes on adds
+        lines = round_files.read(self.path / name, needed, may_lack=self.is_older)
+        confirmed = [(record, known) for record, known in lines if record["round"] <= note.round]
+        if note.files.get(name, digest()) != (confirmed[-1][1] if confirmed else digest()) and not self._lacks(note):
+            raise self._changed(name)
+        return round_files.last_of_each(confirmed)
 
-    def _records(self, name: str, needed: Sequence[str] = ("round",)) -> list[dict[str, Any]]:
-        return round_files.last_of_each(round_files.read(self.path / name, needed, may_lack=self.is_older))
+    def _lacks(self, note: Note) -> bool:
+        """Return whether it is a checkpoint of an older version, which knew no other file."""
+        return self.is_older and not note.files
+
+    def _changed(self, name: str) -> InvalidArgument:
+        why = "it is not the one that the last checkpoint was written with"
+        return round_files.changed(self.path / name, why)
 
     def end(self, status: str) -> None:
         """Writes how the run ended: one of `ENDS`."""
-        write_durably(self.path / "status", status.encode())
+        write_durably(self.path / STATUS, status.encode())
 
     @property
     def status(self) -> str:
-        """How the run ended; before that, what its last round said."""
-        path = self.path / "status"
+        """How the run ended; before that, what its last round said.
+
+        An end that no checkpoint knows of is none: the program ended before, or something else wrote it.
+        """
+        path, note = self.path / STATUS, self.note()
         if path.exists():
             found = path.read_bytes().decode("utf-8", errors="replace")
             if found not in ENDS:
                 message = f"{path} does not say how the run ended: write {' or '.join(ENDS)} into it, or remove it"
                 raise InvalidArgument("directory", message)
-            return found
+            if STATUS in note.files or self._lacks(note):
+                return found
         rounds = self.rounds()
         return str(rounds[-1].get("status", RUNNING)) if rounds else RUNNING
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from safetensors.torch import load_file
 from sklearn.datasets import load_iris
 
 from dpfed.config import RunConfig
+from dpfed.federated.checkpoint import Checkpoints
 from dpfed.federated.launch import begun
 from dpfed.federated.released import newest
 from dpfed.runs import RunDirectory
@@ -62,7 +64,13 @@ def study(tmp_path_factory):
 def here(study, tmp_path, monkeypatch):
     shutil.copytree(study, tmp_path / "study")
     monkeypatch.chdir(tmp_path / "study")
-    (tmp_path / "study" / "runs" / "flowers-1" / "owner" / "origin").write_text(str(tmp_path / "study"))
+
+
+def confirm(run: RunDirectory) -> None:
+    """Write the last checkpoint anew, with the digests of the other files as they are now."""
+    checkpoints = Checkpoints(run, newest(run).layout)
+    terms = RunConfig.read(run.path / "config.yaml").terms
+    checkpoints.write(replace(checkpoints.newest(), files=run.digests({}, terms)))
 
 
 def test_runs_are_listed_with_what_they_spent(dpfed):
@@ -84,10 +92,8 @@ def test_a_run_that_has_not_begun_or_ended_says_so(dpfed):
     plan = Path("runs/flowers-1/plan.json")
     Path("runs/new").mkdir()
     shutil.copy(plan, "runs/new")
-    Path("runs/half").mkdir()
-    shutil.copy(plan, "runs/half")
-    lines = Path("runs/flowers-1/rounds.jsonl").read_text().splitlines()
-    Path("runs/half/rounds.jsonl").write_text(lines[0] + "\n")
+    shutil.copytree("runs/flowers-1", "runs/half")
+    Path("runs/half/checkpoints/round-000002.safetensors").unlink()
     status = {each["directory"]: each["status"] for each in json.loads(dpfed("runs --json").output)["runs"]}
     assert status == {"runs/flowers-1": "finished", "runs/new": "not started", "runs/half": "unfinished"}
 
@@ -98,6 +104,7 @@ def test_one_seeded_round_stamps_the_whole_run(dpfed):
     (run.path / "rounds.jsonl").unlink()
     for each in [first | {"noise": "NOT PRIVATE"}, *rest]:
         run.append(each)
+    confirm(run)
     (facts,) = json.loads(dpfed("runs --json").output)["runs"]
     assert not facts["is_private"]
     assert "NOT PRIVATE" in dpfed("runs").output
@@ -188,5 +195,6 @@ def test_a_ledgers_password_stays_out_of_the_card(dpfed):
     block = "ledger: {url: 'postgresql://me:secret@host/db', client_accounts: 'c-{id}'}\n"
     kept.write_text(RUN + block)
     assert RunConfig.read(kept).ledger is not None
+    confirm(RunDirectory("runs/flowers-1"))
     assert dpfed("export flowers-1").exit_code == 0
     assert "secret" not in Path("model.md").read_text() + Path("model.json").read_text()

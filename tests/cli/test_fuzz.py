@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,10 +16,28 @@ from pathlib import Path
 import pytest
 
 import marked_inputs as inputs
-from marked_inputs import head_of, invoke, is_one_sentence, public_files, shows_a_cell
+from marked_inputs import head_of, invoke, is_one_sentence, public_files, shows_a_cell, spent_in
 
-COUNTS = {"yaml": 500, "csv": 400, "parquet": 250, "images": 250, "run": 400, "url": 200}
+COUNTS = {"yaml": 400, "csv": 300, "parquet": 200, "images": 200, "run": 700, "url": 200}
 BATCHES = 10
+RUNS = "runs-of-every-style"
+READERS = (
+    "report kept",
+    "report kept --json",
+    "report kept --owner --markdown",
+    "runs .",
+    "runs . --json",
+    "export kept",
+    "evaluate kept --json",
+    "resume kept",
+    "resume kept --json",
+    "resume kept",
+    "resume kept --moved-to .",
+    "plan kept/config.yaml",
+    "run kept/config.yaml --directory kept",
+    "ledger show --ledger kept/ledger.db",
+    "ledger head --ledger kept/ledger.db",
+)
 
 NASTY = [
     "null",
@@ -157,28 +176,31 @@ def _change_a_value(value: object, draws: random.Random) -> None:
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sound inputs of every kind, and a run that crashed on the way."""
+    """Sound inputs of every kind, and runs of every style, some of which crashed on the way."""
     folder = tmp_path_factory.mktemp("sound")
     inputs.write_csv(folder / "ward.csv")
     inputs.write_parquet(folder / "ward.parquet")
     inputs.write_images(folder / "scans")
     inputs.write_config(folder / "run.yaml")
     inputs.write_config(folder / "parquet.yaml", source="ward.parquet")
-    scans = "image-folder:scans\n  options: {size: [3, 4]}"
-    text = inputs.CONFIG.format(source=scans, rounds=1).replace("kind: column, column: site", "kind: iid, clients: 3")
-    kept = [line for line in text.splitlines() if not line.startswith(("  label", "  ignore", "  feature", "  sizes"))]
-    (folder / "images.yaml").write_text(
-        "\n".join(kept).replace("style: sample", "style: none").split(", record")[0] + "}\n"
-    )
-    inputs.crash_in_the_last_round(folder / "run.yaml", folder / "crashed")
+    (folder / "images.yaml").write_text(inputs.IMAGES)
+    for name in ("run", "parquet", "images"):
+        assert invoke("plan", str(folder / f"{name}.yaml")).exit_code == 0
+    for style in inputs.PRIVACY:
+        config = folder / RUNS / f"{style}.yaml"
+        config.parent.mkdir(exist_ok=True)
+        inputs.write_config(config, source="../ward.csv", style=style)
+        inputs.crash_in_the_last_round(config, folder / RUNS / f"{style}-stopped")
+        done = invoke("run", str(config), "--directory", str(folder / RUNS / f"{style}-done"))
+        assert done.exit_code == 0, done.output
     return folder
 
 
 @pytest.fixture
 def here(tmp_path: Path, sound: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "here"
-    shutil.copytree(sound, folder)
-    (folder / "crashed" / "owner" / "origin").write_text(str(folder))
+    folder.mkdir()
+    restore(sound, folder)
     monkeypatch.chdir(folder)
     return folder
 
@@ -207,12 +229,43 @@ def an_image(draws: random.Random, here: Path) -> list[str]:
     return ["plan", "images.yaml"]
 
 
-def a_run(draws: random.Random, here: Path) -> list[str]:
-    files = sorted(path for path in (here / "crashed").rglob("*") if path.is_file() and path.name != "ledger.db-shm")
-    path = draws.choice(files)
-    (json_changed if path.suffix in (".json", ".jsonl") else changed)(path, draws)
-    commands = [["report", "crashed", "--json"], ["report", "crashed", "--owner", "--markdown"], ["runs", "."]]
-    return draws.choice([*commands, ["export", "crashed"], ["evaluate", "crashed"], ["resume", "crashed"]])
+def a_run(draws: random.Random, here: Path, sound: Path) -> list[str]:
+    name, other = draws.sample(sorted(path.name for path in (sound / RUNS).iterdir() if path.is_dir()), 2)
+    run = Path(shutil.copytree(sound / RUNS / name, here / "kept"))
+    path = draws.choice(sorted(path for path in run.rglob("*") if path.is_file() and path.name != "ledger.db-shm"))
+    if path.suffix in (".json", ".jsonl") and draws.random() < 0.4:
+        json_changed(path, draws)
+    else:
+        draws.choice([changed, by_a_folder, by_odd_numbers, by_that_of(sound / RUNS / other, run)])(path, draws)
+    return draws.choice(READERS).split()
+
+
+def by_a_folder(path: Path, draws: random.Random) -> None:
+    """Put a folder in the place of the file, or of that in which it is, or nothing, or a link to itself."""
+    place = path if draws.random() < 0.7 or path.parent.name == "kept" else path.parent
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
+    draws.choice([place.mkdir, lambda: place.symlink_to(place), lambda: None, lambda: place.write_bytes(b"OTHER")])()
+
+
+def by_odd_numbers(path: Path, draws: random.Random) -> None:
+    """Put numbers that are none, or too large or too deep, in the place of one that is there."""
+    content = path.read_bytes()
+    places = list(re.finditer(rb"\d+(\.\d+)?", content)) or list(re.finditer(b"", content))
+    place = draws.choice(places)
+    odd = draws.choice([b"NaN", b"-Infinity", b"1e999", b"1e308", b"9" * 400, b"-0", b"[" * 3000, b'{"a":' * 3000])
+    path.write_bytes(content[: place.start()] + odd + content[place.end() :])
+
+
+def by_that_of(other: Path, run: Path) -> Callable[[Path, random.Random], None]:
+    """Put the file of another run in the place of this one's, or another file of its own."""
+
+    def change(path: Path, draws: random.Random) -> None:
+        same = other / path.relative_to(run)
+        files = sorted(each for each in run.rglob("*") if each.is_file())
+        shutil.copy(same if same.is_file() and draws.random() < 0.7 else draws.choice(files[1:]), path.with_name("x"))
+        path.with_name("x").replace(path)
+
+    return change
 
 
 URLS = [
@@ -272,7 +325,6 @@ KINDS: dict[str, Callable[[random.Random, Path], list[str]]] = {
     "csv": a_csv,
     "parquet": a_parquet,
     "images": an_image,
-    "run": a_run,
     "url": a_url,
 }
 
@@ -281,22 +333,21 @@ def restore(sound: Path, here: Path) -> None:
     """Put the sound inputs back, and take away what was made."""
     for path in here.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    shutil.copytree(sound, here, dirs_exist_ok=True)
-    (here / "crashed" / "owner" / "origin").write_text(str(here))
+    shutil.copytree(sound, here, dirs_exist_ok=True, ignore=shutil.ignore_patterns(RUNS))
 
 
-def faults(kind: str, number: int, here: Path) -> list[str]:
+def faults(kind: str, number: int, here: Path, sound: Path) -> list[str]:
     """Return what is wrong with the answer to one corrupted input."""
     draws = random.Random(f"{kind} {number}")  # noqa: S311 - which cases there are is no secret
-    arguments = KINDS[kind](draws, here)
-    before = head_of(here / "crashed" / "ledger.db")
+    arguments = a_run(draws, here, sound) if kind == "run" else KINDS[kind](draws, here)
+    before = spent_in(here / "kept" / "ledger.db")
     known = set(here.rglob("*"))
     result = invoke(*arguments)
-    after, made = head_of(here / "crashed" / "ledger.db"), head_of(here / "new" / "ledger.db")
+    after, made = spent_in(here / "kept" / "ledger.db"), head_of(here / "new" / "ledger.db")
     is_used = result.exit_code == 0
     checks = {
         "it is no refusal in one sentence": is_used or is_one_sentence(result),
-        "something was spent": is_used or (made in (None, 0, before) and before == after),
+        "something was spent": is_used or (made in (None, 0) and before == after),
         "a cell is shown": not shows_a_cell(result.output),
         "a cell is written": not any(
             shows_a_cell(path.read_text(errors="replace")) for path in public_files(here, known)
@@ -312,7 +363,7 @@ def faults(kind: str, number: int, here: Path) -> list[str]:
 def test_a_corrupted_input_is_refused_in_one_sentence_and_nothing_is_spent(kind, batch, sound, here):
     found = []
     for number in range(batch, COUNTS[kind], BATCHES):
-        found += faults(kind, number, here)
+        found += faults(kind, number, here, sound)
         restore(sound, here)
     assert not found, "\n".join(found)
 

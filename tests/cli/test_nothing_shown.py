@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,6 +58,18 @@ def texts():
 
 def metric(outputs, targets):
     raise ValueError(str(rows()))
+
+
+def Talkative(features, classes):
+    import torch
+
+    class Talks(torch.nn.Linear):
+        def forward(self, inputs):
+            if inputs.abs().sum() > 0 and not torch.equal(inputs, inputs.round()):
+                raise ValueError(str(rows()))
+            return super().forward(inputs)
+
+    return Talks(features, classes)
 
 
 def moody(outputs, targets):
@@ -134,6 +149,86 @@ def test_no_command_shows_a_cell_of_a_run_that_works(here, source):
         assert said("ledger", *line.split(), *ledger)
     said("doctor", *ledger)
     assert len(require_nothing_written(here, known)) > 15
+
+
+@pytest.mark.parametrize("style", inputs.PRIVACY)
+def test_no_command_shows_a_cell_of_a_run_of_any_style_that_stopped_and_went_on(here, style):
+    inputs.write_config(Path("run.yaml"), style=style)
+    known = known_files(here)
+    inputs.crash_in_the_last_round(Path("run.yaml"), Path("stopped"))
+    for line in AFTERWARDS:
+        said(*line.split())
+    assert "finished after 3 of 3 rounds" in said("resume", "stopped")
+    for line in (*AFTERWARDS, "ledger backup copy.db --ledger stopped/ledger.db", "resume stopped --moved-to ."):
+        said(*line.split())
+    assert len(require_nothing_written(here, known)) > 8
+
+
+AFTERWARDS = (
+    "report stopped",
+    "report stopped --json --owner",
+    "report stopped --markdown --owner",
+    "runs .",
+    "export stopped --force",
+    "evaluate stopped",
+    "evaluate stopped ward.csv --json",
+    "evaluate stopped ward.parquet",
+    "evaluate stopped clinic:raises",
+    "evaluate stopped clinic:texts",
+    "run run.yaml --directory stopped",
+    "ledger reservations --ledger stopped/ledger.db",
+    "ledger statement study --ledger stopped/ledger.db --json",
+)
+
+
+def test_no_command_shows_what_is_in_an_image(here):
+    Path("run.yaml").write_text(inputs.IMAGES)
+    known = known_files(here)
+    said("plan", "run.yaml")
+    assert "finished after 2 of 2 rounds" in said("run", "run.yaml", "--directory", "stopped")
+    for line in AFTERWARDS:
+        said(*line.split())
+    for path in Path("scans").rglob("*.png"):
+        path.write_bytes(path.read_bytes()[:-30])
+    for line in ("plan run.yaml", "run run.yaml --directory new", "evaluate stopped", "resume stopped"):
+        said(*line.split())
+    assert len(require_nothing_written(here, known)) > 8
+
+
+@pytest.mark.parametrize("track", ["kind: tensorboard", "kind: mlflow, tracking_uri: 'sqlite:///seen.db'"])
+def test_no_tracker_is_told_a_cell(here, track):
+    known = known_files(here)
+    with Path("run.yaml").open("a") as file:
+        file.write(f"track: {{{track}}}\n")
+    assert "finished after 2 of 2 rounds" in said("run", "run.yaml", "--directory", "new")
+    written = require_nothing_written(here, known)
+    assert any("tfevents" in path.name or path.name == "seen.db" for path in written)
+
+
+@pytest.mark.usefixtures("switch")
+@pytest.mark.parametrize("runner", ["auto", "one_by_one", "processes"])
+def test_a_model_that_fails_on_records_with_their_content_in_its_words_shows_no_cell(here, runner):
+    text = Path("run.yaml").read_text().replace("kind: logistic", "kind: clinic:Talkative")
+    Path("run.yaml").write_text(f"{text}runner: {runner}\n")
+    known = known_files(here)
+    told = said("run", "run.yaml", "--directory", "new")
+    assert "fails on made-up records of shape (2,) with targets of shape (): a ValueError in clinic.py, line" in told
+    Path("clinic.py").write_text(LOADER.replace("inputs.abs().sum() > 0", "inputs.shape[-2:] == (4, 2)"))
+    sys.modules.pop("clinic")
+    told = said("run", "run.yaml", "--directory", "new")
+    require_nothing_written(here, known)
+
+
+@pytest.mark.parametrize("line", ["run run.yaml", "run ward.csv", "plan ward.parquet", "run talkative.yaml"])
+def test_nothing_that_a_process_prints_in_any_way_shows_a_cell(here, line):
+    """What code in C, a thread or a fork prints does not go through Python's own streams."""
+    text = Path("run.yaml").read_text().replace("kind: logistic", "kind: clinic:Talkative")
+    Path("talkative.yaml").write_text(f"{text}runner: processes\n")
+    environment = {**os.environ, "DPFED_TRACEBACK": "1", "PYTHONDEVMODE": "0", "PYTHONWARNINGS": "default"}
+    command = [sys.executable, "-m", "dpfed", *line.split()]
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert done.returncode in (0, 2)
+    assert not shows_a_cell(done.stdout.decode(errors="replace") + done.stderr.decode(errors="replace"))
 
 
 def test_init_writes_nothing_of_a_column_of_numbers_names_or_notes(here):

@@ -22,6 +22,7 @@ from dpfed.federated.checkpoint import Checkpoint, Checkpoints
 from dpfed.federated.released import newest
 from dpfed.federated.stored import Stored
 from dpfed.federated.update import Update
+from dpfed.ledger import lease
 from dpfed.plan import Released
 from dpfed.runs import RunDirectory
 from studies import DIMENSION, Crash, crash_at
@@ -207,6 +208,20 @@ def test_a_forged_checkpoint_with_a_right_digest_is_refused(stopped, style):
     require_refused(study, match="its seal is not of this run")
 
 
+@pytest.mark.parametrize("style", STYLES)
+def test_a_forged_last_checkpoint_does_not_end_a_run(stopped, style):
+    """What is still reserved would be returned, and the forged model be that of a finished run."""
+    study = stopped(style)
+    run = study.directory()
+    last, last_of_owner = run.rounds()[-1], run.owner_rounds()[-1]
+    for number in (3, 4):
+        run.append(last | {"round": number})
+        run.append_owner(last_of_owner | {"round": number})
+    forger, files = Checkpoints(run, study_layout()), run.digests({}, "")
+    forger.write(replace(forger.newest(), round=4, weights=np.full(DIMENSION, 7.0), files=files))
+    require_refused(study, match="its seal is not of this run")
+
+
 def test_a_checkpoint_in_the_form_of_an_older_version_is_refused_in_a_run_of_this_one(stopped, monkeypatch):
     study = stopped()
     found = Checkpoints(study.directory(), study_layout()).newest()
@@ -214,7 +229,7 @@ def test_a_checkpoint_in_the_form_of_an_older_version_is_refused_in_a_run_of_thi
     note |= {"clip_norm": None, "taken": {}, "privacy": {}}
     content = save({"model/weights": np.full(DIMENSION, 7.0)}, {"dpfed": json.dumps(note)})
     (run_of(study) / "checkpoints" / "round-000002.safetensors").write_bytes(content)
-    require_refused(study, match="another format")
+    require_refused(study)
 
 
 def test_saying_that_the_run_is_of_an_older_version_is_noticed(stopped):
@@ -226,6 +241,56 @@ def test_saying_that_the_run_is_of_an_older_version_is_noticed(stopped):
     path.write_text(json.dumps(plain | {"version": 2}, indent=2))
     forge(study, "sample")
     require_refused(study, match="plan.json is not what this run wrote")
+
+
+def downgrade(study) -> None:
+    """Write every file of the run in the form of the version before digests, without any digest or seal."""
+    run = run_of(study)
+    plain = json.loads((run / "plan.json").read_text())
+    for name in ("client_timeout", "max_update_norm", "dealing"):
+        del plain[name]
+    (run / "plan.json").write_text(json.dumps(plain | {"version": 2}, indent=2))
+    for name in ("rounds.jsonl", "owner.jsonl"):
+        records = [json.loads(line) for line in (run / name).read_text().splitlines()]
+        lines = [json.dumps({key: value for key, value in record.items() if key != "digest"}) for record in records]
+        (run / name).write_text("".join(line + "\n" for line in lines))
+    for path in (run / "checkpoints").iterdir():
+        content = path.read_bytes()
+        size = int.from_bytes(content[:8], "little")
+        note = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["dpfed"])
+        note = {key: value for key, value in note.items() if key not in ("digest", "seal", "files")} | {"format": 1}
+        path.write_bytes(save(load(content), {"dpfed": json.dumps(note)}))
+    for path in (run / "released").iterdir():
+        with np.load(io.BytesIO(path.read_bytes())) as arrays:
+            kept = {name: arrays[name] for name in arrays.files if name not in ("digest", "seal")}
+        np.savez(path, **kept)
+    for path in (run / "owner").glob("cohort-*.json"):
+        path.write_text(json.dumps(json.loads(path.read_text())["cohort"]))
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_run_rewritten_as_a_whole_into_the_form_before_digests_is_refused(stopped, style):
+    """The ledger says that the run has digests: a forged release would be used un-charged otherwise."""
+    study = stopped(style)
+    forge(study, style)
+    downgrade(study)
+    require_refused(study, match="plan.json is not what this run wrote .it says that the run is of a version")
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_without_its_checkpoints_too_a_run_is_of_the_version_that_reserved_it(stopped, style):
+    """Records are dealt in another way in older runs: a record would be charged at one client and released at two."""
+    study = stopped(style)
+    downgrade(study)
+    shutil.rmtree(run_of(study) / "checkpoints")
+    require_refused(study, match="plan.json is not what this run wrote .it says that the run is of a version")
+
+
+def test_a_run_that_an_older_dpfed_reserved_may_be_without_digests(stopped, monkeypatch):
+    monkeypatch.setattr(lease, "beginning", lease.me)
+    study = stopped("user")
+    downgrade(study)
+    assert [result.number for result in study.federation()] == [3, 4]
 
 
 def kept_copies(study) -> dict[int, dict[str, bytes]]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
 
 import numpy as np
 import pytest
+import torch
 
 from dpfed.config.run import RunConfig
 from dpfed.errors import InvalidArgument
@@ -177,6 +181,64 @@ def test_a_pool_kills_a_client_that_no_exception_reaches():
     runner.enroll(a_plan("none", {"deaf": 10}, client_timeout=SHORT), np.zeros(3))
     (outcome,) = runner.train(Task(1, np.zeros(3)), ["deaf"])
     assert isinstance(outcome.error, TimeoutError)
+
+
+def computes() -> None:
+    """Stay in one call of compiled code, which no signal ends, for longer than any test."""
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+
+
+def multiplies() -> None:
+    """Stay in calls of torch, in a thread that catches whatever is raised."""
+    square = torch.ones(2000, 2000)
+    while True:
+        with suppress(BaseException):
+            square @ square
+
+
+def leaves_a_thread() -> None:
+    """Wait for a thread that never ends."""
+    thread = threading.Thread(target=spins, daemon=True)
+    thread.start()
+    while True:
+        with suppress(BaseException):
+            thread.join()
+
+
+@pytest.mark.parametrize("hang", [*HANGING, computes, multiplies, leaves_a_thread])
+def test_a_pool_ends_a_client_in_whatever_code_it_hangs(open_study, hang):
+    study = hanging(open_study("user", rounds=1, client_timeout=3 * AMPLE), 1, hang)
+    (result,) = study.federation(study.runner(PoolRunner))
+    assert set(result.participation.contributed) == {"north", "harbour"}
+    assert type(result.participation.errors["west"]).__name__ == "TimeoutError"
+    study.require_nothing_free()
+
+
+UNINTERRUPTED = """
+from dpfed.federated import deadline
+deadline.GRACE = 0.1
+import hashlib
+deadline.within(0.1, lambda: hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1))
+"""
+
+
+def test_the_owner_is_told_of_a_client_that_hangs_in_compiled_code_where_it_is_not_ended():
+    process = subprocess.Popen([sys.executable, "-c", UNINTERRUPTED], stderr=subprocess.PIPE, text=True)
+    try:
+        said = process.stderr.readline()
+    finally:
+        process.kill()
+        process.communicate()
+    assert "for the owner alone: a client has taken longer than client_timeout" in said
+    assert "put `runner: processes` into the run's config.yaml" in said
+
+
+def test_nothing_will_be_said_of_a_client_that_came_in_time_or_was_interrupted():
+    within(FOREVER, lambda: 7)
+    with pytest.raises(Late):
+        within(SHORT, sleeps)
+    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    assert all(timer.finished.is_set() for timer in timers)
 
 
 class Stuck(Logistic):

@@ -32,6 +32,8 @@ NONSENSE = {
     "huge whole numbers": [10**400] * DIMENSION,
     "longdouble": np.full(DIMENSION, np.longdouble("1e4000")),
     "just beyond": np.array([1e12, 0, 0]),
+    "1e9": np.full(DIMENSION, 1e9),
+    "one 2e6": np.array([2e6, 0, 0]),
 }
 
 
@@ -75,15 +77,26 @@ def test_minus_zero_is_a_number_like_others(open_study, silent, style):
 
 def test_the_largest_norm_is_always_set_and_follows_from_the_plan():
     plain = LocalPlan(size=9, batch_size=3, steps=4, learning_rate=0.5)
-    assert Plan("study", 1, {"a": plain}, style="none").largest_norm == 2e9
-    assert a_plan("sample", {"north": 60}).largest_norm == 1e6
+    unclipped = Plan("study", 1, {"a": plain}, style="none")
+    assert unclipped.largest_norm(100) == 2e4
+    assert "an update of a root mean square above 2000 contributes zero" in unclipped.explain()
+    assert a_plan("sample", {"north": 60}).largest_norm(100) == 1e6
+    assert "an update longer than 1e+06 contributes zero" in a_plan("sample", {"north": 60}).explain()
     clipped = ClientPlan(clip_norm=20.0, noise_multiplier=5.0)
-    assert Plan("study", 1, {"a": plain}, style="user", client=clipped).largest_norm == 4e7
+    assert Plan("study", 1, {"a": plain}, style="user", client=clipped).largest_norm(100) == 4e7
     for style in STYLES:
-        assert 0 < a_plan(style, {"north": 60}).largest_norm <= MOST_NORM
-        assert a_plan(style, {"north": 60}, max_update_norm=7.0).largest_norm == 7.0
+        assert 0 < a_plan(style, {"north": 60}).largest_norm(100) <= MOST_NORM
+        assert a_plan(style, {"north": 60}, max_update_norm=7.0).largest_norm(100) == 7.0
     giant = ClientPlan(clip_norm=1e300, noise_multiplier=5.0)
-    assert a_plan("user", {"north": 60}, client=giant).largest_norm == MOST_NORM
+    assert a_plan("user", {"north": 60}, client=giant).largest_norm(100) == MOST_NORM
+
+
+@pytest.mark.parametrize("size", [10, 10**3, 10**6, 10**8])
+def test_without_a_clip_norm_one_clients_1e9_does_not_fit_and_large_steps_of_an_honest_one_do(size):
+    local = LocalPlan(size=9, batch_size=3, steps=10, learning_rate=1.0)
+    largest = Plan("study", 1, {"a": local}, style="none").largest_norm(size)
+    assert largest < 1e9
+    assert largest >= 10 * 100 * math.sqrt(size)  # ten steps, each of which moves every number by a hundred
 
 
 @pytest.mark.parametrize("norm", [0.0, -1.0, math.inf, math.nan, 2 * MOST_NORM, True, "7"])
@@ -96,7 +109,7 @@ def test_a_largest_norm_that_bounds_nothing_is_refused(norm):
 def test_a_million_updates_of_the_largest_norm_add_up_to_a_finite_model(style):
     plan = a_plan(style, {"north": 60}, max_update_norm=MOST_NORM)
     with np.errstate(over="raise"):
-        assert np.isfinite(np.float32(plan.largest_norm * 2.0**20))
+        assert np.isfinite(np.float32(plan.largest_norm(100) * 2.0**20))
 
 
 class Exploding:

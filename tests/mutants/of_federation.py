@@ -15,6 +15,7 @@ MEAN = "tests/aggregation/test_mean.py::test_"
 NONSENSE = "tests/federated/test_nonsense.py::test_"
 RELEASE = "tests/test_server_release.py::test_"
 ROUNDS = "tests/federated/test_rounds.py::test_"
+RUNS = "tests/test_runs.py::test_"
 
 FEDERATION = (
     Mutant(
@@ -228,9 +229,9 @@ FEDERATION = (
     ),
     Mutant(
         "files that the checkpoint knows and nobody looks at",
-        "federated/engine.py",
-        "        self.run.require({name: known for name, known in found.files.items() if name != TERMS}, found.round)\n",
-        "",
+        "runs.py",
+        "            raise self._changed(name)\n        return round_files",
+        "            pass\n        return round_files",
         (CHANGED + "an_older_file_of_the_same_run_in_place_of_the_new_one_is_refused",),
     ),
     Mutant(
@@ -276,5 +277,64 @@ FEDERATION = (
         "        return HASHED if is_hashed else ROWS\n",
         "        return HASHED\n",
         (DEALING + "which_kinds_are_dealt_how",),
+    ),
+    Mutant(
+        "a run that claims to be older than the ledger says",
+        "federated/engine.py",
+        "        if self.run.is_older and self.runner.seals_files(self.plan):\n",
+        "        if self.run.is_older and not self.plan:\n",
+        (
+            CHANGED + "a_run_rewritten_as_a_whole_into_the_form_before_digests_is_refused",
+            CHANGED + "without_its_checkpoints_too_a_run_is_of_the_version_that_reserved_it",
+        ),
+    ),
+    Mutant(
+        "a reservation that does not say that files are sealed",
+        "ledger/lease.py",
+        "    return me() | SEALED\n",
+        "    return me()\n",
+        (CHANGED + "a_run_rewritten_as_a_whole_into_the_form_before_digests_is_refused",),
+    ),
+    Mutant(
+        "a seal that is not looked at when a run is taken up",
+        "federated/engine.py",
+        "        self._checkpoints.newest()\n        if self.run.note()",
+        "        if self.run.note()",
+        (CHANGED + "a_forged_last_checkpoint_does_not_end_a_run",),
+    ),
+    Mutant(
+        "lines of rounds whose checkpoint is not written",
+        "runs.py",
+        'if record["round"] <= note.round]',
+        "if True]",
+        (RUNS + "a_line_that_no_checkpoint_knows_of_is_no_round_for_anybody",),
+    ),
+    Mutant(
+        "an end that no checkpoint knows of",
+        "runs.py",
+        "            if STATUS in note.files or self._lacks(note):\n",
+        "            if True:\n",
+        (RUNS + "an_end_that_no_checkpoint_knows_of_is_none",),
+    ),
+    Mutant(
+        "another folder's data",
+        "runs.py",
+        "        self._require_unchanged(ORIGIN_FILE)\n",
+        "",
+        ("tests/cli/test_covered.py::test_another_folder_is_not_used_on_the_same_accounts",),
+    ),
+    Mutant(
+        "digests of files as they are now, whatever they were",
+        "runs.py",
+        "known = {name: before[name] for name in WHOLE if name in before and name != STATUS}",
+        "known = dict[str, str]()",
+        (RUNS + "a_file_that_is_changed_while_the_run_goes_on_is_noticed_all_the_same",),
+    ),
+    Mutant(
+        "a largest norm that no update of an ordinary model has",
+        "plan.py",
+        "UNCLIPPED_MEAN = 1e3 ",
+        "UNCLIPPED_MEAN = 1e9 ",
+        (NONSENSE + "without_a_clip_norm_one_clients_1e9_does_not_fit_and_large_steps_of_an_honest_one_do",),
     ),
 )

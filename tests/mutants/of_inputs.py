@@ -50,4 +50,11 @@ INPUTS = (
         "is_code = False",
         ("tests/cli/test_plan.py::test_without_code_no_module_of_the_file_is_imported_and_each_is_named",),
     ),
+    Mutant(
+        "the words of a model of one's own",
+        "references.py",
+        "    return str(error) if is_of_torch or",
+        "    return str(error) if True or",
+        ("tests/test_references.py::test_what_torch_says_of_made_up_records_is_shown_and_what_other_code_says_is_not",),
+    ),
 )

@@ -26,14 +26,16 @@ def export(run: str, model: Path, force: bool, as_json: bool) -> None:
     """
     from dpfed.cli.run_facts import found
     from dpfed.cli.show import as_json_text, print_json, say
-    from dpfed.config import RunConfig
+    from dpfed.config.kept import kept
     from dpfed.federated.released import newest
     from dpfed.report.card import as_markdown, card
     from dpfed.report.run_facts import shareable
     from dpfed.runs import RunDirectory, write_durably
 
     directory = RunDirectory(found(run))
-    config = RunConfig.read(directory.path / "config.yaml")
+    config = kept(directory)
+    if config is None:
+        raise click.UsageError(f"{directory.path} holds no run that was begun by `dpfed run`: there is no card for it")
     files = [model, model.with_suffix(".md"), model.with_suffix(".json")]
     _require_free(files, force)
     released, facts = newest(directory), shareable(directory, config)

@@ -46,8 +46,12 @@ def is_run(path: Path) -> bool:
     return (path / "plan.json").exists()
 
 
-def run_facts(run: RunDirectory) -> dict[str, Any]:
-    """What the run's public files say."""
+def run_facts(path: Path) -> dict[str, Any]:
+    """What the run's public files say; one whose files were changed is refused."""
+    from dpfed.runs import RunDirectory
+
+    run = RunDirectory(path)
+    run.require_readable()
     plan, rounds = run.plan, run.rounds()
     last = rounds[-1] if rounds else {}
     return {

@@ -24,10 +24,9 @@ def runs(folder: Path, as_json: bool) -> None:
     """
     from dpfed.cli.run_facts import is_run, run_facts
     from dpfed.cli.show import print_json, say
-    from dpfed.runs import RunDirectory
 
     paths = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime) if folder.is_dir() else []
-    found = [run_facts(RunDirectory(path)) for path in paths if is_run(path)]
+    found = [run_facts(path) for path in paths if is_run(path)]
     if as_json:
         return print_json({"runs": found})
     if not found:

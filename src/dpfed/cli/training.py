@@ -73,9 +73,15 @@ def _begin(config: Path, directory: Path | None) -> tuple[Launch, Path]:
 
 @click.command(cls=Command)
 @click.argument("run")
+@options.option(
+    "--moved-to",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    section=RUN,
+    help="The folder of the configuration file, if it was moved with its data since the run began.",
+)
 @threads
 @options.as_json
-def resume(run: str, threads: int | None, as_json: bool) -> None:
+def resume(run: str, moved_to: Path | None, threads: int | None, as_json: bool) -> None:
     """Go on with a run that was stopped, killed or crashed.
 
     What was released before is used again and costs nothing; anything else is charged anew.
@@ -89,7 +95,7 @@ def resume(run: str, threads: int | None, as_json: bool) -> None:
     with unswept():
         from dpfed.federated import launch
 
-        prepared = launch.resumed(directory)
+        prepared = launch.resumed(directory, moved_to)
     tracking.require(prepared.config)
     _train(prepared, directory, threads, as_json=as_json)
 
@@ -181,7 +187,7 @@ def _conclude(launch: Launch, directory: Path, *, as_json: bool) -> None:
     run = RunDirectory(directory)
     if sentence := unanswered(attendance(run)):
         click.echo(f"dpfed: for the owner alone: {sentence}", err=True)
-    facts = run_facts(run) | {"reports": _reports(directory)}
+    facts = run_facts(directory) | {"reports": _reports(directory)}
     if as_json:
         print_json(facts)
     else:

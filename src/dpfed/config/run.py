@@ -83,8 +83,8 @@ class RunConfig(Block):
     max_update_norm: Number | None = setting(
         None,
         effect=(
-            "the norm above which an update is nonsense and is turned away; without it, a million clip norms (a "
-            "thousand million where nothing is clipped) times learning rate and steps"
+            "the norm above which an update is nonsense and is turned away; without it, a million clip norms (where "
+            "nothing is clipped, a root mean square of a thousand) times learning rate and steps"
         ),
         gt=0,
         le=1e30,

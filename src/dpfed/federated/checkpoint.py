@@ -25,8 +25,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
+from dpfed import checkpoint_notes
+from dpfed.checkpoint_notes import unreadable
 from dpfed.digests import Seal, digest, of_arrays
-from dpfed.errors import InvalidArgument
 from dpfed.federated.algorithms.protocol import State
 from dpfed.federated.weights import Layout, Vector
 from dpfed.round_files import is_head
@@ -99,7 +100,7 @@ class Checkpoints:
         return self._read(paths[-1]) if paths else None
 
     def _paths(self) -> list[Path]:
-        return sorted(self._folder.glob("round-*.safetensors"))
+        return checkpoint_notes.paths(self._folder)
 
     def _read(self, path: Path) -> Checkpoint:
         try:
@@ -121,8 +122,7 @@ class Checkpoints:
                 files=note.get("files", {}),
             )
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            message = f"{path} cannot be read ({error}): put back a copy, or remove it and pay for its round again"
-            raise InvalidArgument("directory", message) from None
+            raise unreadable(path, error) from None
 
     @property
     def _formats(self) -> tuple[int, ...]:

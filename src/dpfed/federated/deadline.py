@@ -1,8 +1,8 @@
 """How long a client may take: one that hangs fails, like one that raises, and the others go on.
 
 In the main thread a client is interrupted when its time is over, whatever Python code or system call it is in. In
-another thread, where Python cannot interrupt, what comes late is thrown away, and a client that never ends is only
-ended by ``runner: processes``, which kills it.
+another thread, and inside one long call of compiled code, Python cannot interrupt: what comes late is thrown away, and
+a client that never ends is only ended by ``runner: processes``, which kills it. Its owner is told so meanwhile.
 
 >>> within(60.0, lambda: "in time")
 'in time'
@@ -10,14 +10,23 @@ ended by ``runner: processes``, which kills it.
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import TypeVar
 
 T = TypeVar("T")
 LONGEST = 1e8  # seconds that a timer can be set to
+GRACE = 5.0  # seconds until a client that cannot be interrupted is told from one that is being so
+HANGS = (
+    "for the owner alone: a client has taken longer than client_timeout in code that Python cannot interrupt, and the "
+    "run waits for it: to go on without it, end this process, put `runner: processes` into the run's config.yaml, and "
+    "resume the run"
+)
+_LOG = logging.getLogger(__name__)
 
 
 class Late(BaseException):
@@ -27,10 +36,23 @@ class Late(BaseException):
 def within(seconds: float, call: Callable[[], T]) -> T:
     """Return what the call returns, or raise `Late` if that takes longer than so many seconds."""
     started = monotonic()
-    found = _interrupted(seconds, call) if _is_main() else call()
+    with _watched(seconds):
+        found = _interrupted(seconds, call) if _is_main() else call()
     if monotonic() - started > seconds:
         raise Late
     return found
+
+
+@contextmanager
+def _watched(seconds: float) -> Iterator[None]:
+    """Tell the owner if what is done meanwhile goes on although its time is over."""
+    timer = threading.Timer(min(seconds, LONGEST) + GRACE, _LOG.warning, [HANGS])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _is_main() -> bool:

@@ -31,8 +31,10 @@ from typing import NoReturn
 
 import numpy as np
 
-from dpfed.digests import Seal, digest
-from dpfed.errors import InvalidArgument, PrivacyError
+from dpfed import round_files
+from dpfed.checkpoint_notes import Note
+from dpfed.digests import Seal
+from dpfed.errors import PrivacyError
 from dpfed.events import TreeAggregation
 from dpfed.federated.algorithms import registry
 from dpfed.federated.algorithms.protocol import FederatedAlgorithm
@@ -48,11 +50,10 @@ from dpfed.federated.weights import Layout, Vector
 from dpfed.guarantee import Guarantee
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, or_system
-from dpfed.runs import CONFIG, RunDirectory
+from dpfed.runs import CHECKPOINTS, ORIGIN_FILE, STATUS, RunDirectory
 
 Evaluation = Callable[[Vector], Iterable[Score]]
 DEFAULT_DELTA = 1e-5
-TERMS = "terms"  # among the digests of a checkpoint: that of what the run was begun with beside its plan
 
 
 class Federation:
@@ -91,7 +92,7 @@ class Federation:
         self._algorithm = _algorithm(plan) if algorithm is None else registry.checked(algorithm)
         self._evaluate = evaluate
         self._source = or_system(source)
-        self._terms = digest(terms.encode())
+        self._terms = terms
         self._stored = Stored(self.run)
         self._enrol(first.astype(self.layout.dtype))
         self._tree = self._new_tree()
@@ -119,6 +120,12 @@ class Federation:
             self._end(BUDGET_EXHAUSTED)
         return self._done(number, round_.mean(), started)
 
+    def move_to(self, folder: Path) -> None:
+        """Write that what the configuration names is in another folder now, which nobody but the caller can know."""
+        self.run.write_origin(folder)
+        files = {name: known for name, known in self._checkpoint.files.items() if name != ORIGIN_FILE}
+        self._keep(replace(self._checkpoint, files=files), has_ended=STATUS in files)
+
     def finish(self) -> None:
         """Returns what was never committed to the accounts; a run that is to be resumed is not finished."""
         self.runner.finish(self.plan.name)
@@ -145,6 +152,7 @@ class Federation:
     def _end(self, status: str) -> None:
         self.status = status
         self.run.end(status)
+        self._keep(self._checkpoint, has_ended=True)
         self.finish()
         raise StopIteration
 
@@ -155,19 +163,27 @@ class Federation:
         self._stored.forget(result.number)
         self._stored = Stored(self.run, Seal(self._key, checkpoint.head))
 
-    def _keep(self, checkpoint: Checkpoint) -> None:
-        made = replace(checkpoint, files=self.run.digests() | {TERMS: self._terms})
+    def _keep(self, checkpoint: Checkpoint, *, has_ended: bool = False) -> None:
+        files = self.run.digests(checkpoint.files, self._terms, has_ended=has_ended)
+        made = replace(checkpoint, files=files)
         self._checkpoints.write(made)
         self._checkpoint = made
 
     def _enrol(self, first: Vector) -> None:
         """Reserve the plan of a new run, or take up the one in the directory if every file of it is unchanged."""
+        self._require_its_version()
         found = Checkpoints(self.run, self.layout).newest()
         if found is None:
             self._begin(first)
         else:
             self._take_up(found)
         self._stored.forget_all_but(self.round + 1)
+
+    def _require_its_version(self) -> None:
+        """Refuse files that claim to be of a version before digests in a run that the ledger says has them."""
+        if self.run.is_older and self.runner.seals_files(self.plan):
+            why = "it says that the run is of a version before digests, and the ledger that it is not"
+            raise round_files.changed(self.run.path / "plan.json", why)
 
     def _begin(self, first: Vector) -> None:
         head = self.runner.enroll(self.plan, first)
@@ -178,26 +194,25 @@ class Federation:
     def _take_up(self, found: Checkpoint) -> None:
         under_way = found.round + 1
         heads = [found.head, *self._stored.heads(under_way)]
-        self._require_same_terms(found)
-        self.run.require({name: known for name, known in found.files.items() if name != TERMS}, found.round)
+        self.run.require_terms(self._terms)
         self._checkpoint = found
-        is_over = found.round >= self.plan.rounds
-        self._open(b"" if is_over else self.runner.key(self.plan, heads), found.head)
-        if is_over:
+        self._open(self.runner.key(self.plan, heads), found.head)
+        self._require_sealed(found)
+        if found.round >= self.plan.rounds:
             return
-        self._checkpoints.newest()  # with its seal
         self._stored.require(under_way, self.plan.local)
         self.runner.enroll(self.plan, found.weights, heads)
+
+    def _require_sealed(self, found: Checkpoint) -> None:
+        """Refuse a checkpoint that the ledger did not seal, or of which others than safetensors read another note."""
+        self._checkpoints.newest()
+        if self.run.note() != Note(found.round, found.files):
+            raise round_files.changed(self.run.path / CHECKPOINTS, "the last one has two notes")
 
     def _open(self, key: bytes, head: str) -> None:
         self._key = key
         self._checkpoints = Checkpoints(self.run, self.layout, key)
         self._stored = Stored(self.run, Seal(key, head))
-
-    def _require_same_terms(self, found: Checkpoint) -> None:
-        if found.files.get(TERMS, self._terms) != self._terms:
-            message = f"{self.run.path / CONFIG} is not what the run was begun with: put back a copy"
-            raise InvalidArgument("directory", f"{message}; only track, runner and the ledger's url may change")
 
     def _first_clip(self) -> float | None:
         return self.plan.client.clip_norm if self.plan.client is not None else None
@@ -229,7 +244,7 @@ class Federation:
         taken = dict(before.taken)
         for name in mean.asked:
             taken[name] = taken.get(name, 0) + 1
-        return Checkpoint(number, moved, mean.head, state, clip_norm, taken)
+        return Checkpoint(number, moved, mean.head, state, clip_norm, taken, files=before.files)
 
     def _lose(self, number: int) -> NoReturn:
         """Keep nothing of a round that led to no model: used again, it would fail again in every resume."""

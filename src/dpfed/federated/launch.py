@@ -23,10 +23,11 @@ TorchModel(Logistic, 15 numbers of float32)
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dpfed.config.kept import kept
 from dpfed.config.run import RunConfig
 from dpfed.data.clients import FederatedData, loaded, scaled
 from dpfed.data.clients import prepare as prepare_data
@@ -49,7 +50,7 @@ from dpfed.ledger import words
 from dpfed.ledger.ledger import Ledger
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, SeededSource
-from dpfed.runs import CONFIG, LEFT_OUT, ORIGIN, OWN_LEDGER, OWNER_ONLY, RunDirectory, write_durably
+from dpfed.runs import CONFIG, LEFT_OUT, OWN_LEDGER, OWNER_ONLY, RunDirectory, write_durably
 
 STUDY = "study"
 TOGETHER = 32  # clients in one pass where that is asked for: the same number each time, so that a seed decides all
@@ -67,6 +68,7 @@ class Launch:
     test: Records | None = field(repr=False)
     directory: Path
     left_out: int = field(default=0, repr=False)
+    is_moved: bool = False
 
     @property
     def study(self) -> str | None:
@@ -81,14 +83,15 @@ class Launch:
             return nullcontext()
         if self.config.ledger is not None:
             return Ledger(self._url(self.config.ledger.url), create=False)
-        ledger = Ledger(RunDirectory(run_directory).path / OWN_LEDGER)
+        run = RunDirectory(run_directory)
+        ledger = Ledger(run.path / OWN_LEDGER, create=not run.has_begun)
         self._open_accounts(ledger)
         return ledger
 
     def federation(self, run_directory: str | Path, ledger: Ledger | None) -> Federation:
         """The rounds that are still to be done in that directory."""
         source = self._source()
-        return Federation(
+        federation = Federation(
             self.plan,
             self.weights,
             self._runner(ledger, source),
@@ -101,6 +104,9 @@ class Launch:
             source=source,
             terms=self.config.terms,
         )
+        if self.is_moved:
+            federation.move_to(self.directory)
+        return federation
 
     def evaluate(self, weights: Vector) -> tuple[Score, ...]:
         """Loss and metric on what is held out, marked unless it was declared public; nothing if nothing is."""
@@ -153,18 +159,21 @@ def begun(file: str | Path, run_directory: str | Path, config: RunConfig | None 
     # The file may hold the ledger's password, and where it lies is nobody's business either.
     if launch.config.data.person_column is not None:
         write_durably(run.folder("owner") / LEFT_OUT, str(launch.left_out).encode(), mode=OWNER_ONLY)
-    write_durably(run.folder("owner") / ORIGIN, str(path.parent).encode(), mode=OWNER_ONLY)
+    run.write_origin(path.parent)
     write_durably(run.path / CONFIG, path.read_bytes(), mode=OWNER_ONLY)
     return launch
 
 
-def resumed(run_directory: str | Path) -> Launch:
-    """The launch of a run that was begun in that directory."""
+def resumed(run_directory: str | Path, moved_to: str | Path | None = None) -> Launch:
+    """The launch of a run that was begun in that directory; its data may have been `moved_to` another folder."""
     path = Path(run_directory)
-    if not (path / CONFIG).exists():
+    config = kept(RunDirectory(path)) if path.is_dir() else None
+    if config is None:
         raise InvalidArgument("directory", f"{path} holds no run that was begun by `dpfed run`")
     run = RunDirectory(path)
-    return prepare(RunConfig.read(path / CONFIG), run.origin, is_older=run.is_older)
+    folder = run.origin if moved_to is None else Path(moved_to).resolve()
+    launch = prepare(config, folder, is_older=run.is_older)
+    return launch if moved_to is None else replace(launch, is_moved=True)
 
 
 def prepare(config: RunConfig, directory: str | Path = ".", *, is_older: bool = False) -> Launch:

@@ -186,7 +186,7 @@ class Round:
 
     def _door(self, cohort: Iterable[str]) -> Door:
         shapes = dict(zip(self.layout.names, self.layout.shapes, strict=True))
-        return Door(self.number, shapes, frozenset(cohort), self.plan.largest_norm)
+        return Door(self.number, shapes, frozenset(cohort), self.plan.largest_norm(self.layout.size))
 
 
 class _Arrivals:

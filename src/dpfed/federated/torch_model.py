@@ -34,7 +34,7 @@ from dpfed.federated.threads import computing
 from dpfed.federated.weights import Layout, Vector
 from dpfed.models.seeds import seeded
 from dpfed.randomness import RandomSource, or_system
-from dpfed.references import failure
+from dpfed.references import failure, words_of
 from dpfed.training import compat, screening
 from dpfed.training.generators import Generators, devices_of
 from dpfed.training.recipe import Recipe
@@ -253,7 +253,7 @@ class TorchModel:
             raise
         except Exception as error:
             shapes = f"{tuple(inputs.shape[1:])} with targets of shape {tuple(targets.shape[1:])}"
-            message = f"the model or its loss fails on made-up records of shape {shapes}: {error}"
+            message = f"the model or its loss fails on made-up records of shape {shapes}: {words_of(error)}"
             raise InvalidArgument("data", message) from error
         self._widths[form] = outputs.shape[1] if isinstance(outputs, Tensor) and outputs.dim() > 1 else 1
 

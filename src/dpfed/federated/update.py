@@ -95,6 +95,9 @@ class Runner(Protocol):
         A ledger that lacks one of the heads is refused; where nobody pays there is no ledger, and the key is empty.
         """
 
+    def seals_files(self, plan: Plan) -> bool:
+        """Return whether the ledger has reserved the run as one whose files have digests and seals."""
+
     def train(self, task: Task, cohort: Iterable[str]) -> Iterator[Update | Failure]:
         """What each client releases or why it does not; charges are durable before noise is drawn.
 

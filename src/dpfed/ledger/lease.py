@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE = 900.0
+SEALED = {"files": "sealed"}
 
 
 def me() -> dict[str, Any]:
@@ -30,9 +31,22 @@ def me() -> dict[str, Any]:
     }
 
 
+def beginning() -> dict[str, Any]:
+    """Return this process, and what the entry that reserves a run says of the run: its files have digests and seals.
+
+    The entry is in the chain, so only a run that an older version reserved may be without.
+    """
+    return me() | SEALED
+
+
+def is_sealed(holder: dict[str, Any]) -> bool:
+    """Return whether the entry by which a run was reserved says that its files have digests and seals."""
+    return SEALED.items() <= holder.items()
+
+
 def is_me(holder: dict[str, Any]) -> bool:
     """Whether the holder is this process."""
-    return holder == me()
+    return me().items() <= holder.items()
 
 
 def is_alive(holder: dict[str, Any], age: float) -> bool:

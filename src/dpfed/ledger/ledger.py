@@ -149,7 +149,7 @@ class Ledger:
             verdicts = judge_all(journal, wanted, fixed_plan=fixed_plan)
             refused = write_refusals(journal, run, verdicts)
             if not refused:
-                token = _take_lease(journal, run)
+                token = _take_lease(journal, run, lease.beginning())
                 made = reserve_items(journal, run, wanted, verdicts)
         raise_refusals(refused)
         return Reservation(self._store, run, token.seq, made)
@@ -180,6 +180,13 @@ class Ledger:
             _require_free(journal, run, items)
             _take_lease(journal, run)
             release_items(journal, items, reason, run)
+
+    def seals_files(self, run: str) -> bool:
+        """Return whether the run was reserved by a version whose runs have digests and seals in every file."""
+        is_lease = (HELD, ENTRIES.c.run == words.name(run=run), ENTRIES.c.kind == "leased")
+        with self._store.reading() as link:
+            first = next(rows(link, *is_lease), None)
+        return first is not None and lease.is_sealed(first.checked().details())
 
     def record(self, charges: Mapping[str, Any], *, reason: str, run: str | None = None) -> None:
         """Charge what has happened already, marked after the fact; written even past the cap."""
@@ -358,8 +365,8 @@ def _require_larger(before: State, after: State) -> None:
         )
 
 
-def _take_lease(journal: Journal, run: str) -> Row:
-    return journal.append(Draft("leased", run=run, body=compact(lease.me())))
+def _take_lease(journal: Journal, run: str, holder: Mapping[str, Any] | None = None) -> Row:
+    return journal.append(Draft("leased", run=run, body=compact(holder or lease.me())))
 
 
 def _require_free(journal: Journal, run: str, items: list[Item]) -> None:

@@ -16,12 +16,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from dpfed.config.kept import kept
 from dpfed.config.run import RunConfig
 from dpfed.errors import InvalidArgument
 from dpfed.report import run_facts, run_owner, run_owner_page, run_page
 from dpfed.report.documents import Document, html
 from dpfed.report.statement import balance_facts
-from dpfed.runs import CONFIG, OWNER_ONLY, RunDirectory, write_durably
+from dpfed.runs import OWNER_ONLY, RunDirectory, write_durably
 
 SHAREABLE = "report.html"
 OWNER = "report-owner.html"
@@ -68,6 +69,6 @@ def _found(directory: str | Path) -> tuple[RunDirectory, RunConfig | None]:
     path = Path(directory)
     if not (path / "plan.json").exists():
         raise InvalidArgument("directory", f"{path} holds no run: give the directory that dpfed run made")
-    run, config = RunDirectory(path), path / CONFIG
+    run = RunDirectory(path)
     run.require_readable()
-    return run, RunConfig.read(config) if config.exists() else None
+    return run, kept(run)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpfed.aggregation.screening import NORM
 from dpfed.config.run import RunConfig
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.ledger.ledger import Ledger
@@ -79,6 +80,7 @@ def unanswered(rounds: Sequence[Attendance]) -> str:
         return ""
     reasons = sorted({reason for each in empty for reason in (*each.errors.values(), *each.refused.values())})
     why = f" ({', '.join(reasons)})" if reasons else ""
+    why += "; `dpfed plan` says the largest norm, and max_update_norm sets another" if NORM in reasons else ""
     message = f"In {len(empty)} of {len(rounds)} rounds no update came: everybody asked failed or was turned away{why}"
     return f"{message}. Their charges are spent, and the model has nothing of these rounds but noise, if any."
 

@@ -24,6 +24,7 @@ from torch import Generator, Tensor, nn
 
 from dpfed import checks
 from dpfed.errors import InvalidArgument, PrivacyError
+from dpfed.references import words_of
 from dpfed.training import compat, modes, screening
 from dpfed.training.attribution import Way
 from dpfed.training.clip import Clip, group_of
@@ -95,7 +96,7 @@ def _fitting(model: nn.Module, loss: Loss, example: Any, generator: Generator) -
             errors.append(error)
         else:
             return made_up
-    message = f"the model or the loss fails on made-up records {made_up.shapes} ({errors[0]})"
+    message = f"the model or the loss fails on made-up records {made_up.shapes} ({words_of(errors[0])})"
     remedy = "give the shapes that the model takes, and no class or token that it has not"
     raise InvalidArgument("example", f"{message}: {remedy}") from errors[0]
 

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from dpfed.errors import InvalidArgument
+from dpfed.references import words_of
 from dpfed.training.ensemble import Ensemble, Unsupported
 from dpfed.training.forward import Forward
 from dpfed.training.gradients import ClippedGradients
@@ -93,7 +94,7 @@ def _tried(mode: Mode, pool: Forward) -> Mode | Unused:
     except InvalidArgument as error:
         return Unused(mode.name, str(error))
     except Exception as error:
-        return Unused(mode.name, f"it fails ({type(error).__name__}: {error})")
+        return Unused(mode.name, f"it fails ({type(error).__name__}: {words_of(error)})")
     return mode
 
 

@@ -106,6 +106,10 @@ class LocalRunner:
             )
         return first.checked().hash.encode()
 
+    def seals_files(self, plan: Plan) -> bool:
+        """Return whether the ledger says that the files of the run have digests and seals."""
+        return self.ledger is not None and bool(plan.units) and self.ledger.seals_files(plan.name)
+
     def train(self, task: Task, cohort: Iterable[str]) -> Iterator[Update | Failure]:
         """What each client of the cohort makes of the task, one by one as it is ready, or why it does not.
 
