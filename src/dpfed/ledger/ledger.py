@@ -172,6 +172,18 @@ class Ledger:
         with self._store.reading() as link:
             return last_lease(link, words.name(run=run)) is not None
 
+    def seal_key(self, run: str) -> bytes:
+        """Return the key that seals the run's files: the digest of the entry by which it was first reserved.
+
+        No head shows it, and no file of the run, so whoever can write those alone cannot forge their seal.
+        """
+        run = words.name(run=run)
+        with self._store.reading() as link:
+            first = next(rows(link, HELD, ENTRIES.c.run == run, ENTRIES.c.kind == "leased"), None)
+        if first is None:
+            raise UnknownRun(f"the ledger has no run {run!r}: use the ledger that it began in, or check the name")
+        return first.checked().hash.encode()
+
     def release(self, run: str, *, reason: str) -> None:
         """Return what a dead run never committed; its late processes can charge nothing any more."""
         run, reason = words.name(run=run), words.reason(reason)
