@@ -193,10 +193,14 @@ class Database:
 
     def close(self) -> None:
         """Close every connection of this process."""
+        if self._has_moved():
+            self._abandon()
         self._drop_writer()
         if self._engine is not None:
             self._engine.dispose(close=self._process == os.getpid())
             self._engine = None
+        if self._files is not None:
+            self._files.close()
 
     def _settle_file(self) -> None:
         """Make the file of a new ledger, where its disk can keep one, and remember which file it is."""
@@ -209,7 +213,7 @@ class Database:
         disks.require_locks(self.address, is_new=is_new)
         if self._files is not None:
             self._files.remember()
-            self._files.trusts_folder = disks.is_local(self.address)
+            self._files.can_be_watched = disks.is_local(self.address)
 
     def _require_files(self, seen: Seen | None) -> None:
         """Refuse if a file that the connection has open is not where others look for it; PostgreSQL has none."""
@@ -294,9 +298,10 @@ class Database:
         if isinstance(error, FilesMoved) or self._has_moved():
             self._abandon()
             return LedgerUnavailable(
-                f"the file of the ledger at {self.shown}, its -wal or its -shm was moved, replaced or deleted while "
-                "this process had it open, so nothing more is charged and no noise may be drawn: stop every run that "
-                "uses it, put back the newest files, all together, and start again"
+                f"the file of the ledger at {self.shown}, its -wal or its -shm was moved, replaced or deleted, or "
+                "written over, or was away for a while, after this process had opened it, so nothing more is charged "
+                "and no noise may be drawn: stop every run that uses it, put back the newest files, all together, and "
+                "start again"
             )
         self.address.clean(error)
         if isinstance(error, SQLAlchemyError) and not isinstance(error, DBAPIError):
@@ -307,12 +312,21 @@ class Database:
         return self._meaning(str(error.orig if isinstance(error, DBAPIError) else error))
 
     def _has_moved(self) -> bool:
-        """Whether the writer's files are gone, in which case SQLite's own words would mislead."""
+        """Whether the files that connections have open are gone, in which case SQLite's own words would mislead."""
         try:
-            self._require_files(self._seen if self._writer is not None else None)
+            if self._files is not None and self._is_open:
+                self._files.require()
         except FilesMoved:
             return True
         return False
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether this process has a connection: with its last one SQLite deletes the log."""
+        if self._engine is None or self._process != os.getpid():
+            return False
+        pool: Any = self._engine.pool
+        return self._writer is not None or pool.checkedin() > 0
 
     def _none_here(self) -> LedgerUnavailable:
         return LedgerUnavailable(
