@@ -217,4 +217,11 @@ LEDGER = (
         "        if False:\n",
         (BACKUPS + "a_restored_ledger_is_frozen_and_has_spent_at_least_what_was_spent",),
     ),
+    Mutant(
+        "a new account in a restored ledger",
+        "ledger/restoring.py",
+        "    if unanswered:\n",
+        "    if False:\n",
+        (BACKUPS + "no_account_is_opened_in_a_restored_ledger_until_all_are_answered_for",),
+    ),
 )

@@ -107,6 +107,7 @@ class Ledger:
         )
         earlier = {} if opening is None or opening == {} else words.counted(opening)
         with self._store.writing() as journal:
+            restoring.require_answered(journal.states(journal.terms))
             open_account(journal, settle_source(journal, terms, source), earlier, journal.terms)
         return self.account(account)
 
@@ -119,6 +120,7 @@ class Ledger:
             for name, promise in promises.items()
         ]
         with self._store.writing() as journal:
+            restoring.require_answered(journal.states(journal.terms))
             known = dict(journal.terms)
             for terms in wanted:
                 settled = settle_source(journal, terms, None)
@@ -210,8 +212,8 @@ class Ledger:
     def unfreeze(self, account: str, *, reason: str, head: str | None = None, steward: str | None = None) -> None:
         """Let the account be charged again.
 
-        After a backup was restored, this needs the newest head that anybody has kept, which must be the backup's own,
-        or the name of a steward who answers for what may be missing.
+        After a backup was restored, this needs the name of a steward who answers for what may be missing; the newest
+        head that anybody has kept, if it is given, must be the backup's own.
         """
         self._change("unfrozen", account, {"reason": words.reason(reason)}, head=head, steward=steward)
 
