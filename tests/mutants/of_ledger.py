@@ -224,4 +224,11 @@ LEDGER = (
         "    if False:\n",
         (BACKUPS + "no_account_is_opened_in_a_restored_ledger_until_all_are_answered_for",),
     ),
+    Mutant(
+        "a commit that was refused after expiry and goes through later",
+        "ledger/refusals.py",
+        "        if is_expired(terms, at) and not is_expired(terms, last):\n",
+        "        if False:\n",
+        ("tests/ledger/test_clock.py::test_what_was_refused_after_expiry_is_refused_when_the_clock_is_set_back",),
+    ),
 )

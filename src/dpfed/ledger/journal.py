@@ -76,6 +76,7 @@ class Journal:
     def __init__(self, link: Connection, view: View, terms: dict[str, Terms]) -> None:
         self.link = link
         clock = now()
+        self.last = view.at  # the time of the last entry before
         self.at = clock if clock > view.at else later(view.at)  # the time that its entries say
         self.terms = terms
         self._view = view
