@@ -110,10 +110,7 @@ class LedgerFiles:
 
     def close(self) -> None:
         """Watch no more; a child would share what is noted."""
-        watch, self._watch = self._watch, None
-        self._noted, self._seen = _ANYTHING, None
-        if watch is not None:
-            watch.close()
+        self._watch, self._seen, self._noted = None, None, _ANYTHING
 
     def _are_as_before(self, seen: Seen | None, noted: int) -> bool:
         if seen is None:
@@ -132,11 +129,10 @@ class LedgerFiles:
     def _watch_again(self) -> None:
         """Watch the files that are there now, before they are looked at."""
         if self.can_be_watched and not Path(self._path).is_symlink():
-            before, self._watch = self._watch, Watch.over((self._path, self._log, self._index), self._path)
-            self._noted |= _ANYTHING
-            if before is not None:
-                self._noted |= before.read()
-                before.close()
+            watch = self._watch or Watch.begun()
+            is_watched = watch is not None and watch.add((self._path, self._log, self._index), self._path)
+            self._watch = watch if is_watched else None
+        self._noted |= _ANYTHING
 
 
 def leak(thing: Any) -> None:

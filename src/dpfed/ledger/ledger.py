@@ -261,8 +261,8 @@ class Ledger:
             known = self._store.terms(link)
             reached = [known[name] for name in relations.reached(words.name(account=account), known)]
             latest = list(last_of_accounts(link, [terms.opened for terms in reached]))
-        states = {str(row.account): state_of(row) for row in latest}
-        return min(admission.affordable(terms, states[terms.name], event) for terms in reached)
+            states = {str(row.account): state_of(row) for row in latest}
+            return min(admission.affordable(terms, states[terms.name], event) for terms in reached)
 
     @property
     def address(self) -> str:

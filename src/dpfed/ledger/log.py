@@ -33,6 +33,8 @@ _WORDS = 2**32
 # Seconds within which somebody who takes the log into the file has counted it.
 _PATIENCE = 2.0
 _PAUSE = 0.01
+# Size and times of the ledger's file, and whose it is.
+File = tuple[int, ...]
 _HAS_ALL = "SELECT count(*) = (SELECT seq FROM head) FROM entries NOT INDEXED"
 
 
@@ -75,23 +77,24 @@ class Contents:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._file: tuple[int, ...] = ()
-        self._progress: Progress | None = None  # of the log
-        self._taken: Progress | None = None  # when the file had changed
+        # Threads look at once. Each takes what is known before it reads, so that what it reads is never older; and how
+        # far the log is before it looks at the file, so that a change of the file is never counted before it is seen.
+        self._progress: Progress | None = None
+        self._known: tuple[Progress | None, File] = (None, ())
 
     def note(self, index: int) -> None:
         """Take the files for whole as they are now."""
-        self._progress = self._taken = _read(index)
-        self._file = self._look()
+        self._progress = _read(index)
+        self._known = self._progress, self._look()
 
     def is_log_whole(self, log: int, index: int) -> bool:
         """Whether the log holds all that it did, and all that was committed since."""
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
-            now = _read(index)
+            before, now = self._progress, _read(index)
             if now is None:  # somebody writes it at this moment
                 time.sleep(_PAUSE)
-            elif self._holds(log, now):
+            elif _holds(log, before, now):
                 self._progress = now
                 return True
             else:
@@ -104,10 +107,13 @@ class Contents:
         """Whether the file has changed by what it took of the log alone."""
         deadline = time.monotonic() + _PATIENCE
         while True:
-            file, now = self._look(), _read(index)
-            was_given = file[:2] == self._file[:2] and file[3:] != self._file[3:]  # to another owner, or other rights
-            if now is not None and (file == self._file or was_given or self._is_explained(now)):
-                self._file, self._taken = file, now
+            (before, old), now = self._known, _read(index)
+            new = self._look()
+            was_given = new[:2] == old[:2] and new[3:] != old[3:]  # to another owner, or other rights
+            if now is not None and (
+                new == old or was_given or _is_explained(before, now) or self._has_all(before, now)
+            ):
+                self._known = now, new
                 return True
             if time.monotonic() > deadline:
                 return now is None
@@ -116,48 +122,56 @@ class Contents:
     @property
     def is_settled(self) -> bool:
         """Whether the log goes on; else it is begun anew with the next commit, which nobody tells."""
-        return self._taken is not None and self._taken.taken[0] < self._taken.frames
+        return _goes_on(self._known[0])
 
-    def _is_explained(self, now: Progress) -> bool:
-        before = self._taken
+    def _has_all(self, before: Progress | None, now: Progress) -> bool:
+        """Whether the log was begun anew, so that more may have come into the file, and every entry is there."""
         if before is None or now.salt == before.salt:
-            return before is None or now.taken != before.taken
-        # With the next log all of the one before is in the file.
-        is_next = now.begun == (before.begun + 1) % _WORDS
-        return not is_next or now.taken != (0, 0) or self.is_settled or self._has_all()
-
-    def _has_all(self) -> bool:
-        """Whether every entry is there, as one sees it who opens the ledger now."""
+            return False
         try:
             with closing(sqlite3.connect(self._path, isolation_level=None)) as link:
                 return bool(link.execute(_HAS_ALL).fetchone()[0])
         except (sqlite3.Error, TypeError):
             return False
 
-    def _holds(self, log: int, now: Progress) -> bool:
-        """Whether the frames since the last look, with the last one before it, are on disk and follow each other."""
-        before = self._progress if self._progress is not None and self._progress.salt == now.salt else None
-        first = 1 if before is None else max(before.frames, 1)
-        if now.frames == 0:
-            return before is None or before.frames == 0
-        start = now.place(max(first - 1, 1))  # each checksum goes on from the one before
-        try:
-            header = os.pread(log, _LOG_HEADER, 0)
-            frames = os.pread(log, now.place(now.frames + 1) - start, start)
-        except OSError:
-            return False
-        if now.frames < first or header[16:24] != now.salt or len(frames) < now.place(now.frames + 1) - start:
-            return False
-        do_follow, found = _follow(header, frames, now)
-        is_known = before is None or before.frames == 0 or _is(found[before.frames - now.frames - 1], before)
-        return do_follow and is_known and _is(found[-1], now)
-
-    def _look(self) -> tuple[int, ...]:
+    def _look(self) -> File:
         try:
             found = Path(self._path).stat()
         except OSError:
             return ()
         return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode, found.st_uid, found.st_gid
+
+
+def _holds(log: int, known: Progress | None, now: Progress) -> bool:
+    """Whether the frames since the last look, with the last one before it, are on disk and follow each other."""
+    before = known if known is not None and known.salt == now.salt else None
+    first = 1 if before is None else max(before.frames, 1)
+    if now.frames == 0:
+        return before is None or before.frames == 0
+    start = now.place(max(first - 1, 1))  # each checksum goes on from the one before
+    try:
+        header = os.pread(log, _LOG_HEADER, 0)
+        frames = os.pread(log, now.place(now.frames + 1) - start, start)
+    except OSError:
+        return False
+    if now.frames < first or header[16:24] != now.salt or len(frames) < now.place(now.frames + 1) - start:
+        return False
+    do_follow, found = _follow(header, frames, now)
+    is_known = before is None or before.frames == 0 or _is(found[before.frames - now.frames - 1], before)
+    return do_follow and is_known and _is(found[-1], now)
+
+
+def _is_explained(before: Progress | None, now: Progress) -> bool:
+    """Whether a part of the log was taken into the file since."""
+    if before is None or now.salt == before.salt:
+        return before is None or now.taken != before.taken
+    # With the next log all of the one before is in the file.
+    is_next = now.begun == (before.begun + 1) % _WORDS
+    return not is_next or now.taken != (0, 0) or _goes_on(before)
+
+
+def _goes_on(progress: Progress | None) -> bool:
+    return progress is not None and progress.taken[0] < progress.frames
 
 
 def _follow(header: bytes, frames: bytes, now: Progress) -> tuple[bool, Any]:

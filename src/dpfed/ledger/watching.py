@@ -6,10 +6,11 @@ not see what another machine does to a network disk, nor a mount over a folder.
 
 >>> import tempfile
 >>> with tempfile.NamedTemporaryFile() as file:
-...     watch = Watch.over([file.name], file.name)
-...     before = watch is None or watch.is_quiet()
+...     watch = Watch.begun()
+...     is_there = watch is not None and watch.add([file.name], file.name)
+...     before = not is_there or watch.is_quiet()
 ...     open(file.name, "a").close()
-...     before, watch is None or not watch.is_quiet()
+...     before, not is_there or not watch.is_quiet()
 (True, True)
 """
 
@@ -33,31 +34,31 @@ _MOST = 65_536
 
 
 class Watch:
-    """What the kernel is asked to note; it is given up with `close`."""
+    """What the kernel is asked to note, until nobody has the object any more: a thread may still ask."""
 
-    def __init__(self, number: int) -> None:
-        self._number = number
+    def __init__(self, kernel: ctypes.CDLL, number: int) -> None:
+        self._kernel, self._number = kernel, number
 
     @classmethod
-    def over(cls, files: Iterable[str], written: str) -> Watch | None:
-        """Watch the files and the folders above them, and writes to one of them; None where that cannot be had."""
+    def begun(cls) -> Watch | None:
+        """Return a watch over nothing yet; None where that cannot be had."""
         try:
             kernel = ctypes.CDLL(None, use_errno=True)
             number: int = kernel.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         except (OSError, AttributeError):  # another system
             return None
-        if number < 0:  # as many as a user may have
-            return None
-        watch = cls(number)
+        return cls(kernel, number) if number >= 0 else None  # a user may have so many
+
+    def add(self, files: Iterable[str], written: str) -> bool:
+        """Watch the files and the folders above them, and writes to one of them; whether all files can be watched."""
         of_file = _ATTRIB | _CLOSE_WRITE | _OPEN | _MOVE_SELF
-        for path in files:
-            wanted = of_file | WRITTEN if path == written else of_file
-            if kernel.inotify_add_watch(number, os.fsencode(path), wanted) < 0:
-                watch.close()
-                return None
+        wanted = [(path, of_file | WRITTEN if path == written else of_file) for path in files]
         for folder in Path(os.path.realpath(written)).parents:  # one that this user may not read is left out
-            kernel.inotify_add_watch(number, os.fsencode(folder), _MOVE_SELF)
-        return watch
+            self._add(str(folder), _MOVE_SELF)
+        return all(self._add(path, what) for path, what in wanted)
+
+    def _add(self, path: str, what: int) -> bool:
+        return bool(self._kernel.inotify_add_watch(self._number, os.fsencode(path), what) >= 0)
 
     def is_quiet(self) -> bool:
         """Whether nothing was noted since the last `read`."""
@@ -76,7 +77,6 @@ class Watch:
             place += _HEADER.size + length
         return seen
 
-    def close(self) -> None:
-        """Watch no more."""
+    def __del__(self) -> None:
         with suppress(OSError):
             os.close(self._number)
