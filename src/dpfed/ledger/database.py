@@ -36,6 +36,7 @@ from dpfed.ledger.schema import REVISION
 _LONGEST_WAIT = 2_000_000.0
 _VERSION = sa.table("alembic_version", sa.column("version_num"))
 _DAMAGED = ("malformed", "not a database", "unsupported file format", "database corruption")
+_WITHOUT_ROOM = ("full", "disk I/O", "No space", "could not extend file")
 # What the triggers say to an entry that does not continue the chain.
 MOVED = "the head of the ledger has moved"
 # After so many seconds without use a connection may have died unnoticed.
@@ -346,7 +347,7 @@ class Database:
             return f"was busy for more than {self._wait:g} s: nothing was written; try again, or give a longer wait"
         if "readonly" in text or "read-only" in text:
             return "is read-only, nothing was written: make the file and its folder writable for this user"
-        if "full" in text or "disk I/O" in text or "No space" in text:
+        if any(word in text for word in _WITHOUT_ROOM):
             return "cannot grow, the disk is full or failing; nothing was written: make room, then go on"
         if "unable to open" in text:
             return "cannot be opened: does its folder exist, and may this user write there?"
