@@ -471,7 +471,25 @@ def put_older_in_place(place: Place) -> None:
     place.older.replace(place.file)
 
 
-@pytest.mark.parametrize("harm", [move_file_away, put_older_in_place, rename_folder, replace_folder])
+def move_all_away_and_back(place: Place) -> None:
+    AWAY["all"](place, lambda: None)
+
+
+def move_folder_away_and_back(place: Place) -> None:
+    AWAY["folder"](place, lambda: None)
+
+
+SWAPS = [
+    move_file_away,
+    put_older_in_place,
+    rename_folder,
+    replace_folder,
+    move_all_away_and_back,
+    move_folder_away_and_back,
+]
+
+
+@pytest.mark.parametrize("harm", SWAPS)
 def test_kill_9_while_the_file_is_swapped_loses_no_acknowledged_commit(tmp_path, harm):
     luck = random.Random(harm.__name__)  # noqa: S311 - when to strike
     for number in range(6):

@@ -166,7 +166,7 @@ LEDGER = (
         "ledger/files.py",
         "if noted & RENAMED or not self._are_as_before",
         "if not self._are_as_before",
-        (FILES + "a_run_notices_that_another_spent_on_what_was_in_its_ledgers_place",),
+        (FILES + "files_that_were_away_for_a_while_are_used_no_more_by_who_has_missed_them",),
     ),
     Mutant(
         "a log that may be cut short",
