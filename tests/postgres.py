@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -61,7 +62,7 @@ def unprivileged() -> pwd.struct_passwd | None:
 class Cluster:
     """A server with its own data; ``fsync`` stays on, because what is durable is what is tested."""
 
-    def __init__(self) -> None:
+    def __init__(self, *options: str) -> None:
         self._binaries = binaries()
         # A Unix socket's path has at most 107 bytes: pytest's own directories are too deep.
         self.directory = Path(tempfile.mkdtemp(prefix="dpfed-pg-"))
@@ -72,17 +73,19 @@ class Cluster:
         if self._user:
             os.chown(self.directory, self._user.pw_uid, self._user.pw_gid)
         data = str(self.directory / "data")
-        options = ["--no-sync", "--auth=trust", f"--username={USER}", "--encoding=UTF8", "--locale=C"]
-        with self._popen("initdb", *options, data) as made:
+        settled = ["--no-sync", "--auth=trust", f"--username={USER}", "--encoding=UTF8", "--locale=C"]
+        with self._popen("initdb", *settled, *options, data) as made:
             pass
         if made.returncode:
             raise RuntimeError(f"initdb failed: {self._log()}")
         self.start()
 
-    def start(self) -> None:
+    def start(self, largest_file: int | None = None) -> None:
+        """Start the server; no file of it may grow beyond so many bytes."""
         settings = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
         command = [str(self._binaries / "postgres"), "-D", str(self.directory / "data"), "-k", str(self.directory)]
-        self._server = self._popen("/bin/sh", "-c", GUARDED, str(self.directory), *command, *settings)
+        guarded = ("-c", GUARDED, str(self.directory), *command, *settings)
+        self._server = self._popen("/bin/sh", *guarded, largest_file=largest_file)
         deadline = time.monotonic() + STARTS_WITHIN
         while not self._answers():
             if time.monotonic() > deadline:
@@ -150,7 +153,11 @@ class Cluster:
             return False
         return True
 
-    def _popen(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _popen(self, program: str, *arguments: str, largest_file: int | None = None) -> subprocess.Popen[bytes]:
+        def limit() -> None:
+            _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, most))
+
         who = {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": []} if self._user else {}
         with (self.directory / "log").open("ab") as log:
             return subprocess.Popen(
@@ -159,6 +166,7 @@ class Cluster:
                 stdout=log,
                 stderr=log,
                 cwd=self.directory,
+                preexec_fn=None if largest_file is None else limit,
                 start_new_session=True,  # Ctrl-C is for the tests, which then stop the server in their own order
                 **who,
             )

@@ -63,7 +63,7 @@ def test_a_restored_ledger_is_frozen_and_has_spent_at_least_what_was_spent(lost)
         assert ledger.resume("study").left("ward") == 0
 
 
-def test_an_account_is_unfrozen_by_the_head_of_the_backup_and_by_no_other(lost):
+def test_an_account_is_unfrozen_by_a_steward_and_with_no_other_head_than_that_of_the_backup(lost):
     file, copy, head, _ = lost
     with dpfed.Ledger(file) as ledger:
         newer = ledger.head()
@@ -71,8 +71,10 @@ def test_an_account_is_unfrozen_by_the_head_of_the_backup_and_by_no_other(lost):
     with dpfed.Ledger.restore(copy, file) as ledger:
         for wrong in (None, str(newer), str(ledger.head()), "1:" + "0" * 64, str(head).replace(head.digest[0], "x", 1)):
             with pytest.raises(PrivacyError):
-                ledger.unfreeze("icu", reason="nothing came after", head=wrong)
-        ledger.unfreeze("icu", reason="nothing came after", head=str(head))
+                ledger.unfreeze("icu", reason="nothing came after", head=wrong, steward=wrong and "A. Steward")
+        with pytest.raises(AccountUnavailable, match="by name"):  # whoever has the backup can read its head
+            ledger.unfreeze("icu", reason="nothing came after", head=str(head))
+        ledger.unfreeze("icu", reason="nothing came after", head=str(head), steward="A. Steward")
         ledger.reserve({"icu": STEP}, run="second").commit({"icu": STEP})
         with pytest.raises(AccountUnavailable):
             ledger.reserve({"ward": STEP}, run="third")
@@ -102,11 +104,48 @@ def test_a_second_freeze_does_not_make_a_restored_account_easy_to_unfreeze(lost)
             ledger.unfreeze("icu", reason="just so")
 
 
+def answer_for_all(ledger: dpfed.Ledger) -> None:
+    for balance in ledger.accounts():
+        ledger.unfreeze(balance.account.name, reason="we know what came after", steward="A. Steward")
+
+
 def test_data_are_known_again_after_a_restore(lost):
     file, copy, _, _ = lost
     file.unlink()
-    with dpfed.Ledger.restore(copy, file) as ledger, pytest.raises(InvalidArgument, match="icu"):
-        ledger.open("second", epsilon=8.0, delta=1e-5, source=b"records")
+    with dpfed.Ledger.restore(copy, file) as ledger:
+        answer_for_all(ledger)
+        with pytest.raises(InvalidArgument, match="icu"):
+            ledger.open("second", epsilon=8.0, delta=1e-5, source=b"records")
+
+
+def test_no_account_is_opened_in_a_restored_ledger_until_all_are_answered_for(lost):
+    file, copy, _, _ = lost
+    with dpfed.Ledger(file) as ledger:
+        ledger.open("later", epsilon=8.0, delta=1e-5)
+        ledger.record({"later": {STEP: 5}}, reason="spent after the backup")
+    file.unlink()
+    promise = dpfed.Guarantee(8.0, 1e-5)
+    with dpfed.Ledger.restore(copy, file) as ledger:
+        for name in ("icu", "ward", "old"):
+            for attempt in (
+                lambda: ledger.open("later", epsilon=8.0, delta=1e-5),
+                lambda: ledger.open("all", epsilon=9.0, delta=1e-5, source=b"records", overlaps=["icu", "ward"]),
+                lambda: ledger.open("part", epsilon=1.0, delta=1e-5, source=b"records", parent="icu"),
+                lambda: ledger.open_all({"later": promise}),
+            ):
+                with pytest.raises(AccountUnavailable, match="no account is opened"):
+                    attempt()
+            ledger.unfreeze(name, reason="we know what came after", steward="A. Steward")
+        ledger.open("all", epsilon=9.0, delta=1e-5, source=b"records", overlaps=["icu", "ward"])
+        ledger.verify()
+
+
+def test_a_backup_without_an_account_freezes_nothing_and_is_not_restored(tmp_path):
+    with dpfed.Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.backup(tmp_path / "copy")
+    with pytest.raises(InvalidArgument, match="no account"):
+        dpfed.Ledger.restore(tmp_path / "copy", tmp_path / "new.db")
+    assert not (tmp_path / "new.db").exists()
 
 
 def test_nothing_is_overwritten(lost, tmp_path):

@@ -127,6 +127,38 @@ def test_an_account_that_expired_does_not_come_back_when_the_clock_is_set_back(u
         assert ledger.balance("icu").status == "expired"
 
 
+REFUSED = {
+    "commit": lambda ledger, held: held.commit(STEP),
+    "several": lambda ledger, held: held.commit({"icu": {Gaussian(40.0): 2}}),
+    "mark": lambda ledger, held: held.mark("icu"),
+    "unseen": lambda ledger, held: held.commit_unseen({}),
+    "extend": lambda ledger, held: held.extend(STEP),
+    "reserve": lambda ledger, held: ledger.reserve(STEP, run="second"),
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_what_was_refused_after_expiry_is_refused_when_the_clock_is_set_back(url, machine, how):
+    with dpfed.Ledger(url) as ledger:
+        ledger.open("icu", epsilon=8.0, delta=1e-5, expires=date(2030, 6, 1))
+        held = ledger.reserve({"icu": {Gaussian(40.0): 9}}, run="study", fixed_plan=False)
+        held.commit(STEP)
+        for _ in range(2):
+            machine.set(NOON + timedelta(hours=12, minutes=1))
+            for _ in range(3):
+                with pytest.raises(AccountUnavailable, match="expired"):
+                    REFUSED[how](ledger, held)
+            machine.set(NOON + timedelta(hours=11, minutes=58))
+            with pytest.raises(AccountUnavailable, match="expired"):
+                REFUSED[how](ledger, held)
+            assert ledger.balance("icu").status == "expired"
+        ledger.verify()
+        assert held.left("icu") == 8
+        assert "expired" in ledger.statement("icu").lines[-1].note
+    if how not in ("extend", "reserve"):
+        assert [row["kind"] for row in rows_of(url)].count("refused") == 1
+
+
 def test_a_time_at_the_end_of_all_times_is_not_passed():
     assert clock.later("9999-12-31T23:59:59.999999Z") == "9999-12-31T23:59:59.999999Z"
     assert clock.later("2026-01-01T00:00:00.999999Z") == "2026-01-01T00:00:01.000000Z"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
@@ -15,11 +16,12 @@ import pytest
 import dpfed
 from dpfed.errors import LedgerUnavailable
 from dpfed.events import Gaussian
-from dpfed.ledger.files import FilesMoved, LedgerFiles
+from dpfed.ledger import log
 from worlds import fork, points
 
 MOVED = "moved, replaced or deleted"
 PLAN = 100_000
+PROMISE = {"epsilon": 8.0, "delta": 1e-5}
 
 
 class Place:
@@ -128,7 +130,7 @@ def commit_with_a_mark(held) -> None:
     held.mark("icu", STEP)
 
 
-def is_acknowledged(place: Place, commit, harm, number: int) -> bool | None:
+def is_acknowledged(place: Place, commit, harm, number: int, prepare=lambda held: None) -> bool | None:
     """Whether a commit was acknowledged although harm came at its n-th point; None if it has fewer points."""
     left = None
 
@@ -142,6 +144,7 @@ def is_acknowledged(place: Place, commit, harm, number: int) -> bool | None:
     with points(strike), dpfed.Ledger(place.file) as ledger:
         held = place.reserve(ledger)
         held.commit(STEP)
+        prepare(held)
         left = number
         try:
             commit(held)
@@ -164,27 +167,6 @@ def test_a_commit_in_the_middle_of_which_a_file_is_moved_is_not_acknowledged(tmp
             break
     assert len(found) > 2
     assert set(found[:-1]) == {False}
-
-
-def test_a_quiet_folder_in_which_a_name_changes_is_looked_at_again(place):
-    files = LedgerFiles(str(place.file))
-    files.trusts_folder = True
-    for path in (place.log, place.index):
-        path.touch()
-    seen = files.look()
-    time.sleep(0.1)
-    files.require(seen)
-    if files._quiet is None:
-        pytest.skip("this file system has coarse times, so its folders are never trusted")
-    files.require(seen)
-    for path in (place.file, place.log, place.index):
-        path.rename(place.aside)
-        with pytest.raises(FilesMoved):
-            files.require(seen)
-        place.aside.rename(path)
-        files.require(seen)
-        time.sleep(0.1)
-        files.require(seen)
 
 
 def test_a_budget_is_not_spent_twice_when_a_backup_is_put_in_place_of_a_live_ledger(place):
@@ -235,17 +217,183 @@ def test_a_file_that_is_gone_is_not_made_anew_by_who_had_it(place):
     assert not place.file.exists()
 
 
-def test_a_file_that_comes_back_is_used_again(place):
+def away_and_back(*paths: Path):
+    """Harm that moves the paths away, and puts them back when something else was there."""
+
+    def harm(place: Place, meanwhile) -> None:
+        moved = [(path, path.with_name(f"{path.name}.away")) for path in (path(place) for path in paths)]
+        for path, aside in moved:
+            path.rename(aside)
+        meanwhile()
+        for path, aside in moved:
+            if path.is_dir():
+                shutil.rmtree(path)
+            path.unlink(missing_ok=True)
+            aside.rename(path)
+
+    return harm
+
+
+AWAY = {
+    "file": away_and_back(lambda place: place.file),
+    "log": away_and_back(lambda place: place.log),
+    "index": away_and_back(lambda place: place.index),
+    "all": away_and_back(lambda place: place.file, lambda place: place.log, lambda place: place.index),
+    "folder": away_and_back(lambda place: place.folder),
+    "folder above": away_and_back(lambda place: place.folder.parent),
+}
+
+
+@pytest.mark.parametrize("which", AWAY)
+def test_files_that_were_away_for_a_while_are_used_no_more_by_who_has_missed_them(tmp_path, which):
+    (tmp_path / "above").mkdir()
+    place = Place(tmp_path / "above")
     with dpfed.Ledger(place.file) as ledger:
         held = place.reserve(ledger)
-        place.folder.rename(place.aside)
-        with pytest.raises(LedgerUnavailable, match=MOVED):
-            held.commit(STEP)
-        place.aside.rename(place.folder)
         held.commit(STEP)
-        assert held.committed("icu") == 1
+        AWAY[which](place, lambda: None)
+        for _ in range(2):
+            with pytest.raises(LedgerUnavailable, match=MOVED):
+                held.commit(STEP)
+            with pytest.raises(LedgerUnavailable, match=MOVED):
+                ledger.balance("icu")
     with dpfed.Ledger(place.file) as again:
         again.verify()
+        resumed = again.resume("study-12")
+        assert resumed.committed("icu") == 1
+        resumed.commit(STEP)
+
+
+def test_a_run_notices_that_another_spent_on_what_was_in_its_ledgers_place(place):
+    with dpfed.Ledger(place.file) as live:
+        held = place.reserve(live)
+        held.commit(STEP)
+
+        def spend() -> None:
+            place.older.replace(place.file)
+            child = fork(lambda say: place.reserve(dpfed.Ledger(place.file), "second").commit(STEP))
+            assert child.end()[0] == 0
+
+        AWAY["all"](place, spend)
+        with pytest.raises(LedgerUnavailable, match=MOVED):
+            held.commit(STEP)
+
+
+def test_what_others_do_beside_the_ledger_and_to_it_as_a_ledger_disturbs_nobody(place):
+    with dpfed.Ledger(place.file) as ledger:
+        held = place.reserve(ledger)
+        held.commit(STEP)
+        (place.folder / "other").touch()
+        (place.folder / "other").rename(place.folder / "another")
+        place.file.chmod(0o640)
+        shutil.copyfile(place.file, place.aside)
+        held.commit(STEP)
+        child = fork(lambda say: [place.reserve(dpfed.Ledger(place.file), f"r{n}").commit(STEP) for n in range(3)])
+        assert child.end()[0] == 0
+        with sqlite3.connect(place.file, isolation_level=None) as other:
+            for way in ("PASSIVE", "FULL", "RESTART", "TRUNCATE"):
+                held.commit(STEP)
+                other.execute(f"PRAGMA wal_checkpoint({way})").fetchall()
+        other.close()
+        held.commit(STEP)
+        ledger.verify()
+        assert held.committed("icu") == 7
+
+
+def overwrite(path: Path, content: bytes) -> None:
+    """Write over the file as cp does: it stays the same file."""
+    with path.open("r+b") as file:
+        file.truncate(0)
+        file.write(content)
+
+
+def cut(path: Path, part: float) -> None:
+    os.truncate(path, int(path.stat().st_size * part))
+
+
+# What is done to a file in place; "older" is as it was some commits before.
+IN_PLACE = {
+    "older file": lambda place, older: overwrite(place.file, older[0]),
+    "older log": lambda place, older: overwrite(place.log, older[1]),
+    "older file and log": lambda place, older: [overwrite(place.file, older[0]), overwrite(place.log, older[1])],
+    "empty file": lambda place, older: cut(place.file, 0.0),
+    "half a file": lambda place, older: cut(place.file, 0.5),
+    "empty log": lambda place, older: cut(place.log, 0.0),
+    "half a log": lambda place, older: cut(place.log, 0.5),
+    "most of a log": lambda place, older: cut(place.log, 0.999),
+    "garbage in the file": lambda place, older: overwrite(place.file, os.urandom(place.file.stat().st_size)),
+    "garbage in the log": lambda place, older: overwrite(place.log, os.urandom(place.log.stat().st_size)),
+}
+
+
+def older_of(place: Place, held, many: int) -> tuple[bytes, bytes]:
+    """The file and the log, and after that so many commits."""
+    held.commit(STEP)
+    older = place.file.read_bytes(), place.log.read_bytes()
+    for _ in range(many):
+        held.commit(STEP)
+    return older
+
+
+# A log that was begun anew is shorter than its file, whose end nobody needs.
+LATER = [harm for harm in IN_PLACE if "of a log" not in harm]
+
+
+@pytest.fixture
+def hasty(monkeypatch):
+    """Nobody waits for another process that takes the log into the file: there is none."""
+    monkeypatch.setattr(log, "_PATIENCE", 0.1)
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(("harm", "many"), [*((harm, 3) for harm in IN_PLACE), *((harm, 1500) for harm in LATER)])
+def test_a_file_that_is_written_over_in_place_is_noticed(place, harm, many):
+    with dpfed.Ledger(place.file) as ledger:
+        held = place.reserve(ledger)
+        older = older_of(place, held, many)
+        IN_PLACE[harm](place, older)
+        for attempt in (lambda: held.commit(STEP), lambda: held.mark("icu"), lambda: ledger.open("b", **PROMISE)):
+            with pytest.raises(LedgerUnavailable, match=MOVED):
+                attempt()
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("commit", [commit_fast, commit_with_a_mark], ids=lambda commit: commit.__name__)
+@pytest.mark.parametrize("harm", IN_PLACE)
+def test_a_commit_in_the_middle_of_which_a_file_is_written_over_is_not_acknowledged(tmp_path, harm, commit):
+    found = []
+    for number in range(1, 100):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        place, older = Place(folder), []
+
+        def strike(place: Place, older=older) -> None:
+            IN_PLACE[harm](place, older[0])
+
+        def prepare(held, place=place, older=older) -> None:
+            older.append(older_of(place, held, 3))
+
+        found.append(is_acknowledged(place, commit, strike, number, prepare))
+        if found[-1] is None:
+            break
+    assert len(found) > 2
+    assert set(found[:-1]) == {False}
+
+
+@pytest.mark.usefixtures("hasty")
+def test_where_nobody_can_watch_the_files_they_are_looked_at_each_time(place, tmp_path):
+    link = tmp_path / "link.db"
+    link.symlink_to(place.file)
+    for harm in ("older log", "half a log", "older file"):
+        with dpfed.Ledger(link) as ledger:
+            held = place.reserve(ledger, harm.replace(" ", "-"))
+            older = older_of(place, held, 3)
+            kept = place.file.read_bytes(), place.log.read_bytes()
+            IN_PLACE[harm](place, older)
+            with pytest.raises(LedgerUnavailable, match=MOVED):
+                held.commit(STEP)
+            overwrite(place.file, kept[0])
+            overwrite(place.log, kept[1])
 
 
 VICTIM = """
@@ -323,7 +471,25 @@ def put_older_in_place(place: Place) -> None:
     place.older.replace(place.file)
 
 
-@pytest.mark.parametrize("harm", [move_file_away, put_older_in_place, rename_folder, replace_folder])
+def move_all_away_and_back(place: Place) -> None:
+    AWAY["all"](place, lambda: None)
+
+
+def move_folder_away_and_back(place: Place) -> None:
+    AWAY["folder"](place, lambda: None)
+
+
+SWAPS = [
+    move_file_away,
+    put_older_in_place,
+    rename_folder,
+    replace_folder,
+    move_all_away_and_back,
+    move_folder_away_and_back,
+]
+
+
+@pytest.mark.parametrize("harm", SWAPS)
 def test_kill_9_while_the_file_is_swapped_loses_no_acknowledged_commit(tmp_path, harm):
     luck = random.Random(harm.__name__)  # noqa: S311 - when to strike
     for number in range(6):

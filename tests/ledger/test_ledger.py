@@ -13,7 +13,7 @@ import dpfed
 from dpfed import events as ev
 from dpfed.accounting.filter import RenyiFilter
 from dpfed.cli.main import main
-from dpfed.errors import BudgetExceeded, InvalidArgument, LedgerRolledBack, UnknownAccount, UnknownEvent
+from dpfed.errors import BudgetExceeded, InvalidArgument, LedgerRolledBack, UnknownAccount, UnknownEvent, UnknownRun
 from dpfed.guarantee import Guarantee
 from dpfed.ledger.opening import fingerprint
 from dpfed.ledger.rows import GENESIS, Head
@@ -231,3 +231,15 @@ def test_a_ledger_shows_where_it_is_and_closes_with_its_block(sqlite_url):
         assert "icu" not in ledger
         ledger.open("icu", **PROMISE)
         assert "icu" in ledger
+
+
+def test_the_key_that_seals_a_run_is_that_of_its_first_reservation_alone(ledger):
+    held = ledger.reserve({"icu": {STEP: 3}}, run="r")
+    key = ledger.seal_key("r")
+    held.mark("icu", {"icu": STEP})
+    assert ledger.resume("r").run == "r"
+    assert ledger.seal_key("r") == key != str(ledger.head()).partition(":")[2].encode()
+    ledger.reserve({"icu": STEP}, run="other")
+    assert ledger.seal_key("other") != key
+    with pytest.raises(UnknownRun, match="nothing"):
+        ledger.seal_key("nothing")

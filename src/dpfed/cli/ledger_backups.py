@@ -41,12 +41,12 @@ def backup(file: Path, url: str, as_json: bool) -> None:
 def restore(file: Path, url: str, as_json: bool) -> None:
     """Make a ledger of a backup, where there is none.
 
-    Every account is frozen, and what was reserved counts as committed, because it may have been spent since. Unfreeze
-    each with the newest head that anybody has kept, or with a steward's name.
+    Every account is frozen, and what was reserved counts as committed, because it may have been spent since. No account
+    is opened until a steward has answered for each by name, with the newest head that anybody has kept.
 
     \b
       dpfed ledger restore 2026-05-01.backup
-      dpfed ledger unfreeze icu --head 12:ab… --reason "nothing came later"
+      dpfed ledger unfreeze icu --steward "A. Steward" --head 12:ab… --reason "nothing came later"
     """
     from dpfed.cli.show import print_json, say
     from dpfed.ledger.ledger import Ledger
@@ -56,4 +56,4 @@ def restore(file: Path, url: str, as_json: bool) -> None:
     if as_json:
         return print_json({"ledger": where, "frozen": names, "head": head})
     say(f"restored {where} with {many(len(names), 'account', 'accounts')}, all frozen")
-    return say("unfreeze each with --head (the newest that anybody has kept) or --steward, and a --reason")
+    return say("unfreeze each with --steward and --reason, and with --head, the newest that anybody has kept")

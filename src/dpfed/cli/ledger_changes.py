@@ -123,13 +123,13 @@ def freeze(account: str, reason: str, url: str, as_json: bool) -> None:
 @click.command(cls=Command)
 @click.argument("account")
 @ledger_access.reason
-@run.option("--head", section=RESTORED, help="The newest head that anybody has kept; it must be the backup's own.")
 @run.option("--steward", section=RESTORED, help="Who answers for what may be missing; the statement shows it.")
+@run.option("--head", section=RESTORED, help="The newest head that anybody has kept; it must be the backup's own.")
 @ledger_access.common
 def unfreeze(account: str, reason: str, head: str | None, steward: str | None, url: str, as_json: bool) -> None:
     """Let an account be charged again.
 
-    After a restore this needs --head or --steward.
+    After a restore this needs --steward; give --head too, if anybody has kept one.
     """
     with ledger_access.reach(url) as book:
         book.unfreeze(account, reason=reason, head=head, steward=steward)

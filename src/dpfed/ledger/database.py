@@ -36,6 +36,7 @@ from dpfed.ledger.schema import REVISION
 # Both databases count milliseconds in 31 bits.
 _LONGEST_WAIT = 2_000_000.0
 _DAMAGED = ("malformed", "not a database", "unsupported file format", "database corruption")
+_WITHOUT_ROOM = ("full", "disk I/O", "No space", "could not extend file")
 # What the triggers say to an entry that does not continue the chain.
 MOVED = "the head of the ledger has moved"
 # After so many seconds without use a connection may have died unnoticed.
@@ -194,10 +195,14 @@ class Database:
 
     def close(self) -> None:
         """Close every connection of this process."""
+        if self._has_moved():
+            self._abandon()
         self._drop_writer()
         if self._engine is not None:
             self._engine.dispose(close=self._process == os.getpid())
             self._engine = None
+        if self._files is not None:
+            self._files.close()
 
     def _settle_file(self) -> None:
         """Make the file of a new ledger, where its disk can keep one, and remember which file it is."""
@@ -210,7 +215,7 @@ class Database:
         disks.require_locks(self.address, is_new=is_new)
         if self._files is not None:
             self._files.remember()
-            self._files.trusts_folder = disks.is_local(self.address)
+            self._files.can_be_watched = disks.is_local(self.address)
 
     def _require_files(self, seen: Seen | None) -> None:
         """Refuse if a file that the connection has open is not where others look for it; PostgreSQL has none."""
@@ -295,9 +300,10 @@ class Database:
         if isinstance(error, FilesMoved) or self._has_moved():
             self._abandon()
             return LedgerUnavailable(
-                f"the file of the ledger at {self.shown}, its -wal or its -shm was moved, replaced or deleted while "
-                "this process had it open, so nothing more is charged and no noise may be drawn: stop every run that "
-                "uses it, put back the newest files, all together, and start again"
+                f"the file of the ledger at {self.shown}, its -wal or its -shm was moved, replaced or deleted, or "
+                "written over, or was away for a while, after this process had opened it, so nothing more is charged "
+                "and no noise may be drawn: stop every run that uses it, put back the newest files, all together, and "
+                "start again"
             )
         self.address.clean(error)
         if isinstance(error, SQLAlchemyError) and not isinstance(error, DBAPIError):
@@ -308,12 +314,21 @@ class Database:
         return self._meaning(str(error.orig if isinstance(error, DBAPIError) else error))
 
     def _has_moved(self) -> bool:
-        """Whether the writer's files are gone, in which case SQLite's own words would mislead."""
+        """Whether the files that connections have open are gone, in which case SQLite's own words would mislead."""
         try:
-            self._require_files(self._seen if self._writer is not None else None)
+            if self._files is not None and self._is_open:
+                self._files.require()
         except FilesMoved:
             return True
         return False
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether this process has a connection: with its last one SQLite deletes the log."""
+        if self._engine is None or self._process != os.getpid():
+            return False
+        pool: Any = self._engine.pool
+        return self._writer is not None or pool.checkedin() > 0
 
     def _none_here(self) -> LedgerUnavailable:
         return LedgerUnavailable(
@@ -333,7 +348,7 @@ class Database:
             return f"was busy for more than {self._wait:g} s: nothing was written; try again, or give a longer wait"
         if "readonly" in text or "read-only" in text:
             return "is read-only, nothing was written: make the file and its folder writable for this user"
-        if "full" in text or "disk I/O" in text or "No space" in text:
+        if any(word in text for word in _WITHOUT_ROOM):
             return "cannot grow, the disk is full or failing; nothing was written: make room, then go on"
         if "unable to open" in text:
             return "cannot be opened: does its folder exist, and may this user write there?"

@@ -1,12 +1,13 @@
-"""The three files of a SQLite ledger, known again by device and inode for as long as a connection has them open.
+"""The three files of a SQLite ledger, known again for as long as a connection has them open.
 
-SQLite goes on writing into a file that was moved away, replaced or deleted, and says nothing. Such a commit is not in
-what is opened next. So the files are looked at before and after each commit, by the path that others use, and nothing
-is acknowledged unless they are still those that this process has open: the ledger's own file, its log (``-wal``), in
-which the newest commits are, and the log's index (``-shm``), on which the locks are.
+SQLite goes on writing into a file that was moved away, replaced, written over or deleted, and says nothing. Such a
+commit is not in what is opened next. So the files are looked at before and after each commit, by the path that others
+use, and nothing is acknowledged unless they are still those that this process has open and hold what it has written:
+the ledger's own file, its log (``-wal``), in which the newest commits are, and the log's index (``-shm``), on which the
+locks are. A file that was moved away and back has been missed: others may have spent on what was there meanwhile. Who
+has once found its files changed uses them no more.
 
-A folder in which a name appears, goes or changes gets a new time of change, which nobody can set back. So on a local
-disk, where the folder is as it was when the files were last looked at, one look at the folder does for all three.
+On a local disk of Linux the kernel tells whether anything was done to them, so that looking takes next to no time.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -18,35 +19,37 @@ from __future__ import annotations
 
 import ctypes
 import os
-import time
 from pathlib import Path
 from typing import Any
+
+from dpfed.ledger.log import INDEX_BYTES, Contents
+from dpfed.ledger.watching import RENAMED, WRITTEN, Watch
 
 # Device and inode of the ledger's file, of its log and of the log's index.
 Seen = tuple[int, ...]
 _OPEN_FILES = Path("/dev/fd")
-# Nanoseconds. A kernel takes the time of a change from its last tick, every hundredth of a second or more often.
-_TICK = 50_000_000
-_MILLISECOND = 1_000_000
+_ANYTHING = ~RENAMED  # may have been done, where nobody has watched
 
 
 class FilesMoved(Exception):
-    """A file of the ledger is not the one that this process has open."""
+    """A file of the ledger is not the one that this process has open, or not as SQLite has left it."""
 
 
 class LedgerFiles:
-    """Where the files of a ledger are, and which file the ledger was when it was opened."""
+    """Where the files of a ledger are, and which files they were when they were opened."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        beside = os.path.realpath(path)  # SQLite puts the log beside the file that a link leads to
-        self._log, self._index = f"{beside}-wal", f"{beside}-shm"
-        self._folder = str(Path(path).parent)
-        self._is_link = Path(path).is_symlink()
-        self._quiet: tuple[Seen, Seen] | None = None  # the folder and the files in it, when nothing moved any more
-        self.trusts_folder = False
+        self._beside = os.path.realpath(path)  # SQLite puts the log beside the file that a link leads to
+        self._log, self._index = f"{self._beside}-wal", f"{self._beside}-shm"
         self._own: Seen | None = None
-        self._given_up: Seen | None = None  # what connections that are never closed have open
+        self._seen: Seen | None = None  # what the newest connection has open
+        self._watch: Watch | None = None
+        self._contents = Contents(path)
+        self._numbers: tuple[int, ...] = ()  # under which this process has log and index open
+        self._noted = _ANYTHING  # was done to them, until a look has found all well
+        self._is_lost = False
+        self.can_be_watched = False
 
     def remember(self) -> None:
         """Remember which file the ledger is, the first time that there is one."""
@@ -54,58 +57,82 @@ class LedgerFiles:
             self._own = _identity(self._path)
 
     def require_own(self) -> None:
-        """Refuse to connect where there is another file, or none, so that none is made in its place.
-
-        Connections that were given up keep their log and its index for as long as the process lives.
-        """
+        """Refuse to connect where there is another file, or none, so that none is made in its place."""
         if self._own is not None and _identity(self._path) != self._own:
+            self._is_lost = True
+        if self._is_lost:
             raise FilesMoved
-        if self._given_up not in (None, self.look()):
-            raise FilesMoved
-
-    def require(self, seen: Seen) -> None:
-        """Refuse if the files are not those that a connection has open."""
-        folder = self._look_at_folder()
-        if folder is not None and self._quiet == (folder, seen):
-            return
-        if self.look() != seen:
-            self._given_up = seen
-            raise FilesMoved
-        if folder is not None and _is_settled(folder[2]):
-            self._quiet = folder, seen
-
-    def look(self) -> Seen | None:
-        """Return which files are there now; None where one is missing."""
-        try:
-            file, log, index = map(os.stat, (self._path, self._log, self._index))
-        except OSError:
-            return None
-        return file.st_dev, file.st_ino, log.st_dev, log.st_ino, index.st_dev, index.st_ino
-
-    def _look_at_folder(self) -> Seen | None:
-        """Return which folder is there, and when a name in it last changed; None where that would not tell."""
-        if not self.trusts_folder or self._is_link:
-            return None
-        try:
-            found = os.stat(self._folder)  # noqa: PTH116 - a Path takes longer
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino, found.st_ctime_ns
 
     def opened(self) -> Seen:
         """Return which files a new connection has open; refuse if others are there meanwhile."""
         self.remember()
+        self._watch_again()
         seen, mine = self.look(), _open_here()
-        if seen is None or seen[:2] != self._own:
+        if seen is None or seen[:2] != self._own or (mine and not {seen[:2], seen[2:4], seen[4:]} <= set(mine)):
+            self._is_lost = True
+        if self._is_lost or seen is None:
             raise FilesMoved
-        if mine and not {seen[:2], seen[2:4], seen[4:]} <= mine:
-            raise FilesMoved
+        if seen != self._seen:
+            self._seen, self._numbers = seen, _numbers(mine, seen)
+            if self._numbers:
+                self._contents.note(self._numbers[1])
         return seen
 
+    def require(self, seen: Seen | None = None) -> None:
+        """Refuse if the files are not those that a connection has open, the newest where none is given."""
+        if self._is_lost:
+            raise FilesMoved
+        watch = self._watch
+        if watch is None:
+            self._noted = _ANYTHING
+        elif watch.is_quiet():
+            if not self._noted:
+                return
+        else:
+            self._noted |= WRITTEN  # for every thread, until this one has looked
+            self._noted |= watch.read()
+        noted = self._noted
+        if noted & RENAMED or not self._are_as_before(seen or self._seen, noted):
+            self._is_lost = True
+            raise FilesMoved
+        if noted == self._noted:
+            self._noted = 0 if self._contents.is_settled else WRITTEN
 
-def _is_settled(changed: int) -> bool:
-    """Whether any later change will have another time, on a file system whose times are fine enough."""
-    return changed % _MILLISECOND != 0 and time.time_ns() - changed > _TICK
+    def look(self) -> Seen | None:
+        """Return which files are there now; None where one is missing or cut so short that SQLite would crash."""
+        try:
+            file, log, index = map(os.stat, (self._path, self._log, self._index))
+        except OSError:
+            return None
+        if index.st_size < INDEX_BYTES:
+            return None
+        return file.st_dev, file.st_ino, log.st_dev, log.st_ino, index.st_dev, index.st_ino
+
+    def close(self) -> None:
+        """Watch no more; a child would share what is noted."""
+        self._watch, self._seen, self._noted = None, None, _ANYTHING
+
+    def _are_as_before(self, seen: Seen | None, noted: int) -> bool:
+        if seen is None:
+            return True
+        return self.look() == seen and (seen != self._seen or self._are_whole(seen, noted))
+
+    def _are_whole(self, seen: Seen, noted: int) -> bool:
+        if tuple(map(_identity_of, self._numbers)) != (seen[2:4], seen[4:]):  # SQLite may have closed those
+            self._numbers = _numbers(_open_here(), seen)
+        if not self._numbers:
+            return True
+        log, index = self._numbers
+        # When SQLite alone has written the file, the log was not touched.
+        return self._contents.is_file_whole(index) and (noted == WRITTEN or self._contents.is_log_whole(log, index))
+
+    def _watch_again(self) -> None:
+        """Watch the files that are there now, before they are looked at."""
+        if self.can_be_watched and not Path(self._path).is_symlink():
+            watch = self._watch or Watch.begun()
+            is_watched = watch is not None and watch.add((self._path, self._log, self._index), self._path)
+            self._watch = watch if is_watched else None
+        self._noted |= _ANYTHING
 
 
 def leak(thing: Any) -> None:
@@ -125,16 +152,27 @@ def _identity(path: str) -> Seen | None:
     return found.st_dev, found.st_ino
 
 
-def _open_here() -> set[Seen]:
-    """Return every file that this process has open; nothing where the system does not say."""
-    found: set[Seen] = set()
+def _identity_of(number: int) -> Seen | None:
     try:
-        for number in _OPEN_FILES.iterdir():
-            try:
-                file = os.fstat(int(number.name))
-            except OSError:  # the list itself, which is closed by now
-                continue
-            found.add((file.st_dev, file.st_ino))
+        found = os.fstat(number)
     except OSError:
-        return set()
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _numbers(mine: dict[Seen, int], seen: Seen) -> tuple[int, ...]:
+    """Return the numbers of log and index among the open files; nothing where the system does not say."""
+    return (mine[seen[2:4]], mine[seen[4:]]) if {seen[2:4], seen[4:]} <= set(mine) else ()
+
+
+def _open_here() -> dict[Seen, int]:
+    """Return every file that this process has open, with its number; nothing where the system does not say."""
+    found: dict[Seen, int] = {}
+    try:
+        for entry in _OPEN_FILES.iterdir():
+            identity = _identity_of(int(entry.name))
+            if identity is not None:  # else the list itself, which is closed by now
+                found[identity] = int(entry.name)
+    except OSError:
+        return {}
     return found

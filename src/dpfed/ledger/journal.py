@@ -33,7 +33,7 @@ from dpfed.ledger.clock import is_behind, later, now
 from dpfed.ledger.database import Database
 from dpfed.ledger.model import State, Terms
 from dpfed.ledger.prepared import Prepared
-from dpfed.ledger.rows import GENESIS, Draft, Head, Row, compact
+from dpfed.ledger.rows import GENESIS, Draft, Head, Row, compact, readable
 from dpfed.ledger.schema import ENDED, ENTRIES, HEAD, HELD, OPENED
 
 # The table of the head has one row.
@@ -76,6 +76,7 @@ class Journal:
     def __init__(self, link: Connection, view: View, terms: dict[str, Terms]) -> None:
         self.link = link
         clock = now()
+        self.last = view.at  # the time of the last entry before
         self.at = clock if clock > view.at else later(view.at)  # the time that its entries say
         self.terms = terms
         self._view = view
@@ -179,7 +180,7 @@ class Store:
         """A transaction that is durable when the block ends, and leaves no trace when it raises."""
         with forks.transaction(), self._lock:
             view, self._view = self._view, None  # whatever goes wrong, it is read anew
-            with self.database.writing() as link:
+            with self.database.writing() as link, readable(self.database.shown):
                 head = _read_head(_LOCK_HEAD.first(link))
                 if view is None or view.head != head:
                     self._require_seen(link)
@@ -228,7 +229,7 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A transaction that only looks."""
-        with self.database.reading() as link:
+        with self.database.reading() as link, readable(self.database.shown):
             yield link
 
     def head(self, link: Connection) -> Head:
@@ -375,4 +376,7 @@ def _chosen(link: Connection, firsts: list[int], number: sa.ColumnElement[int]) 
 def _read_head(found: Any) -> Head:
     if found is None:
         raise LedgerCorrupted("the ledger has lost its head row", None)
-    return Head(*found)
+    head = Head(*found)
+    if type(head.sequence) is not int or type(head.digest) is not str:
+        raise LedgerCorrupted("the head of the ledger is no number and digest", None)
+    return head

@@ -107,6 +107,7 @@ class Ledger:
         )
         earlier = {} if opening is None or opening == {} else words.counted(opening)
         with self._store.writing() as journal:
+            restoring.require_answered(journal.states(journal.terms))
             open_account(journal, settle_source(journal, terms, source), earlier, journal.terms)
         return self.account(account)
 
@@ -119,6 +120,7 @@ class Ledger:
             for name, promise in promises.items()
         ]
         with self._store.writing() as journal:
+            restoring.require_answered(journal.states(journal.terms))
             known = dict(journal.terms)
             for terms in wanted:
                 settled = settle_source(journal, terms, None)
@@ -172,6 +174,18 @@ class Ledger:
         with self._store.reading() as link:
             return last_lease(link, words.name(run=run)) is not None
 
+    def seal_key(self, run: str) -> bytes:
+        """Return the key that seals the run's files: the digest of the entry by which it was first reserved.
+
+        No head shows it, and no file of the run, so whoever can write those alone cannot forge their seal.
+        """
+        run = words.name(run=run)
+        with self._store.reading() as link:
+            first = next(rows(link, HELD, ENTRIES.c.run == run, ENTRIES.c.kind == "leased"), None)
+        if first is None:
+            raise UnknownRun(f"the ledger has no run {run!r}: use the ledger that it began in, or check the name")
+        return first.checked().hash.encode()
+
     def release(self, run: str, *, reason: str) -> None:
         """Return what a dead run never committed; its late processes can charge nothing any more."""
         run, reason = words.name(run=run), words.reason(reason)
@@ -205,8 +219,8 @@ class Ledger:
     def unfreeze(self, account: str, *, reason: str, head: str | None = None, steward: str | None = None) -> None:
         """Let the account be charged again.
 
-        After a backup was restored, this needs the newest head that anybody has kept, which must be the backup's own,
-        or the name of a steward who answers for what may be missing.
+        After a backup was restored, this needs the name of a steward who answers for what may be missing; the newest
+        head that anybody has kept, if it is given, must be the backup's own.
         """
         self._change("unfrozen", account, {"reason": words.reason(reason)}, head=head, steward=steward)
 
@@ -254,8 +268,8 @@ class Ledger:
             known = self._store.terms(link)
             reached = [known[name] for name in relations.reached(words.name(account=account), known)]
             latest = list(last_of_accounts(link, [terms.opened for terms in reached]))
-        states = {str(row.account): state_of(row) for row in latest}
-        return min(admission.affordable(terms, states[terms.name], event) for terms in reached)
+            states = {str(row.account): state_of(row) for row in latest}
+            return min(admission.affordable(terms, states[terms.name], event) for terms in reached)
 
     @property
     def address(self) -> str:

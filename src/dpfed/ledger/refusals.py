@@ -7,7 +7,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from dpfed.errors import AccountUnavailable, BudgetExceeded
@@ -50,6 +50,19 @@ def write_refusals(journal: Journal, run: str, verdicts: Mapping[str, Verdict]) 
                 state = verdict.state.dumps()
                 journal.append(Draft("refused", account, run, event=text(event), times=count, state=state, body=body))
     return refused
+
+
+def write_expiry(journal: Journal, run: str, accounts: Iterable[str]) -> None:
+    """Write that a charge came too late, if no entry is as late yet: a clock that is set back cannot undo that.
+
+    Privacy: every account of the run is looked at, so the entry does not tell whom the charge was for.
+    """
+    at, last = datetime.fromisoformat(journal.at), datetime.fromisoformat(journal.last)
+    for account, state in journal.states(accounts).items():
+        terms = journal.terms[account]
+        if is_expired(terms, at) and not is_expired(terms, last):
+            body = compact({"reason": f"a charge of this run came after the account expired at {terms.expires}"})
+            journal.append(Draft("refused", account, run, state=state.dumps(), body=body))
 
 
 def raise_refusals(refused: list[tuple[Verdict, str | None]]) -> None:

@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from dpfed.accounting.normal_form import as_event
-from dpfed.errors import LeaseLost, NotReserved
+from dpfed.errors import AccountUnavailable, LeaseLost, NotReserved
 from dpfed.events import Event
 from dpfed.ledger import admission, amounts, lease, words
 from dpfed.ledger.amounts import Amounts
@@ -38,6 +39,7 @@ from dpfed.ledger.refusals import (
     require_usable,
     require_whole,
     require_within,
+    write_expiry,
     write_refusals,
 )
 from dpfed.ledger.rows import Draft, compact
@@ -125,7 +127,7 @@ class Reservation:
         if step is not None and self._store.append_unmoved(step.entry, self._lease, count):
             return
         wanted = words.charges(charges)
-        with self._store.writing() as journal:
+        with self._charging() as journal:
             self._commit(journal, wanted)
 
     def commit_unseen(self, charges: Mapping[str, Any]) -> None:
@@ -135,9 +137,9 @@ class Reservation:
         charged or not, for all that was reserved on it, spent or not.
         """
         wanted = words.charges(charges) if charges else {}
-        with self._store.writing() as journal:
+        with self._charging() as journal:
             self._require_lease(journal)
-            names = dict.fromkeys(item.account for items in self._items.values() for item in items)
+            names = dict.fromkeys(item.account for item in self._all)
             for name, state in journal.states(names).items():
                 require_whole(journal, name, state)
             self._commit(journal, wanted)
@@ -152,7 +154,7 @@ class Reservation:
         """
         wanted = words.charges(charges) if charges else {}
         names = dict.fromkeys(item.account for item in self._of(account))
-        with self._store.writing() as journal:
+        with self._charging() as journal:
             self._require_lease(journal)
             for name, state in journal.states(names).items():
                 require_usable(journal.terms[name], state, journal.at)
@@ -181,7 +183,7 @@ class Reservation:
         reason = words.text(reason=reason)
         with self._store.writing() as journal:
             self._require_lease(journal)
-            release_items(journal, [item for items in self._items.values() for item in items], reason, self._run)
+            release_items(journal, self._all, reason, self._run)
 
     def __repr__(self) -> str:
         plans = "; ".join(f"{account}: {as_event(self.events(account))}" for account in self.accounts[:3])
@@ -207,6 +209,21 @@ class Reservation:
         if step is None or type(count) is not int or count < 1 or not step.is_of(event):
             return None, 0
         return step, count
+
+    @contextmanager
+    def _charging(self) -> Iterator[Journal]:
+        """A transaction that charges accounts; a refusal because one has expired leaves the time of it."""
+        try:
+            with self._store.writing() as journal:
+                yield journal
+        except AccountUnavailable:
+            with self._store.writing() as journal:
+                write_expiry(journal, self._run, dict.fromkeys(item.account for item in self._all))
+            raise
+
+    @property
+    def _all(self) -> list[Item]:
+        return [item for items in self._items.values() for item in items]
 
     def _commit(self, journal: Journal, wanted: Charges) -> None:
         """Append the entries of a commit."""

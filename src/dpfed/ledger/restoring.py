@@ -1,7 +1,9 @@
 """What becomes of a ledger that is restored from a backup: nothing that may have been spent since is available.
 
-Each account is frozen until somebody shows that nothing came after the backup (the newest head that anybody has kept is
-the backup's own), or until a steward answers for it by name, with a reason that the statement shows.
+Each account is frozen until a steward answers for it by name, with a reason that the statement shows, and no account is
+opened until all are answered for: it may be one that was opened and spent after the backup. A head that was kept
+elsewhere is compared with the backup's, so that who knows of later entries is refused. It is no proof that nothing came
+after, for whoever has the backup can read its head; so a person answers in any case.
 
 >>> body(Head(12, "ab" * 32))["head"][:5]
 '12:ab'
@@ -9,15 +11,17 @@ the backup's own), or until a steward answers for it by name, with a reason that
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from dpfed.errors import AccountUnavailable, LedgerCorrupted
+from dpfed.errors import AccountUnavailable, InvalidArgument, LedgerCorrupted
 from dpfed.ledger import words
 from dpfed.ledger.items import Item, move_item
 from dpfed.ledger.journal import Journal, rows
+from dpfed.ledger.model import State
 from dpfed.ledger.rows import Draft, Head, Row, compact
 from dpfed.ledger.schema import ENTRIES, HELD
 
@@ -31,6 +35,11 @@ def body(backup: Head) -> dict[str, Any]:
 
 def freeze_all(journal: Journal, backup: Head) -> None:
     """Count all that is reserved as committed, and freeze every account."""
+    if not journal.terms:
+        raise InvalidArgument(
+            "backup",
+            "the backup has no account, so that nothing could be frozen: begin a new ledger, or use a later one",
+        )
     items = [Item.of(row.checked()) for row in rows(journal.link, HELD, ENTRIES.c.kind == "reserved")]
     run_of = {row.seq: str(row.run) for row in rows(journal.link, HELD, ENTRIES.c.kind == "reserved")}
     left = journal.left(item.number for item in items)
@@ -46,21 +55,33 @@ def freeze_all(journal: Journal, backup: Head) -> None:
 
 def answered(link: Connection, account: str, head: str | None, steward: str | None) -> dict[str, Any]:
     """Return what the entry says that unfreezes an account of a restored ledger, or refuse."""
-    if steward is not None:
-        return {"steward": words.reason(steward)}
     backup = str(_restored(link, account).details()["head"])
-    if head is None:
+    if steward is None:
         raise AccountUnavailable(
             f"{account} is frozen because its ledger was restored from a backup that ends at entry "
-            f"{Head.parse(backup).sequence}: give the newest head that anybody has kept (--head), or answer for what "
-            "is missing by name (--steward)"
+            f"{Head.parse(backup).sequence}: somebody must answer by name for what may be missing (--steward), and "
+            "give the newest head that anybody has kept, if there is one (--head)"
         )
+    answer = {"steward": words.reason(steward)}
+    if head is None:
+        return answer
     if str(Head.parse(head)) != backup:
         raise AccountUnavailable(
             f"the backup of {account} ends at entry {Head.parse(backup).sequence} and not at the head that was given "
-            f"({Head.parse(head).sequence}), so charges may be missing: record them, then answer for it (--steward)"
+            f"({Head.parse(head).sequence}), so charges may be missing: record them, then answer for it without a head"
         )
-    return {"head": backup}
+    return {**answer, "head": backup}
+
+
+def require_answered(states: Mapping[str, State]) -> None:
+    """Refuse a new account while nobody has answered for those of a restored ledger."""
+    unanswered = [name for name, state in states.items() if state.restored]
+    if unanswered:
+        raise AccountUnavailable(
+            f"no account is opened while {unanswered[0]} is frozen since a backup was restored: the new one may be one "
+            "that was opened after the backup, and what it spent is not here; answer for every account first "
+            "(dpfed ledger unfreeze ACCOUNT --steward NAME --reason WHY)"
+        )
 
 
 def _restored(link: Connection, account: str) -> Row:

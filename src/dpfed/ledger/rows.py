@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, NamedTuple
 
 from dpfed import __version__
-from dpfed.errors import InvalidArgument, LedgerCorrupted
+from dpfed.errors import InvalidArgument, LedgerCorrupted, PrivacyError
 
 GENESIS = "0" * 64
 # Raised whenever the accountant's cost of an event changes; `verify` recomputes costs of its own version only.
@@ -68,8 +71,8 @@ class Row(NamedTuple):
         return _digest(self[:-1])
 
     def checked(self) -> Row:
-        """The row, if its digest is right."""
-        if self.hash != self.digest():
+        """The row, if its digest is right and each value is of its kind."""
+        if self.hash != self.digest() or not _are_kinds(tuple(map(type, self))):
             raise LedgerCorrupted(f"entry {self.seq} of the ledger does not match its own digest", self.seq)
         return self
 
@@ -115,6 +118,35 @@ class Series:
         """The entry at its place."""
         text = f"[{seq},{_quoted(at)},{self._text},{times},{left},null,{_quoted(state)},{_REST},{_quoted(previous)}]"
         return Row._make((seq, at, *self._what, times, left, None, state, _NO_BODY, CODE, previous, _hashed(text)))
+
+
+@contextmanager
+def readable(shown: str) -> Iterator[None]:
+    """Turn what goes wrong with an entry that nobody could have written into a sentence."""
+    try:
+        yield
+    except PrivacyError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise LedgerCorrupted(
+            f"the ledger at {shown} holds something that cannot be read ({type(error).__name__}): dpfed ledger verify "
+            "names the first bad entry; if it finds none, please report this"
+        ) from error
+
+
+@lru_cache(maxsize=256)
+def _are_kinds(types: tuple[type, ...]) -> bool:
+    """Whether values of these types make an entry."""
+    texts = {"at", "kind", "body", "code", "previous", "hash"}
+    numbers = {"item", "times", "left"}
+    return all(
+        of is int
+        if name == "seq"
+        else of is str
+        if name in texts
+        else of in (type(None), int if name in numbers else str)
+        for name, of in zip(Row._fields, types, strict=True)
+    )
 
 
 def compact(value: Any) -> str:

@@ -164,7 +164,7 @@ def reservations(link: Connection) -> Iterator[OpenReservation]:
     """Every run that ever reserved, with what is left of it."""
     runs: dict[str, list[Row]] = {}
     for row in rows(link, HELD, ENTRIES.c.kind == "reserved"):
-        runs.setdefault(str(row.run), []).append(row)
+        runs.setdefault(str(row.run), []).append(row.checked())
     for run, items in runs.items():
         own = [row for row in items if row.account == row.origin]
         yield _open_reservation(run, own, list(last_of_items(link, [row.seq for row in own])), last_lease(link, run))
@@ -239,7 +239,8 @@ def _lines(link: Connection, terms: Terms) -> Iterator[Line]:
 def _stretches(entries: Iterable[Row]) -> Iterator[list[tuple[Row, Row, int | None]]]:
     """The entries as first, last and count; commits in a row are together, equal ones of a run made one."""
     commits: dict[tuple[str | None, ...], tuple[Row, Row, int | None]] = {}
-    for row in entries:
+    for entry in entries:
+        row = entry.checked()
         if row.kind == "committed":
             key = (row.run, row.origin, row.event)
             first, _, count = commits.pop(key, (row, row, 0))

@@ -23,15 +23,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from dpfed.errors import AdjacencyMismatch, InvalidArgument, UnknownRun
+from dpfed.errors import AdjacencyMismatch, InvalidArgument
 from dpfed.events import Event
 from dpfed.federated.deadline import Late, within
 from dpfed.federated.update import EXHAUSTED, FAILED, Charged, Client, Failure, Task, Update
 from dpfed.federated.weights import Vector
-from dpfed.ledger.journal import rows
 from dpfed.ledger.ledger import Ledger
 from dpfed.ledger.reservation import Reservation
-from dpfed.ledger.schema import ENTRIES, HELD
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, or_system
 from dpfed.runs import NO_HEAD, sequence
@@ -98,13 +96,7 @@ class LocalRunner:
             return b""
         for head in heads:
             self.ledger.require(head)
-        with self.ledger._store.reading() as link:
-            first = next(rows(link, HELD, ENTRIES.c.run == plan.name, ENTRIES.c.kind == "leased"), None)
-        if first is None:
-            raise UnknownRun(
-                f"the ledger has no run {plan.name!r}, and this directory has: use the ledger that it began in"
-            )
-        return first.checked().hash.encode()
+        return self.ledger.seal_key(plan.name)
 
     def seals_files(self, plan: Plan) -> bool:
         """Return whether the ledger says that the files of the run have digests and seals."""
