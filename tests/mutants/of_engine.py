@@ -7,6 +7,8 @@ from mutants.mutant import Mutant
 CLIP = "tests/training/test_clip.py::test_"
 ENSEMBLE = "tests/training/test_ensemble.py::test_"
 GRADIENTS = "tests/training/test_gradients.py::test_"
+KEPT = "tests/training/test_kept.py::test_"
+WRITES = "what_one_record_alone_makes_a_pass_write_reaches_no_other_and_nobody_else"
 MANY = "tests/training/test_many.py::test_"
 SHARED = "tests/training/test_shared.py::test_"
 INDEPENDENCE = "tests/training/test_independence.py::test_"
@@ -309,6 +311,85 @@ ENGINE = (
         "    if way.why is not None:\n        raise Unsupported(way.why)\n",
         "",
         (ENSEMBLE + "a_model_that_moves_rows_is_trained_one_after_the_other",),
+    ),
+    Mutant(
+        "an ensemble that a record stops",
+        "training/ensemble.py",
+        "            if not self._is_tried:\n                raise\n            weights",
+        "            raise\n            weights",
+        (ENSEMBLE + "a_record_on_which_the_pass_fails_counts_as_zero_and_stops_no_model",),
+    ),
+    Mutant(
+        "an ensemble that a failing example stops",
+        "training/ensemble.py",
+        "            if not self._is_tried:\n                raise\n            return tuple(",
+        "            raise\n            return tuple(",
+        (ENSEMBLE + "a_record_on_which_the_pass_fails_counts_as_zero_and_stops_no_model",),
+    ),
+    Mutant(
+        "an ensemble that goes on with inputs which a pass has mixed",
+        "training/ensemble.py",
+        "self._calls(parameters, inputs.clone(), targets.clone(), is_shared=is_shared)",
+        "self._calls(parameters, inputs, targets, is_shared=is_shared)",
+        (ENSEMBLE + "a_program_that_changes_is_looked_at_again",),
+    ),
+    Mutant(
+        "an ensemble without a clip, one example after the other",
+        "training/ensemble.py",
+        "(clip_norms[model] * (1 - TOLERANCE) / length).clamp(max=1.0).to(value)",
+        "1.0",
+        (ENSEMBLE + "a_program_that_changes_is_looked_at_again",),
+    ),
+    Mutant(
+        "inputs that a pass over all examples has written into",
+        "training/forward.py",
+        "        values = mapped(self.values, Tensor.clone)\n",
+        "        values = self.values\n",
+        (KEPT + WRITES + "[shifted]", KEPT + WRITES + "[divided]"),
+    ),
+    Mutant(
+        "a buffer that is written stays so",
+        "training/kept.py",
+        "        if torch.equal(value, copy):\n            return value\n",
+        "        return value\n",
+        (KEPT + WRITES + "[written]", KEPT + WRITES + "[written_out_of_sight]", KEPT + WRITES + "[by_rows]"),
+    ),
+    Mutant(
+        "a buffer that is put in another's place stays there",
+        "training/kept.py",
+        "                if table.get(name) is not right:\n",
+        "                if name not in table:\n",
+        (KEPT + WRITES + "[put_in_place]",),
+    ),
+    Mutant(
+        "a buffer that a pass makes stays",
+        "training/kept.py",
+        "                del table[name]\n",
+        "                pass\n",
+        (KEPT + WRITES + "[made]",),
+    ),
+    Mutant(
+        "buffers of a loss that follow the records",
+        "training/private.py",
+        "self._kept = Kept(loss) if isinstance(loss, nn.Module) else None",
+        "self._kept = None",
+        (KEPT + "buffers_of_a_loss_stay_as_they_are",),
+    ),
+    Mutant(
+        "somebody's own operation is taken for one of torch's",
+        "training/operations.py",
+        'str(schema.name).removeprefix("aten::")',
+        'str(schema.name).partition("::")[2]',
+        (INDEPENDENCE + "an_operation_of_ones_own_with_the_name_of_one_of_torchs_is_seen",),
+    ),
+    Mutant(
+        "anomalies that stop a loop",
+        "training/forward.py",
+        "torch.autograd.set_detect_anomaly(False) if torch.is_anomaly_enabled() else nullcontext()",
+        "nullcontext()",
+        (
+            "tests/training/test_own_loop.py::test_a_record_without_a_finite_gradient_stops_nobody_who_looks_for_anomalies",
+        ),
     ),
     Mutant(
         "one model's noise for another",

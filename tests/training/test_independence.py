@@ -257,3 +257,13 @@ def test_an_error_that_a_pass_may_catch_is_seen():
     with Watch(3, [x]) as watch, pytest.raises(IndexError):
         torch.embedding(torch.ones(4, 2), torch.tensor([9]))
     assert watch.escaped is None
+
+
+def test_an_operation_of_ones_own_with_the_name_of_one_of_torchs_is_seen():
+    library = torch.library.Library("dpfed_tests", "FRAGMENT")
+    library.define("tanh(Tensor x) -> Tensor")
+    library.impl("tanh", lambda x: x.flip(0).tanh(), "CPU")
+    watch, output = watched(torch.ops.dpfed_tests.tanh, numbers())
+    library._destroy()
+    assert not watch.marks.is_in_front(output)
+    assert watch.why == "dpfed_tests::tanh"

@@ -171,3 +171,25 @@ def test_a_micro_batch_that_nobody_can_watch_is_refused():
     with pytest.raises(InvalidArgument, match="nobody can watch it"):
         loop.begin(Piece(object(), 1))
     loop.close()
+
+
+def test_a_record_without_a_finite_gradient_stops_nobody_who_looks_for_anomalies():
+    def roots(model, x, y):
+        """Of what is zero for the first record, where a root has no slope."""
+        return ((x[:, 0] - first) * model(x).squeeze(1)).abs().sqrt()
+
+    first = torch.randn(9, 3, generator=torch.Generator().manual_seed(1))[0, 0]
+    with torch.autograd.set_detect_anomaly(True):
+        try:
+            moved, _ = released(9, roots)
+        except RuntimeError as error:
+            pytest.fail(f"one record stops the step: {error}")
+        assert torch.is_anomaly_enabled()
+    assert torch.isfinite(moved).all()
+    assert 0 < float(moved.norm()) < 8 + 1e-3
+
+
+def test_a_parameter_that_a_loop_uses_beside_the_model_is_not_lost_in_silence():
+    """The model's own call can be run again; a penalty that the loop adds cannot, and would vanish."""
+    with pytest.raises(InvalidArgument, match="use weight outside of the model's call"):
+        released(9, lambda model, x, y: (model(x).squeeze(1) - y).square() + model.weight.square().sum())

@@ -27,6 +27,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
+from dpfed.training.kept import first
+
 _PLAIN = (str, bool, type(None))
 
 
@@ -85,7 +87,7 @@ class Calls(TorchFunctionMode):
     def _source(self, tensor: Tensor) -> Hashable:
         """Return where a tensor comes from: which call made it, or else which one it is, as a buffer or a constant."""
         known = self._known.get(id(tensor))
-        return ("kept", id(tensor)) if known is None else known[1]
+        return ("kept", id(first(tensor))) if known is None else known[1]
 
     def _tell(self, values: Iterable[Any], asked: list[Any]) -> None:
         for value in values:

@@ -36,7 +36,8 @@ from dpfed.training.calls import Calls
 from dpfed.training.capture import form_of
 from dpfed.training.clip import TOLERANCE
 from dpfed.training.entropy import for_many
-from dpfed.training.forward import of_model
+from dpfed.training.forward import of_model, silenced
+from dpfed.training.gradients import REACH
 from dpfed.training.programs import Programs
 from dpfed.training.rules.pieces import Call
 from dpfed.training.segments import Layer, Stacked
@@ -61,7 +62,8 @@ class Ensemble:
     `ClippedGradients`, and leaves the sums of all other models as they are: to the last bit if as many examples stand
     in a row as before. Only programs of which every operation is on the allow-list are taken, and each form of their
     graph is looked at before its sums are given. Models that share one pass are apart for that reason alone;
-    otherwise ``vmap`` keeps them apart, and look-ups are kept inside each model's own table.
+    otherwise ``vmap`` keeps them apart, and look-ups are kept inside each model's own table. A step that fails, for a
+    reason in its records or in how many there are, is taken by one example after the other: none stops it.
     """
 
     def __init__(self, model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor]) -> None:
@@ -73,7 +75,9 @@ class Ensemble:
         self.like = like
         self._offsets: dict[tuple[int, int], tuple[Tensor, ...]] = {}
         self._forms: set[Hashable] = set()
+        self._is_tried = False
         self._require_agreement(like)
+        self._is_tried = True
 
     @property
     def bytes_per_model(self) -> int:
@@ -126,7 +130,14 @@ class Ensemble:
 
         With `is_shared` the parameters are those of one model that all of them still are: one pass over K·B examples.
         """
-        calls = self._calls(parameters, inputs, targets, is_shared=is_shared)
+        try:
+            calls = self._calls(parameters, inputs.clone(), targets.clone(), is_shared=is_shared)
+        except Exception:  # for a reason in the records, or in how many there are: nobody may hear of it
+            if not self._is_tried:
+                raise
+            weights = self.stacked(len(inputs), parameters) if is_shared else parameters
+            with self._in_bounds():
+                return self._one_by_one(weights, inputs, targets, mask, clip_norms)
         sums = segments.clipped_sums(self._layers, calls, mask, clip_norms)
         return {name: sums[name] for name in parameters}
 
@@ -145,7 +156,8 @@ class Ensemble:
         with self._recording() as recorded, self._in_bounds():
             losses, given = _over_models(partial(self._recorded, recorded), parameters, inputs, targets, offsets)
         self._require_known(losses, recorded.asked, inputs[0], targets[0])
-        found = torch.autograd.grad(losses.sum(), offsets)
+        with silenced():
+            found = torch.autograd.grad(losses.sum(), offsets)
         return [segments.call(*parts) for parts in zip(self._layers, given, found, strict=True)]
 
     def _losses(self, parameters: Stacked, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -227,18 +239,32 @@ class Ensemble:
             raise Unsupported(f"vmap refuses them ({error})") from error
 
     def _one_by_one(
-        self, weights: Stacked, inputs: Tensor, targets: Tensor, mask: Tensor, clip_norms: Tensor
+        self, weights: Parameters, inputs: Tensor, targets: Tensor, mask: Tensor, clip_norms: Tensor
     ) -> Stacked:
-        """The clipped sums by autograd alone, one example after the other."""
+        """The clipped sums by autograd alone, one example after the other; what fails on an example makes it zero."""
         sums = {name: torch.zeros_like(value) for name, value in weights.items()}
         for model, place in mask.nonzero().tolist():
-            own = {name: value[model].clone().requires_grad_() for name, value in weights.items()}
-            losses = self._losses(own, inputs[model, place : place + 1], targets[model, place : place + 1])
-            found = torch.autograd.grad(losses.sum(), list(own.values()))
-            length = torch.linalg.vector_norm(torch.cat([value.flatten() for value in found]))
+            own = {name: value[model].detach().clone().requires_grad_() for name, value in weights.items()}
+            found = self._alone(
+                own, inputs[model, place : place + 1].clone(), targets[model, place : place + 1].clone()
+            )
+            length = torch.linalg.vector_norm(torch.cat([value.flatten() for value in found]), dtype=torch.float64)
+            if not length <= REACH * clip_norms[model]:
+                continue
             for name, value in zip(own, found, strict=True):
-                sums[name][model] += value * (clip_norms[model] * (1 - TOLERANCE) / length).clamp(max=1.0)
+                sums[name][model] += value * (clip_norms[model] * (1 - TOLERANCE) / length).clamp(max=1.0).to(value)
         return sums
+
+    def _alone(self, parameters: Stacked, inputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        """The gradient of one example's loss."""
+        try:
+            losses = self._losses(parameters, inputs, targets)
+            with silenced():
+                return torch.autograd.grad(losses.sum(), list(parameters.values()), materialize_grads=True)
+        except Exception:
+            if not self._is_tried:
+                raise
+            return tuple(torch.zeros_like(value) for value in parameters.values())
 
 
 class _Recorded:

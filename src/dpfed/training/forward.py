@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -69,10 +69,13 @@ class Forward:
 
     def run(self) -> tuple[Tensor, list[Node] | None, Asked]:
         """Run the pass; return the losses, the roots of its own part (None if all of it is), and what that asked."""
+        # A pass may write into what it is given, and then the next one, over single examples, would see what all of
+        # them together have made of it.
+        values = mapped(self.values, Tensor.clone)
         if self.part is not None:
-            return self.losses(), *self.part()
-        with Calls(self.size, tensors_of(self.values)) as calls:
-            losses = self.function(*self.values)
+            return replace(self, values=values).losses(), *self.part()
+        with Calls(self.size, tensors_of(values)) as calls:
+            losses = self.function(*values)
         require_losses(losses, self.size)
         return losses, None, calls.made
 
@@ -157,6 +160,11 @@ def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
     return walk(value)
 
 
+def silenced() -> AbstractContextManager[Any]:
+    """Return what keeps torch's search for anomalies from stopping at an example whose gradient is not finite."""
+    return torch.autograd.set_detect_anomaly(False) if torch.is_anomaly_enabled() else nullcontext()
+
+
 class Recorder:
     """Remembers how the model itself was called, until losses show which of the calls they come from.
 
@@ -218,10 +226,11 @@ class Recorder:
         if not edges:
             raise _inseparable("the model itself was not called")
         weights = torch.linspace(1, 2, len(losses), dtype=losses.dtype, device=losses.device)
-        plain, weighted = (
-            torch.autograd.grad(losses, edges, each, retain_graph=True, allow_unused=True)
-            for each in (torch.ones_like(losses), weights)
-        )
+        with silenced():
+            plain, weighted = (
+                torch.autograd.grad(losses, edges, each, retain_graph=True, allow_unused=True)
+                for each in (torch.ones_like(losses), weights)
+            )
         shaped = [output for call in self._calls for output in call.outputs]
         found = [_by_rows(*parts, weights) for parts in zip(plain, weighted, shaped, strict=True)]
         calls = mapped([(call.arguments, call.keywords) for call in self._calls], Tensor.detach)

@@ -30,10 +30,10 @@ import torch
 from torch import Tensor, nn
 
 from dpfed.errors import InvalidArgument
-from dpfed.training import compat, shared
+from dpfed.training import capture, compat, shared
 from dpfed.training.attribution import Part, Way, is_ready
 from dpfed.training.clip import TOLERANCE, Clip, Named
-from dpfed.training.forward import Forward, Recorder, require_losses
+from dpfed.training.forward import Forward, Recorder, require_losses, silenced
 from dpfed.training.programs import Programs, Run
 from dpfed.training.rules import registry
 from dpfed.training.rules.pieces import Call, Materialised, rows_of
@@ -173,6 +173,7 @@ class ClippedGradients:
             again = self._recorder.forward(run.losses) if again is None else again
             if forward is None:
                 self._require_apart(way)
+                self._require_within(run)
             if forward is None and not self._is_tried:
                 self._recorder.require_repeatable(again)
             found = self._one_by_one(again, mask)
@@ -184,6 +185,16 @@ class ClippedGradients:
         if way is not None and way.why is not None and not way.is_apart:
             message = f"examples may meet in the model ({way.why}), and these losses were computed from all of them"
             raise InvalidArgument("losses", f"{message}: give make_private the loss and call step(batch)")
+
+    def _require_within(self, run: Run) -> None:
+        """Refuse losses that use parameters outside of the model's own calls, which alone can be run again."""
+        nodes = self._programs.leaves.nodes
+        every, within = (capture.counts(graph, nodes) for graph in (run.graph, run.model))
+        for name, count in every.items():
+            if count != within[name]:
+                message = f"these losses use {name} outside of the model's call, and that part would be lost"
+                remedy = "compute it inside the model, give make_private the loss, or use the optimizer's weight_decay"
+                raise InvalidArgument("losses", f"{message}: {remedy}")
 
     # --- all examples at once ---
 
@@ -271,7 +282,7 @@ class ClippedGradients:
     def _alone(self, forward: Forward) -> tuple[Sums, Tensor]:
         """Return one example's clipped gradient, and its norm before."""
         try:
-            with torch.enable_grad():
+            with torch.enable_grad(), silenced():
                 losses = forward.losses()
                 found = torch.autograd.grad(losses.sum(), list(self._parameters.values()), allow_unused=True)
         except Exception as error:
@@ -299,7 +310,8 @@ def _differentiate(calls: list[Call], losses: Tensor, dtype: torch.dtype) -> Non
     """Set the output gradient of every call, by the one backward pass."""
     edges = [call.edge for call in calls if call.edge is not None]
     # Of the sum: for weights given as a tensor torch imports sympy, which takes a quarter of its own start.
-    found: Sequence[Tensor | None] = torch.autograd.grad(losses.sum(), edges, allow_unused=True)
+    with silenced():
+        found: Sequence[Tensor | None] = torch.autograd.grad(losses.sum(), edges, allow_unused=True)
     for call, gradient in zip(calls, found, strict=True):
         if gradient is None:
             gradient = losses.new_zeros(call.shape, dtype=dtype)

@@ -37,7 +37,8 @@ class Operation:
         self, function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], output: Any, marks: Marks
     ) -> None:
         schema = function._schema
-        self.name = str(schema.name).partition("::")[2]
+        # Somebody's own operation (torch.library) may have the name of one of torch's, and do something else.
+        self.name = str(schema.name).removeprefix("aten::")
         self.tags = function.tags
         self.kind = self.name if self.name.startswith("_") else self.name.rstrip("_")
         self.output = output

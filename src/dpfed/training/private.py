@@ -57,6 +57,7 @@ from dpfed.training.correlated import require_floats
 from dpfed.training.forward import Forward, of_model
 from dpfed.training.generators import Generators, devices_of
 from dpfed.training.gradients import ClippedGradients
+from dpfed.training.kept import Kept
 from dpfed.training.loading import Batch, Loader
 from dpfed.training.noise import FLOAT, GRID, NoiseSource
 from dpfed.training.own_loop import OwnLoop, second_time
@@ -132,6 +133,7 @@ class Private:
         self._parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
         self._release = Release(plan, noise, self._parameters)
         self._own_loop = OwnLoop(model) if loss is None else None
+        self._kept = Kept(loss) if isinstance(loss, nn.Module) else None
         self._open: Batch | None = None  # the draw that was handed out and not charged yet
         self._start(None)
         self._hooks = [
@@ -247,6 +249,8 @@ class Private:
         self._gradients.close()
         if self._own_loop is not None:
             self._own_loop.close()
+        if self._kept is not None:
+            self._kept.close()
         for hook in self._hooks:
             hook.remove()
         self._paid.release()

@@ -37,6 +37,7 @@ from dpfed.training.capture import Capture, Graph, Leaves
 from dpfed.training.forward import Forward, Recorder
 from dpfed.training.generators import restored
 from dpfed.training.independence import Watch
+from dpfed.training.kept import Kept
 from dpfed.training.marks import NONE, Marks, mark_of
 from dpfed.training.operations import FRONT
 from dpfed.training.rules.pieces import Call
@@ -84,6 +85,7 @@ class Programs:
     def __init__(self, model: nn.Module, pinned: Mapping[str, str], *, is_tried: bool = False) -> None:
         self.leaves = Leaves(model)
         self.capture = Capture(model)
+        self._kept = Kept(model)
         self._modules = list(model.modules())
         self._pinned = pinned
         self._ways = _WAYS.setdefault(model, {}) if not pinned else {}
@@ -97,6 +99,7 @@ class Programs:
     def close(self) -> None:
         """Take the hooks off the model."""
         self.capture.close()
+        self._kept.close()
 
     def run(self, forward: Forward) -> Run:
         """Run a pass."""

@@ -1,0 +1,193 @@
+"""What some records alone make a model do: write into its buffers, or into what it is given."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from dpfed import LocalPlan, make_private
+from dpfed.training.kept import Kept, first
+
+SIZE = 6
+UNUSUAL = 3e4  # in one record alone, so that nothing made up shows what becomes of it
+
+
+class Records(Dataset):
+    """The first of nine records, of which the last is the unusual one."""
+
+    def __init__(self, numbers) -> None:
+        generator = torch.Generator().manual_seed(1)
+        self._x, self._y = torch.randn(SIZE, 3, generator=generator), torch.randn(SIZE, generator=generator)
+        self._x[-1, 0] = UNUSUAL
+        self._numbers = list(numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, number):
+        return self._x[self._numbers[number]].clone(), self._y[self._numbers[number]]
+
+
+class Model(nn.Module):
+    """A layer, before which something is done to the inputs."""
+
+    def __init__(self, change) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+        self.register_buffer("seen", torch.tensor(100.0))
+        self.register_buffer("rows", torch.zeros(64))
+        self._change = change
+
+    def forward(self, x):
+        return self.layer(self._change(self, x)).squeeze(1)
+
+
+def squares(outputs, targets):
+    return (outputs - targets).square()
+
+
+def loop_of_ones_own(private, batch):
+    for x, y in batch:
+        private.backward(squares(private.model(x), y))
+    private.optimizer.step()
+
+
+def released(change, numbers, *, has_loss=True, loss=squares):
+    """What one step over these records moves the parameters by, in clip norms, and the model's buffers."""
+    torch.manual_seed(0)
+    model = Model(change)
+    before = torch.cat([value.detach().flatten() for value in model.parameters()])
+    plan = LocalPlan(size=SIZE, batch_size=SIZE, steps=1, clip_norm=0.01, noise_multiplier=1e-9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=SIZE / 0.01)
+    private = make_private(model, optimizer, Records(numbers), plan, loss=loss if has_loss else None)
+    for batch in private.loader:
+        private.step(batch) if has_loss else loop_of_ones_own(private, batch)
+    private.close()
+    moved = before - torch.cat([value.detach().flatten() for value in model.parameters()])
+    return moved, {name: value.clone() for name, value in model.named_buffers()}
+
+
+def shifted(model, x):
+    """All by the mean of the outliers, in place."""
+    return x.sub_(torch.where(x.abs() > 1e3, x, 0.0).mean(0))
+
+
+def divided(model, x):
+    """All by the largest, in place and for large ones only."""
+    if x.abs().max() > 1e3:
+        x.div_(x.abs().max())
+    return x
+
+
+def put_in_place(model, x):
+    model.seen = torch.maximum(model.seen, x.detach().abs().max())
+    return x / model.seen
+
+
+def written(model, x):
+    model.seen.copy_(torch.maximum(model.seen, x.detach().abs().max()))
+    return x / model.seen
+
+
+def written_out_of_sight(model, x):
+    model.seen.data.copy_(torch.maximum(model.seen, x.detach().abs().max()))
+    return x / model.seen
+
+
+def counted(model, x):
+    with torch.no_grad():
+        model.seen += (x.abs() > 1e3).sum()
+    return x
+
+
+def made(model, x):
+    if x.abs().max() > 1e3:
+        model.register_buffer("outliers", x.detach().clone())
+    return x
+
+
+def by_rows(model, x):
+    model.rows[: len(x)] = (x.detach().abs() > 1e3).any(1).float()
+    return x
+
+
+CHANGES = (shifted, divided, put_in_place, written, written_out_of_sight, counted, made, by_rows)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_one_record_alone_makes_a_pass_write_reaches_no_other_and_nobody_else(change):
+    whole, buffers = released(change, range(SIZE))
+    assert {name: float(value.sum()) for name, value in buffers.items()} == {"seen": 100.0, "rows": 0.0}
+    for record in range(SIZE):
+        rest, _ = released(change, [number for number in range(SIZE) if number != record])
+        assert float((whole - rest).norm()) <= 1 + 1e-3
+
+
+def test_a_loop_of_ones_own_leaves_nothing_of_the_records_in_a_buffer():
+    for numbers in (range(SIZE), range(SIZE - 1)):
+        _, buffers = released(by_rows, numbers, has_loss=False)
+        assert not buffers["rows"].any()
+
+
+class Scaled(nn.Module):
+    """A loss divided by the largest one ever seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("largest", torch.tensor(1e4))
+
+    def forward(self, outputs, targets):
+        losses = squares(outputs, targets)
+        self.largest = torch.maximum(self.largest, losses.detach().max())
+        return losses / self.largest
+
+
+def test_buffers_of_a_loss_stay_as_they_are():
+    loss = Scaled()
+    whole, _ = released(lambda _, x: x, range(SIZE), loss=loss)
+    assert float(loss.largest) == 1e4
+    rest, _ = released(lambda _, x: x, range(SIZE - 1), loss=loss)
+    assert float((whole - rest).norm()) <= 1 + 1e-3
+
+
+def test_buffers_come_back_after_a_call_that_fails_and_are_the_users_between_calls():
+    def failing(model, x):
+        model.seen.zero_()
+        raise ZeroDivisionError
+
+    model = Model(failing)
+    before = model.seen
+    kept = Kept(model)
+    for value in (1.0, 2.0):
+        model.seen.fill_(value)
+        with pytest.raises(ZeroDivisionError):
+            model(torch.ones(2, 3))
+        assert float(model.seen) == value
+        assert first(model.seen) is before
+    kept.close()
+    with pytest.raises(ZeroDivisionError):
+        model(torch.ones(2, 3))
+    assert float(model.seen) == 0
+
+
+def test_the_backward_pass_sees_what_was_written():
+    model = Model(lambda own, x: x * own.seen.mul_(2.0))
+    kept = Kept(model)
+    x = torch.ones(1, 3, requires_grad=True)
+    model(x).sum().backward()
+    assert torch.allclose(x.grad, 200 * model.layer.weight.detach())
+    assert float(model.seen) == 100
+    kept.close()
+
+
+def test_a_buffer_of_two_modules_stays_one():
+    model = nn.ModuleDict({"one": Model(lambda own, x: x), "two": Model(lambda own, x: x)})
+    model["two"].seen = model["one"].seen
+    model.forward = lambda x: model["one"].seen.add_(x)
+    kept = Kept(model)
+    model(torch.ones(()))
+    assert model["one"].seen is model["two"].seen
+    assert float(model["two"].seen) == 100
+    kept.close()
