@@ -81,11 +81,13 @@ def _shape(node: Any, output: int) -> torch.Size:
     return torch.Size(node.variable.shape if node.name() == _LEAF else node._input_metadata[output].shape)
 
 
-def is_served(node: Node, place: int, axis: int) -> bool:
+def is_served(node: Any, place: int, axis: int) -> bool:
     """Return whether the operation is a known one, and repeats its input at the place along the examples' axis."""
     if place >= len(_FACTORS.get(node.name(), ())):
         return False
     below, output = node.next_functions[place]
+    if not node._input_metadata[0].dtype.is_floating_point:  # complex numbers are met by pairs of real ones
+        return False
     shape, own = _shape(node, 0), _shape(below, output)
     whole = [1] * (len(shape) - len(own)) + list(own)
     return whole[axis] == 1 and all(length in (1, full) for length, full in zip(whole, shape, strict=True))
