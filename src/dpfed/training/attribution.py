@@ -29,6 +29,7 @@ from torch.autograd.graph import Node
 
 from dpfed.training import capture
 from dpfed.training.capture import Graph, Leaves
+from dpfed.training.projection import Used
 from dpfed.training.recurrent import Steps
 from dpfed.training.rules.pieces import Call
 from dpfed.training.rules.registry import Rule, rule_of
@@ -36,7 +37,7 @@ from dpfed.training.rules.registry import Rule, rule_of
 KNOWN_NAMES = ("weight", "bias")
 WHOLE = "whole"
 # Gradients in Python that keep examples apart: those of layers in this package.
-OURS = (Steps._backward_cls,)
+OURS = (Steps._backward_cls, Used._backward_cls)
 
 
 @dataclass(frozen=True, slots=True)

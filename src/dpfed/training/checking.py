@@ -39,7 +39,6 @@ Loss = Callable[[Any, Any], Tensor]
 LOOKED_AT = 8  # records on which every mode is tried first
 TIMES = 5
 SAME = 1e-4  # clip norms that rounding may put between two sums of the same
-HIDDEN = (*compat.RECURRENT, nn.MultiheadAttention)
 
 
 def check(
@@ -177,13 +176,6 @@ def _layers(model: nn.Module, way: Way) -> tuple[LayerCheck, ...]:
         kind = type(model.get_submodule(path)).__name__
         layers.append(LayerCheck(path, kind, sum(trained[name] for name in names), ", ".join(served) or SLOWLY))
     return tuple(layers)
-
-
-def _remedies(model: nn.Module, way: Way) -> list[str]:
-    kinds = dict.fromkeys(type(module).__name__ for module in model.modules() if type(module) in HIDDEN)
-    if way.why is None or not kinds:
-        return []
-    return [f"dpfed.training.compat.fix(model) gives {', '.join(kinds)} a fast way."]
 
 
 def _bounds(made_up: MadeUp) -> list[str]:
