@@ -288,14 +288,14 @@ def _counted(nodes: Collection[Node], leaves: Mapping[Node, str], stops: Collect
                 met[child] += 1
     # A parameter in another form (a transposed weight) may be used several times: each is a use of the parameter.
     for child, times in met.items():
-        if times > 1 and child not in stops and (name := _form_of(child, leaves)) is not None:
+        if times > 1 and (name := _form_of(child, leaves, stops)) is not None:
             found[name] += times - 1
     return found
 
 
-def _form_of(node: Node, leaves: Mapping[Node, str]) -> str | None:
-    """Return the parameter of which the node's result is another form: nothing else goes into it."""
-    while len(node.next_functions) == 1:
+def _form_of(node: Node, leaves: Mapping[Node, str], stops: Collection[Node]) -> str | None:
+    """Return the parameter of which the node's result is another form: nothing else goes into it, and no layer."""
+    while len(node.next_functions) == 1 and node not in stops:
         ((below, _),) = node.next_functions
         if below is None or below in leaves:
             return None if below is None else leaves[below]
