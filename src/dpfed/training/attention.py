@@ -76,7 +76,7 @@ class Attention:
         inputs = inputs if owner.batch_first else _transposed(inputs)
         if not _fits(owner, inputs, masks):
             return NotImplemented
-        q, k, v = (_heads(owner, part) for part in self._with_extra(owner, *self._projected(owner, *inputs)))
+        q, k, v = (_heads(owner, part) for part in self._with_extra(owner, *self._projected(*inputs)))
         found, weights = _attended(owner, q, k, v, masks, need_weights=need_weights)
         outputs = self.products["out_proj"](found.transpose(1, 2).reshape(inputs[0].shape))
         weights = weights.mean(1) if weights is not None and average_attn_weights else weights
@@ -95,16 +95,14 @@ class Attention:
             is_tied &= all(tied(self.products[name], own.get(name)) for name in ("bias_k", "bias_v"))
         return is_tied
 
-    def _projected(
-        self, owner: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return query, key and value after their projections.
 
         Different inputs go through the one Linear as positions of one sequence, each of which then gives up what
         it has too much: the weights belong to one parameter, and one call of one layer is one gradient.
         """
         if "in_proj" not in self.products:
-            return self._projected_apart(owner, query, key, value)
+            return self._projected_apart(query, key, value)
         if query is key and key is value:
             q, k, v = self.products["in_proj"](query).chunk(3, 2)
             return q, k, v
@@ -113,12 +111,10 @@ class Attention:
         q, k, v = (part.chunk(3, 2)[place] for place, part in enumerate((parts[0], parts[1], parts[-1])))
         return q, k, v
 
-    def _projected_apart(
-        self, owner: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _projected_apart(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the same for keys or values of other sizes, which have weights of their own and share the bias."""
         q, k, v = (self.products[f"{x}_proj"](part) for x, part in zip("qkv", (query, key, value), strict=True))
-        if owner.in_proj_bias is None:
+        if self.products["in_proj_bias"]._parameters["weight"] is None:
             return q, k, v
         of_q, of_k, of_v = self._each(query, "in_proj_bias").unsqueeze(1).chunk(3, 2)
         return q + of_q, k + of_k, v + of_v

@@ -188,7 +188,7 @@ class Long(Plain):
         return Gradients(found, found, totals, state, cell)
 
     def _factors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return how far each gate moves the cell or the state, the state's slope by the cell, and what is kept of it."""
+        """Return how far each gate moves cell or state, the state's slope by the cell, and what is kept of the cell."""
         i, f, g, o = self.gates.chunk(4, 2)
         factors = self.gates.new_empty(*self.gates.shape[:2], 4, i.shape[2])
         by_i, by_f, by_g, by_o = factors.unbind(2)
@@ -238,7 +238,7 @@ class Gated(Plain):
         return Gradients(inputs.flatten(2), hidden.flatten(2), None, state, None)
 
     def _factors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return how far each gate of the hidden product moves the state, n's own slope, and what is kept of the state."""
+        """Return how far each gate of the hidden product moves the state, n's slope, and what is kept of the state."""
         width = self.states.shape[2]
         r, z, n = self.gates.chunk(3, 2)
         factors = self.gates.new_empty(*self.gates.shape[:2], 3, width)

@@ -24,7 +24,7 @@ from torch import Generator, Tensor, nn
 
 from dpfed import checks
 from dpfed.errors import InvalidArgument, PrivacyError
-from dpfed.training import compat, modes, screening
+from dpfed.training import compat, modes, screening, slowness
 from dpfed.training.attribution import Way
 from dpfed.training.clip import Clip, group_of
 from dpfed.training.forward import Forward
@@ -176,6 +176,11 @@ def _layers(model: nn.Module, way: Way) -> tuple[LayerCheck, ...]:
         kind = type(model.get_submodule(path)).__name__
         layers.append(LayerCheck(path, kind, sum(trained[name] for name in names), ", ".join(served) or SLOWLY))
     return tuple(layers)
+
+
+def _remedies(model: nn.Module, way: Way) -> list[str]:
+    remedy = None if way.why is None else slowness.remedy_of(model, way.why)
+    return [] if remedy is None else [f"To make it fast: {remedy}."]
 
 
 def _bounds(made_up: MadeUp) -> list[str]:

@@ -37,8 +37,8 @@ class Used(Function):
     """A product whose result is known, as a function of its weights; the input's gradient is somebody else's."""
 
     @staticmethod
-    def forward(ctx: Any, result: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Return the result."""
+    def forward(ctx: Any, result: Tensor, x: Tensor, *_: Tensor | None) -> Tensor:
+        """Return the result, as a function of what comes behind the input: the weight and the bias."""
         ctx.save_for_backward(x)
         return result
 
@@ -69,14 +69,15 @@ class Known(Projection):
 class Expanded(nn.Module):
     """A parameter, once for each example: the gradient of what it gives is the gradient of every example."""
 
+    weight: nn.Parameter
+
     def __init__(self) -> None:
         super().__init__()
         self.register_parameter("weight", None)
 
     def forward(self, like: Tensor) -> Tensor:
         """Return the parameter with an axis in front, as long as the given tensor."""
-        weight: Tensor = self.weight
-        return weight.expand(len(like), *weight.shape)
+        return self.weight.expand(len(like), *self.weight.shape)
 
 
 def tied(product: nn.Module, weight: Tensor | None, bias: Tensor | None = None) -> bool:

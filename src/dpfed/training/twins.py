@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from types import MethodType
+from functools import partial
 from typing import Any
 
 import torch
@@ -60,7 +60,7 @@ class StandIn:
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy of the model, or a file of it, has torch's own forward pass.
         owner = self._own()
-        return MethodType, (type(owner).forward, owner)
+        return partial, (type(owner).forward, owner)
 
     def products(self, path: str) -> Iterator[tuple[str, nn.Module]]:
         """Yield the layers that the twin runs, with paths below that of the owner."""
@@ -78,7 +78,7 @@ class StandIn:
         if not self._users and owner is not None and owner.__dict__.get("forward") is self:
             del owner.__dict__["forward"]
 
-    def _own(self) -> nn.Module:
+    def _own(self) -> Any:
         owner = self._owner()
         if owner is None:
             raise ReferenceError("the layer that this stood in for is gone")
@@ -100,7 +100,8 @@ def _stand_in(module: nn.Module) -> StandIn | None:
     present = module.__dict__.get("forward")
     if isinstance(present, StandIn):
         return present
-    if present is not None and getattr(present, "__func__", None) is not type(module).forward:
+    is_copy = isinstance(present, partial) and present.func is type(module).forward and present.args == (module,)
+    if present is not None and not is_copy:
         return None
     module.__dict__["forward"] = stand_in = StandIn(module)
     return stand_in
