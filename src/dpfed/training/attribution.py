@@ -33,6 +33,7 @@ from dpfed.training import capture
 from dpfed.training.capture import Graph, Leaves
 from dpfed.training.marks import Place
 from dpfed.training.placing import FRONT, has_batch
+from dpfed.training.projection import Used
 from dpfed.training.recurrent import Steps
 from dpfed.training.rules import meeting
 from dpfed.training.rules.meeting import Meeting
@@ -42,7 +43,7 @@ from dpfed.training.rules.registry import MEETING, Rule, rule_of
 KNOWN_NAMES = ("weight", "bias")
 WHOLE = "whole"
 # Gradients in Python that keep examples apart: those of layers in this package.
-OURS = (Steps._backward_cls,)
+OURS = (Steps._backward_cls, Used._backward_cls)
 
 
 class Sight(NamedTuple):

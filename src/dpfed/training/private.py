@@ -50,7 +50,7 @@ from dpfed.guarantee import Account, Guarantee
 from dpfed.plan import LocalPlan
 from dpfed.randomness import RandomSource, or_system
 from dpfed.training import canaries as extra
-from dpfed.training import compat, screening
+from dpfed.training import compat, screening, slowness
 from dpfed.training.canaries import Canaries
 from dpfed.training.clip import MOST_EXACT
 from dpfed.training.correlated import require_floats
@@ -132,6 +132,7 @@ class Private:
         self._parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}
         self._release = Release(plan, noise, self._parameters)
         self._own_loop = OwnLoop(model) if loss is None else None
+        self._is_told = False  # whether somebody heard that an own loop is slow
         self._open: Batch | None = None  # the draw that was handed out and not charged yet
         self._start(None)
         self._hooks = [
@@ -220,6 +221,9 @@ class Private:
             mask = torch.arange(len(losses)) < count
             gradients, norms = self._gradients.sum_and_norms(losses, weights=mask)
             self._take(gradients, norms[:count])
+            if not self._is_told:
+                self._is_told = True
+                slowness.warn(self.model, self.slow_reasons, stacklevel=2)
 
     def _take(self, gradients: Mapping[str, Tensor], norms: Tensor) -> None:
         """Add the clipped gradients of examples, which had these norms, to the step."""
@@ -421,7 +425,7 @@ def make_private(
     served(plan.steps)  # what it refuses must not have been reserved
     paid = paid_steps(plan, account, run, ahead)
     loader = served(paid.left)
-    return Private(
+    private = Private(
         model,
         optimizer,
         loader,
@@ -433,6 +437,9 @@ def make_private(
         schedule=schedule,
         canaries=canaries,
     )
+    # Of made-up records, so that it says nothing of those that are drawn.
+    slowness.warn(model, private.slow_reasons, stacklevel=2)
+    return private
 
 
 def _loader(
