@@ -19,15 +19,15 @@ TRAINING = (
     Mutant(
         "half noise",
         "training/noise.py",
-        "scale = std * _MARGIN[piece.dtype]",
-        "scale = 0.5 * std * _MARGIN[piece.dtype]",
+        "alpha=std * _MARGIN[piece.dtype]",
+        "alpha=0.5 * std * _MARGIN[piece.dtype]",
         (PRIVATE + "the_noise_has_the_planned_size_and_empty_draws_get_it_too",),
     ),
     Mutant(
         "half noise on the grid",
         "training/noise.py",
-        "polar.radius.mul_(std * _MARGIN[torch.float64] / grid)",
-        "polar.radius.mul_(0.5 * std * _MARGIN[torch.float64] / grid)",
+        ".mul_(std * _MARGIN[torch.float64] / grid)",
+        ".mul_(0.5 * std * _MARGIN[torch.float64] / grid)",
         (NOISE + "the_variance_of_noise_is_the_one_asked_for_by_chi_square",),
     ),
     Mutant(
@@ -54,8 +54,8 @@ TRAINING = (
     Mutant(
         "the second half of a vector without noise of its own",
         "training/noise.py",
-        "piece[half:].addcmul_(polar.radius[:rest], polar.sine[:rest], value=scale)",
-        "piece[half:].addcmul_(polar.radius[:rest], polar.cosine[:rest], value=scale)",
+        "np.sin(sine, out=sine)",
+        "np.cos(sine, out=sine)",
         (NOISE + "both_halves_of_a_pass_are_independent",),
     ),
     Mutant(
@@ -75,8 +75,8 @@ TRAINING = (
     Mutant(
         "an un-noised sum",
         "training/release.py",
-        "return {name: (noisy[name] / self._plan.batch_size)",
-        "return {name: (sums[name] / self._plan.batch_size)",
+        "return {name: noisy[name].div_(self._plan.batch_size)",
+        "return {name: sums[name].div_(self._plan.batch_size)",
         (PRIVATE + "the_noise_has_the_planned_size_and_empty_draws_get_it_too",),
     ),
     Mutant(

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from dpfed.errors import InvalidArgument
 from dpfed.randomness import RandomSource, SeededSource, SystemSource
-from dpfed.training.noise import NoiseSource, _add_floats_, _add_laplace_, _Polar, grid_sensitivity
+from dpfed.training.noise import NoiseSource, _add_floats_, _add_laplace_, grid_sensitivity
 
 N = 100_000
 ALPHA = 1e-6
@@ -449,9 +449,8 @@ def test_noise_for_another_norm_is_refused():
 
 @pytest.mark.parametrize(("dtype", "rounding"), [(torch.float32, 2.0**-21), (torch.float64, 2.0**-49)])
 def test_a_draw_is_a_little_longer_than_asked_for_which_pays_for_its_rounding(dtype: torch.dtype, rounding: float):
-    ones = torch.ones(1, dtype=dtype)
     noisy = torch.zeros(2, dtype=dtype)
-    _add_floats_(noisy, _Polar(ones, ones, ones, ones), std=1.0)
+    _add_floats_(noisy, torch.ones(2, dtype=dtype), std=1.0)
     laplace = torch.zeros(1, dtype=torch.float64)
     _add_laplace_(laplace, torch.ones(1, dtype=torch.float64), 1.0, 0.0)
     assert bool((noisy > 1 + rounding).all())

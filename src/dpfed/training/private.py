@@ -58,7 +58,7 @@ from dpfed.training.forward import Forward, of_model
 from dpfed.training.generators import Generators, devices_of
 from dpfed.training.gradients import ClippedGradients
 from dpfed.training.loading import Batch, Loader
-from dpfed.training.noise import FLOAT, GRID, NoiseSource
+from dpfed.training.noise import FLOAT, GRID, NoiseSource, is_finite
 from dpfed.training.own_loop import OwnLoop, second_time
 from dpfed.training.paid import PaidSteps, paid_steps
 from dpfed.training.passes import sampler_of
@@ -223,7 +223,7 @@ class Private:
 
     def _take(self, gradients: Mapping[str, Tensor], norms: Tensor) -> None:
         """Add the clipped gradients of examples, which had these norms, to the step."""
-        self._seen += len(norms)
+        self._seen += norms.shape[0]
         if self._gradients.is_exact and self._seen > MOST_EXACT:
             message = f"a draw of more than {MOST_EXACT} records is not added up exactly"
             raise InvalidArgument("losses", f'{message}: plan smaller batches, or use noise="float"')
@@ -301,9 +301,9 @@ class Private:
 
     def _add(self, gradients: Mapping[str, Tensor]) -> None:
         for name, value in gradients.items():
+            before = self._sum.get(name)
             # float64 between micro-batches: their number must not use up the margin of the clipping.
-            wide = value.to(torch.float64)
-            self._sum[name] = self._sum[name] + wide if name in self._sum else wide
+            self._sum[name] = value if before is None else before.to(torch.float64) + value
 
     @contextmanager
     def _whole_or_nothing(self) -> Iterator[None]:
@@ -361,7 +361,7 @@ class Private:
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         for name, value in self._parameters.items():
             value.grad = None
-            if not bool(torch.isfinite(value).all()):
+            if not is_finite(value):
                 raise PrivacyError(
                     f"{name} is no longer finite after step {self.steps_taken}: what was charged stays spent; "
                     "start again from a checkpoint with a smaller learning rate"

@@ -133,11 +133,10 @@ class PoissonSampler(Sampler):
 
     def _indices(self, number: int) -> Tensor:
         rate, size = Fraction(self.sample_rate), self.size_of_data
-        found = [
-            start + np.flatnonzero(coins(rate, min(_CHUNK, size - start), self._source))
-            for start in range(0, size, _CHUNK)
-        ]
-        return torch.from_numpy(np.concatenate([np.empty(0, dtype=np.int64), *found]))
+        found = [np.flatnonzero(coins(rate, min(_CHUNK, size), self._source))]
+        for start in range(_CHUNK, size, _CHUNK):
+            found.append(start + np.flatnonzero(coins(rate, min(_CHUNK, size - start), self._source)))
+        return torch.from_numpy(found[0] if len(found) == 1 else np.concatenate(found))
 
     def __repr__(self) -> str:
         stamp = "" if self.is_private else " [NOT PRIVATE]"
