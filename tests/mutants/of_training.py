@@ -75,9 +75,23 @@ TRAINING = (
     Mutant(
         "an un-noised sum",
         "training/release.py",
-        "return {name: noisy[name].div_(self._plan.batch_size)",
-        "return {name: sums[name].div_(self._plan.batch_size)",
+        "return {name: noisy[name].div_(size)",
+        "return {name: sums[name].div_(size)",
         (PRIVATE + "the_noise_has_the_planned_size_and_empty_draws_get_it_too",),
+    ),
+    Mutant(
+        "sums of micro-batches in float32",
+        "training/private.py",
+        "before.to(torch.float64) + value",
+        "before + value",
+        (PRIVATE + "micro_batches_are_added_in_float64",),
+    ),
+    Mutant(
+        "a model that is no longer finite goes on",
+        "training/noise.py",
+        "return math.isfinite(float(values.detach().sum())) or bool(values.isfinite().all())",
+        "return not math.isnan(float(values.detach().sum())) or bool(values.isfinite().all())",
+        (NOISE + "what_is_finite_is_told_by_every_number_also_where_their_sum_overflows",),
     ),
     Mutant(
         "realised batch as divisor",

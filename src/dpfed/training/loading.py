@@ -149,7 +149,7 @@ class Loader:
         """Cut a draw into parts of at most so many records; an empty draw has none, unless it must be filled."""
         indices, most = draw.indices, self.max_physical_batch
         drawn = indices.shape[0]
-        found = indices.split(most) if drawn > most else (indices,) if drawn else ()
+        found = torch.split(indices, most) if drawn > most else (indices,) if drawn else ()
         nobody = indices[:0]
         for number, part in enumerate((*found, *[nobody] * (self._parts - len(found)))):
             yield (draw.number, number), part

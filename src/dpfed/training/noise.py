@@ -106,10 +106,9 @@ class NoiseSource:
             _require_floats(name, tensor)
         wide = {name: tensor for name, tensor in tensors.items() if tensor.dtype == torch.float64}
         narrow = {name: tensor for name, tensor in tensors.items() if name not in wide}
-        with torch.no_grad():
-            noisy = self._add_in(torch.float32, narrow, std, norm) if narrow else {}
-            if wide:
-                noisy |= self._add_in(torch.float64, wide, std, norm)
+        noisy = self._add_in(torch.float32, narrow, std, norm) if narrow else {}
+        if wide:
+            noisy |= self._add_in(torch.float64, wide, std, norm)
         return noisy if not (narrow and wide) else {name: noisy[name] for name in tensors}
 
     def _add_in(self, dtype: torch.dtype, tensors: Mapping[str, Tensor], std: float, norm: str) -> dict[str, Tensor]:
@@ -270,12 +269,12 @@ def _like(tensor: Tensor, values: Tensor, std: float) -> Tensor:
 
 
 def _flat(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    flat = tensor.reshape(-1)
+    flat = tensor.detach().reshape(-1)
     return flat if tensor.is_cpu and tensor.dtype == dtype else flat.to("cpu", dtype)
 
 
 def _pieces(vector: Tensor) -> Iterator[Tensor]:
-    return iter(vector.split(2 * _PAIRS) if vector.shape[0] > 2 * _PAIRS else (vector,))
+    return iter(torch.split(vector, 2 * _PAIRS) if vector.shape[0] > 2 * _PAIRS else (vector,))
 
 
 def _require_floats(name: str, tensor: Tensor) -> None:

@@ -50,7 +50,7 @@ from dpfed.guarantee import Account, Guarantee
 from dpfed.plan import LocalPlan
 from dpfed.randomness import RandomSource, or_system
 from dpfed.training import canaries as extra
-from dpfed.training import compat, screening
+from dpfed.training import compat, memory, screening
 from dpfed.training.canaries import Canaries
 from dpfed.training.clip import MOST_EXACT
 from dpfed.training.correlated import require_floats
@@ -67,8 +67,7 @@ from dpfed.training.release import Release
 from dpfed.training.schedules import Schedule
 from dpfed.training.screening import Loss
 
-# Above this the rounding of a float32 sum of clipped gradients could use up the margin of `clip.TOLERANCE`.
-MOST_PHYSICAL = 1024
+OWN_LOOP_ROWS = 256  # of a micro-batch of a loop whose losses nobody tried, if none are asked for
 
 
 class Private:
@@ -379,7 +378,7 @@ def make_private(
     run: str | None = None,
     source: RandomSource | None = None,
     noise: str = FLOAT,
-    max_physical_batch: int = 256,
+    max_physical_batch: int | None = None,
     ahead: int | None = None,
     schedule: Schedule | None = None,
     device: torch.device | str | None = None,
@@ -394,6 +393,8 @@ def make_private(
     have all the same size, and rows that nobody was drawn for count as zero. With an `account` all steps
     are reserved under the name `run`, and blocks of `ahead` steps (a hundredth of the plan, at most 32) are committed
     before the first noise of the block is drawn.
+    Draws come in micro-batches of at most `max_physical_batch` examples; without it as many as fit into a gigabyte, by
+    the shapes of a pass over made-up records (`dpfed.training.memory`), and at most 1024, or 256 in a loop of your own.
     `schedule` multiplies the optimizer's learning rates (`dpfed.training.schedules`). The model and all batches are
     moved to the `device`; only the CPU is tested.
 
@@ -401,16 +402,14 @@ def make_private(
     gradients that are clipped like an example's and added to the sum before the noise; see
     `dpfed.training.canaries`.
     """
-    physical = checks.count(max_physical_batch=max_physical_batch)
-    if physical > MOST_PHYSICAL:
-        message = f"max_physical_batch must be at most {MOST_PHYSICAL}, got {physical}: larger draws come in several"
-        raise InvalidArgument("max_physical_batch", message)
+    wanted = _require_rows(max_physical_batch)
     screening.require_trainable(model, optimizer)
     compat.check(model)
     place = None if device is None else torch.device(device)
     if place is not None:
         model.to(place)
-    screening.require_sound(data, model, loss, place)
+    tried = screening.require_sound(data, model, loss, place)
+    physical = wanted or (OWN_LOOP_ROWS if tried is None else memory.rows(model, tried))
     origin = or_system(source)
     noises = NoiseSource(origin, noise)
     if plan.tree:
@@ -455,6 +454,15 @@ def _loader(
         generators=generators,
         parts=parts,
     )
+
+
+def _require_rows(max_physical_batch: int | None) -> int:
+    """Return how many rows are asked for, 0 if none; refuse more than sums are precise enough for."""
+    wanted = 0 if max_physical_batch is None else checks.count(max_physical_batch=max_physical_batch)
+    if wanted > memory.MOST:
+        message = f"max_physical_batch must be at most {memory.MOST}, got {wanted}: larger draws come in several"
+        raise InvalidArgument("max_physical_batch", message)
+    return wanted
 
 
 def _own_parts(plan: LocalPlan, physical: int) -> tuple[int, int]:
