@@ -116,8 +116,9 @@ class Watch:
 
     def _one_each(self, tensor: Tensor) -> Place | None:
         """Return the axis along which something without examples was repeated, once for each of them."""
-        axes = [axis for axis, length in enumerate(tensor.shape) if length == self.marks.size]
-        return Place(axes[0]) if len(axes) == 1 and self.marks.is_alike(tensor, Place(axes[0])) else None
+        axes = [Place(axis) for axis, length in enumerate(tensor.shape) if length == self.marks.size]
+        alike = [place for place in axes if self.marks.is_alike(tensor, place)]
+        return alike[0] if len(alike) == 1 else None
 
     def is_repeatable(self, operation: Operation) -> bool:
         """Return whether an operation draws numbers that somebody has seeded since: the same for the same places."""
