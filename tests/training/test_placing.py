@@ -142,6 +142,56 @@ def test_a_parameter_that_meets_other_parameters_and_examples_by_a_product_of_ma
         assert distance(found.clipped(forward_of(model))[0], wanted.clipped(forward_of(model))[0]) < 1e-5
 
 
+def test_a_use_that_is_not_served_sends_the_parameter_another_way():
+    model = Bare(lambda self, x: (x + self.positions) @ self.positions.t() @ self.positions)
+    with (
+        ClippedGradients(model, clip_norm=0.1) as found,
+        ClippedGradients(model, clip_norm=0.1, methods={"": "whole"}) as wanted,
+    ):
+        assert distance(found.clipped(forward_of(model))[0], wanted.clipped(forward_of(model))[0]) < 1e-5
+
+
+def test_a_layer_that_is_not_the_same_at_each_position_is_not_served_with_examples_elsewhere():
+    class Product(nn.Module):
+        """A module of one's own that adds up over its first axis, which has the positions."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(WIDTH, 2))
+
+        def forward(self, x):
+            return x.cumsum(0) @ self.weight
+
+    class Across(nn.Module):
+        """Positions first."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.product = Product()
+
+        def forward(self, x):
+            return self.product(x.transpose(0, 1)).sin().mean(0)
+
+    class Folded(nn.Module):
+        """Positions folded into the batch of a convolution."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv1d(1, 2, WIDTH)
+
+        def forward(self, x):
+            return self.conv(x.reshape(-1, 1, WIDTH)).view(-1, LENGTH, 2).mean(1)
+
+    for model in (Across(), Folded()):
+        x = torch.randn(SIZE, LENGTH, WIDTH, generator=torch.Generator().manual_seed(2))
+        whole = of_model(model, squares, x, torch.zeros(SIZE, 1))
+        with (
+            ClippedGradients(model, clip_norm=0.1) as found,
+            ClippedGradients(model, clip_norm=0.1, methods={"": "whole"}) as wanted,
+        ):
+            assert distance(found.clipped(whole)[0], wanted.clipped(whole)[0]) < 1e-5
+
+
 def test_a_batch_may_have_more_positions_than_the_one_that_was_looked_at():
     rows = torch.arange(12).view(2, 6)
     assert brought(rows.reshape(-1), Place(0, inner=3), size=2).flatten(1).equal(rows)
