@@ -46,5 +46,14 @@ def require_equal(
         assert distance(found, clipped(rows, clip)) < bound
 
 
+def require_fast(model: nn.Module, x: Tensor, losses: Losses) -> None:
+    """Fails unless the engine's sum is that of one pass per example, and no example went alone."""
+    require_equal(model, model, x, losses)
+    model.float()
+    with ClippedGradients(model, clip_norm=1.0) as engine:
+        engine.sum(losses(model, x))
+        assert engine.slow_reasons == ()
+
+
 def _norms(rows: Mapping[str, Tensor]) -> Tensor:
     return torch.cat([values.double().reshape(len(values), -1) for values in rows.values()], dim=1).norm(dim=1)

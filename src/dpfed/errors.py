@@ -22,6 +22,8 @@ says what was asked, what is allowed and what to do::
         └── LedgerCorrupted                  rows that do not add up; .row names the first
             └── LedgerRolledBack             the ledger lacks rows that a checkpoint has seen
 
+and one warning, `SlowModelWarning`, which `make_private` gives.
+
 >>> from dpfed import events
 >>> events.Gaussian(noise_multiplier=-1.0)
 Traceback (most recent call last):
@@ -119,3 +121,7 @@ class LedgerCorrupted(LedgerError):
 
 class LedgerRolledBack(LedgerCorrupted):
     """The ledger does not contain a head that was seen before: an old copy was put in its place."""
+
+
+class SlowModelWarning(UserWarning):
+    """A model is trained one example at a time, which is exact and slow; the message says why, and what to do."""

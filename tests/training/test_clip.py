@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from clipped import distance, flat, squares
 from dpfed.errors import InvalidArgument
-from dpfed.training import compat
 from dpfed.training.clip import LEAST_CLIP_NORM, MOST_CLIP_NORM, TOLERANCE, Clip, group_of
 from dpfed.training.gradients import ClippedGradients
 from dpfed.training.rules import whole
@@ -84,7 +83,7 @@ def models() -> dict[str, tuple[nn.Module, Tensor]]:
         "tied": (Tied(), torch.randint(0, 7, (9, 5))),
         "borrowed": (Borrowed(), torch.randn(9, 3)),
         "bilinear": (Squared(), torch.randn(9, 3)),
-        "recurrent": (compat.fix(Recurrent()), torch.randn(9, 4, 3)),
+        "recurrent": (Recurrent(), torch.randn(9, 4, 3)),
     }
 
 

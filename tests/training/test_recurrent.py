@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import math
 
 import pytest
@@ -8,17 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from clipped import distance
-from dpfed.errors import InvalidArgument
-from dpfed.training import compat
 from dpfed.training.gradients import ClippedGradients
-from dpfed.training.recurrent import Unrolled, unrolled
-from one_by_one import clipped, gradients, require_equal
+from dpfed.training.recurrent import Recurrent
+from one_by_one import clipped, gradients, require_fast
 
 KINDS = {
     "LSTM": nn.LSTM,
     "GRU": nn.GRU,
     "RNN": nn.RNN,
     "RNN with ReLU": lambda *sizes, **options: nn.RNN(*sizes, nonlinearity="relu", **options),
+    "projected LSTM": lambda *sizes, **options: nn.LSTM(*sizes, proj_size=2, **options),
 }
 OPTIONS = {
     "plain": {},
@@ -32,7 +30,19 @@ OPTIONS = {
 
 def made(kind: str, **options) -> nn.Module:
     torch.manual_seed(0)
-    return KINDS[kind](3, 4, batch_first=True, **options)
+    return KINDS[kind](3, 4, **{"batch_first": True, **options})
+
+
+class PositionFirst(nn.Module):
+    """A layer in torch's own layout, on examples that come first."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        outputs, states = self.layer(x.transpose(0, 1))
+        return outputs.transpose(0, 1), states
 
 
 def all_outputs(layer: nn.Module, x: Tensor) -> Tensor:
@@ -49,18 +59,23 @@ def _each(states) -> tuple[Tensor, ...]:
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_clipped_sums_are_those_of_torchs_layer(kind, options):
-    layer = made(kind, **OPTIONS[options]).eval()
-    require_equal(layer, unrolled(layer), torch.randn(6, 5, 3), all_outputs)
+    require_fast(made(kind, **OPTIONS[options]).eval(), torch.randn(6, 5, 3), all_outputs)
+
+
+@pytest.mark.parametrize("options", ["plain", "two layers in both directions"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_positions_may_be_the_first_axis(kind, options):
+    layer = made(kind, batch_first=False, **OPTIONS[options])
+    require_fast(PositionFirst(layer), torch.randn(6, 5, 3), all_outputs)
 
 
 @pytest.mark.parametrize("length", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_short_sequences(kind, length):
-    layer = made(kind)
-    require_equal(layer, unrolled(layer), torch.randn(9, length, 3), all_outputs)
+    require_fast(made(kind), torch.randn(9, length, 3), all_outputs)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN", "RNN with ReLU"])
 def test_a_first_state_that_is_given_and_has_a_gradient(kind):
     class Started(nn.Module):
         def __init__(self, layer: nn.Module) -> None:
@@ -73,141 +88,93 @@ def test_a_first_state_that_is_given_and_has_a_gradient(kind):
 
     layer = made(kind)
     torch.manual_seed(1)
-    plain = Started(layer)
-    require_equal(plain, compat.fix(plain), torch.randn(5, 4, 3), all_outputs)
+    require_fast(Started(layer), torch.randn(5, 4, 3), all_outputs)
 
 
+@pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_twin_is_torchs_layer_to_everyone_else(kind):
-    """Same outputs, names, state_dict in both directions, and plain gradients."""
-    layer = made(kind, num_layers=2, bidirectional=True).double()
-    twin = unrolled(layer)
-    x = torch.randn(4, 5, 3).double()
-    for is_training in (True, False):
-        with torch.set_grad_enabled(is_training):
-            (out, states), (found, ends) = layer(x), twin(x)
-        assert torch.allclose(out, found, atol=1e-12)
-        assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(_each(states), _each(ends), strict=True))
-    assert [name for name, _ in twin.named_parameters()] == [name for name, _ in layer.named_parameters()]
-    assert list(twin.state_dict()) == list(layer.state_dict())
-    other = made(kind, num_layers=2, bidirectional=True).double()
-    other.load_state_dict(twin.state_dict())
-    twin.load_state_dict(other.state_dict())
-    usual, ours = (torch.autograd.grad(all_outputs(m, x).sum(), list(m.parameters())) for m in (layer, twin))
-    assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(usual, ours, strict=True))
-
-
-def test_a_state_dict_that_is_assigned_reaches_the_products():
-    twin, other = unrolled(made("GRU")), nn.GRU(3, 4, batch_first=True)
-    twin.load_state_dict(other.state_dict(), assign=True)
-    x = torch.randn(2, 5, 3)
-    assert torch.allclose(twin(x)[0], other(x)[0], atol=1e-6)
-    assert [name for name, _ in twin.named_parameters()] == [name for name, _ in other.named_parameters()]
-
-
-def test_a_copy_of_a_twin_has_parameters_of_its_own():
-    twin = unrolled(made("LSTM"))
-    x = torch.randn(2, 5, 3)
-    before = twin(x)[0]
-    other = copy.deepcopy(twin)
-    with torch.no_grad():
-        other.weight_hh_l0.add_(1)
-    assert torch.equal(twin(x)[0], before)
-    assert not torch.allclose(other(x)[0], before)
+def test_outputs_and_plain_gradients_are_torchs(kind, is_first):
+    layer = made(kind, num_layers=2, bidirectional=True, batch_first=is_first).double()
+    twin = Recurrent(layer)
+    x = torch.randn(5, 5, 3).double()
+    (out, states), (found, ends) = layer(x), twin(layer, x)
+    assert torch.allclose(out, found, atol=1e-12)
+    assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(_each(states), _each(ends), strict=True))
+    usual, ours = (
+        torch.autograd.grad(all_outputs(model, x).sum(), list(layer.parameters()))
+        for model in (layer, lambda x: twin(layer, x))
+    )
+    assert all(torch.allclose(a, b, atol=1e-10) for a, b in zip(usual, ours, strict=True))
 
 
 def test_dropout_between_layers_keeps_examples_apart():
     """The masks of the graph decide, so the sum is that of one backward pass per example through the same graph."""
-    twin = unrolled(made("LSTM", num_layers=2, dropout=0.5)).double()
-    with ClippedGradients(twin, clip_norm=0.5) as engine:
-        losses = all_outputs(twin, torch.randn(6, 5, 3).double())
-        rows = gradients(losses, twin)
+    layer = made("LSTM", num_layers=2, dropout=0.5).double()
+    with ClippedGradients(layer, clip_norm=0.5) as engine:
+        losses = all_outputs(layer, torch.randn(6, 5, 3).double())
+        rows = gradients(losses, layer)
         assert distance(engine.sum(losses), clipped(rows, 0.5)) < 1e-10
-    assert not torch.equal(*[twin(torch.ones(1, 5, 3).double())[0] for _ in range(2)])
+        assert engine.slow_reasons == ()
+        assert not torch.equal(*[layer(torch.ones(1, 5, 3).double())[0] for _ in range(2)])
 
 
 def test_a_frozen_half_of_a_layer():
     layer = made("GRU")
     for name in ("weight_ih_l0", "bias_hh_l0"):
         layer.get_parameter(name).requires_grad_(False)
-    require_equal(layer, unrolled(layer), torch.randn(6, 5, 3), all_outputs)
+    require_fast(layer, torch.randn(6, 5, 3), all_outputs)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_an_example_that_is_not_finite_counts_as_zero(kind, value):
-    twin = unrolled(made(kind, num_layers=2))
+    layer = made(kind, num_layers=2)
     x = torch.randn(6, 5, 3)
     x[2, 3, 1] = value
     good = [0, 1, 3, 4, 5]
-    with ClippedGradients(twin, clip_norm=0.1) as engine:
-        with_it, without = engine.sum(all_outputs(twin, x)), engine.sum(all_outputs(twin, x[good]))
+    with ClippedGradients(layer, clip_norm=0.1) as engine:
+        with_it, without = engine.sum(all_outputs(layer, x)), engine.sum(all_outputs(layer, x[good]))
     # An infinite input can leave bounded gates and finite gradients behind: then it may count for one clip.
     moved = torch.cat([(with_it[name] - without[name]).flatten() for name in without]).norm()
     assert float(moved) <= (1e-6 if math.isnan(value) else 0.1)
 
 
-def test_fixed_models_take_no_slow_way(monkeypatch):
-    """Neither vmap nor one pass per example: the engine finds every product by itself."""
-
-    class Words(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Embedding(11, 3)
-            self.layers = nn.ModuleList([nn.GRU(3, 4, batch_first=True), nn.LSTM(4, 4, batch_first=True)])
-            self.head = nn.Linear(4, 2)
-
-        def forward(self, x):
-            values = self.table(x)
-            for layer in self.layers:
-                values, _ = layer(values)
-            return self.head(values[:, -1])
-
-    torch.manual_seed(0)
-    plain = Words()
-    fixed = compat.fix(plain)
-    assert [type(layer) for layer in fixed.layers] == [Unrolled, Unrolled]
-    monkeypatch.setattr(ClippedGradients, "_one_by_one", None)
-    require_equal(plain, fixed, torch.randint(0, 11, (6, 5)), lambda model, x: model(x).square().sum(1))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_empty_batch_gives_zeros(kind):
-    twin = unrolled(made(kind))
-    with ClippedGradients(twin, clip_norm=1.0) as engine:
-        found = engine.sum(all_outputs(twin, torch.zeros(0, 5, 3)))
+    layer = made(kind)
+    with ClippedGradients(layer, clip_norm=1.0) as engine:
+        found = engine.sum(all_outputs(layer, torch.zeros(0, 5, 3)))
     assert not any(value.any() for value in found.values())
 
 
-def test_a_layer_that_stands_in_two_places_is_replaced_in_both():
-    torch.manual_seed(0)
-    layer = nn.GRU(4, 4, batch_first=True)
-    fixed = compat.fix(nn.ModuleList([layer, layer]))
-    assert fixed[0] is fixed[1]
-    assert isinstance(fixed[0], Unrolled)
-
-
 def test_a_layer_called_twice_is_added_before_the_norm():
-    layer = made("LSTM")
-
     def losses(model: nn.Module, x: Tensor) -> Tensor:
         return all_outputs(model, x) + all_outputs(model, -x)
 
-    require_equal(layer, unrolled(layer), torch.randn(6, 5, 3), losses)
+    require_fast(made("LSTM"), torch.randn(6, 5, 3), losses)
 
 
-def test_what_has_no_twin_is_refused_with_its_path():
-    with pytest.raises(InvalidArgument, match=r"^0: .*proj_size.*add a Linear"):
-        compat.fix(nn.Sequential(nn.LSTM(3, 4, proj_size=2, batch_first=True)))
-    with pytest.raises(InvalidArgument, match=r"^the model: this GRU takes the position first.*batch_first=True"):
-        compat.fix(nn.GRU(3, 4))
+def test_an_output_may_be_changed_in_place():
+    class Changed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = made("GRU")
+
+        def forward(self, x):
+            return self.layer(x)[0].mul_(2.0).relu_()
+
+    require_fast(Changed(), torch.randn(6, 5, 3), lambda model, x: model(x).flatten(1).sum(1))
 
 
-def test_inputs_without_a_batch_and_packed_ones_are_refused():
-    twin = unrolled(made("RNN"))
-    packed = nn.utils.rnn.pack_padded_sequence(torch.randn(2, 5, 3), [5, 4], batch_first=True)
-    for x in (torch.randn(5, 3), packed, torch.randn(2, 0, 3)):
-        with pytest.raises(InvalidArgument, match="pad sequences"):
-            twin(x)
-    with pytest.raises(InvalidArgument, match=r"1 states of \(1, 2, 4\), got"):
-        twin(torch.randn(2, 5, 3), torch.zeros(1, 3, 4))
+@pytest.mark.parametrize("x", [torch.randn(5, 3), torch.randn(2, 0, 3), "packed"])
+def test_what_is_not_a_batch_of_sequences_is_left_to_torch(x):
+    layer = made("RNN")
+    if isinstance(x, str):
+        x = nn.utils.rnn.pack_padded_sequence(torch.randn(2, 5, 3), [5, 4], batch_first=True)
+    assert Recurrent(layer)(layer, x) is NotImplemented
+
+
+def test_states_of_another_form_are_left_to_torch():
+    layer = made("LSTM")
+    for start in (torch.zeros(1, 2, 4), (torch.zeros(1, 3, 4), torch.zeros(1, 3, 4)), (torch.zeros(1, 2, 4),)):
+        assert Recurrent(layer)(layer, torch.randn(2, 5, 3), start) is NotImplemented

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from clipped import require_parity, squares
-from dpfed.training import compat
 from dpfed.training.gradients import ClippedGradients
 from one_by_one import require_equal
 
@@ -152,7 +151,7 @@ def test_a_trainable_bias_in_frozen_attention():
     plain = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
     for name, parameter in plain.named_parameters():
         parameter.requires_grad_(name.endswith("bias"))
-    require_equal(plain, compat.fix(plain), torch.randn(6, 5, 4), lambda model, x: squares(model(x), x[:, 0, 0]))
+    require_equal(plain, plain, torch.randn(6, 5, 4), lambda model, x: squares(model(x), x[:, 0, 0]))
 
 
 def test_what_is_unfrozen_later_is_counted_from_then_on():

@@ -1,107 +1,186 @@
-"""nn.MultiheadAttention whose matrix products the engine can see, with the same parameters and state_dict.
+"""The twin of nn.MultiheadAttention: the same numbers, by matrix products that the engine can see.
 
 torch's module hands its weights to one function and never calls its own children, so gradients of single examples
-would take one backward pass each. The twin projects by one Linear, attends by torch's kernel and calls ``out_proj``;
-nn.TransformerEncoderLayer and its relatives work with it as they are.
+would take one backward pass each. The twin projects by Linear layers and attends by torch's kernel;
+nn.TransformerEncoderLayer and its relatives call it without knowing.
 
 >>> import torch
 >>> from torch import nn
->>> layer = nn.MultiheadAttention(4, 2, batch_first=True)
->>> x, twin = torch.randn(3, 5, 4), attended(layer)
->>> torch.allclose(layer(x, x, x)[0], twin(x, x, x)[0], atol=1e-6), list(twin.state_dict()) == list(layer.state_dict())
-(True, True)
+>>> layer = nn.MultiheadAttention(4, 2)
+>>> x = torch.randn(5, 3, 4)
+>>> torch.allclose(layer(x, x, x)[0], Attention(layer)(layer, x, x, x)[0], atol=1e-6)
+True
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dpfed.errors import InvalidArgument
-from dpfed.training.projection import Projection, adopted
+from dpfed.training.projection import Expanded, Projection, tied
 
 
-class Attention(nn.MultiheadAttention):
-    """Multi-head attention in Linear layers."""
+class Masks(NamedTuple):
+    """What is left out, or added to the scores: for all examples or each head of each, and for the keys of each."""
 
-    def tie(self) -> None:
-        """Nothing; makes the projection that of the present parameters."""
-        self.projection = Projection(self.get_parameter("in_proj_weight"), self._parameters["in_proj_bias"])
+    attention: Tensor | None
+    padding: Tensor | None
+    is_causal: bool
 
-    def forward(
+    def added(self, heads: int, extra: int, like: Tensor) -> Tensor | None:
+        """Return what is added to the scores (B, heads, queries, keys); `extra` keys at the end are seen by all."""
+        found = None
+        if self.attention is not None:
+            is_per_head = self.attention.dim() == 3
+            own = self.attention.view(-1, heads, *self.attention.shape[1:]) if is_per_head else self.attention
+            found = _additive(own, extra, like)
+        if self.padding is not None:
+            rows = _additive(self.padding, extra, like)[:, None, None]
+            found = rows if found is None else found + rows
+        return found
+
+
+class Attention:
+    """What stands in for the forward pass of multi-head attention; `products` are the layers that it runs."""
+
+    def __init__(self, owner: nn.MultiheadAttention) -> None:
+        self.products: dict[str, nn.Module] = {"out_proj": Projection()}
+        if owner._qkv_same_embed_dim:
+            self.products["in_proj"] = Projection()
+        else:
+            self.products.update({f"{letter}_proj": Projection() for letter in "qkv"}, in_proj_bias=Expanded())
+        if owner.bias_k is not None:
+            self.products.update(bias_k=Expanded(), bias_v=Expanded())
+
+    def __call__(
         self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
+        owner: nn.MultiheadAttention,
+        query: Any,
+        key: Any,
+        value: Any,
         key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
         attn_mask: Tensor | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
-        """What torch's module gives: the attended values, and the weights if they are asked for."""
-        if query.dim() != 3 or (is_causal and attn_mask is None):
-            message = f"attention takes (examples, positions, features), got {tuple(query.shape)}"
-            raise InvalidArgument("model", f"{message}; is_causal is a hint that needs attn_mask beside it")
-        q, k, v = (self._heads(part) for part in self._projected(query, key, value))
-        mask = self._mask(attn_mask, key_padding_mask, q)
-        dropout = self.dropout if self.training else 0.0
-        weights = None
-        if need_weights:
-            scores = q @ k.transpose(2, 3) / math.sqrt(self.head_dim)
-            weights = functional.dropout(torch.softmax(scores if mask is None else scores + mask, -1), dropout)
-            found = weights @ v
-            weights = weights.mean(1) if average_attn_weights else weights
+    ) -> Any:
+        """Return what torch's module gives; NotImplemented where it has to do so itself."""
+        masks = Masks(attn_mask, key_padding_mask, is_causal)
+        inputs = [query, key, value]
+        if not all(isinstance(x, Tensor) and x.dim() == 3 and not x.is_nested for x in inputs) or not self._tie(owner):
+            return NotImplemented
+        inputs = inputs if owner.batch_first else _transposed(inputs)
+        if not _fits(owner, inputs, masks):
+            return NotImplemented
+        q, k, v = (_heads(owner, part) for part in self._with_extra(owner, *self._projected(*inputs)))
+        found, weights = _attended(owner, q, k, v, masks, need_weights=need_weights)
+        outputs = self.products["out_proj"](found.transpose(1, 2).reshape(inputs[0].shape))
+        weights = weights.mean(1) if weights is not None and average_attn_weights else weights
+        return outputs if owner.batch_first else outputs.transpose(0, 1), weights
+
+    def _tie(self, owner: nn.MultiheadAttention) -> bool:
+        own, out = owner._parameters, owner.out_proj._parameters
+        bias = own.get("in_proj_bias")
+        is_tied = tied(self.products["out_proj"], out.get("weight"), out.get("bias"))
+        if "in_proj" in self.products:
+            is_tied &= tied(self.products["in_proj"], own.get("in_proj_weight"), bias)
         else:
-            found = functional.scaled_dot_product_attention(q, k, v, mask, dropout)
-        return self.out_proj(found.transpose(1, 2).reshape(query.shape)), weights
+            is_tied &= all(tied(self.products[f"{x}_proj"], own.get(f"{x}_proj_weight")) for x in "qkv")
+            tied(self.products["in_proj_bias"], bias)
+        if "bias_k" in self.products:
+            is_tied &= all(tied(self.products[name], own.get(name)) for name in ("bias_k", "bias_v"))
+        return is_tied
 
     def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Query, key and value after their projections.
+        """Return query, key and value after their projections.
 
         Different inputs go through the one Linear as positions of one sequence, each of which then gives up what
         it has too much: the weights belong to one parameter, and one call of one layer is one gradient.
         """
+        if "in_proj" not in self.products:
+            return self._projected_apart(query, key, value)
         if query is key and key is value:
-            q, k, v = self.projection(query).chunk(3, 2)
+            q, k, v = self.products["in_proj"](query).chunk(3, 2)
             return q, k, v
         inputs = [query, key] if key is value else [query, key, value]
-        parts = self.projection(torch.cat(inputs, 1)).split([part.shape[1] for part in inputs], 1)
+        parts = self.products["in_proj"](torch.cat(inputs, 1)).split([part.shape[1] for part in inputs], 1)
         q, k, v = (part.chunk(3, 2)[place] for place, part in enumerate((parts[0], parts[1], parts[-1])))
         return q, k, v
 
-    def _heads(self, values: Tensor) -> Tensor:
-        return values.view(*values.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
+    def _projected_apart(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the same for keys or values of other sizes, which have weights of their own and share the bias."""
+        q, k, v = (self.products[f"{x}_proj"](part) for x, part in zip("qkv", (query, key, value), strict=True))
+        if self.products["in_proj_bias"]._parameters["weight"] is None:
+            return q, k, v
+        of_q, of_k, of_v = self._each(query, "in_proj_bias").unsqueeze(1).chunk(3, 2)
+        return q + of_q, k + of_k, v + of_v
 
-    def _mask(self, attn: Tensor | None, padding: Tensor | None, q: Tensor) -> Tensor | None:
-        """What is added to the scores (B, heads, queries, keys), if anything."""
-        found = None
-        if attn is not None:
-            is_per_head = attn.dim() == 3
-            found = _additive(attn.view(-1, self.num_heads, *attn.shape[1:]) if is_per_head else attn, q)
-        if padding is not None:
-            rows = _additive(padding, q)[:, None, None]
-            found = rows if found is None else found + rows
+    def _with_extra(
+        self, owner: nn.MultiheadAttention, q: Tensor, k: Tensor, v: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the same with the keys and values that belong to no position."""
+        if "bias_k" in self.products:
+            k, v = (torch.cat([x, self._each(q, f"bias_{n}")[:, 0]], 1) for n, x in (("k", k), ("v", v)))
+        if owner.add_zero_attn:
+            nothing = q.new_zeros(len(q), 1, owner.embed_dim)
+            k, v = torch.cat([k, nothing], 1), torch.cat([v, nothing], 1)
+        return q, k, v
+
+    def _each(self, like: Tensor, name: str) -> Tensor:
+        """Return a bare parameter, once for each example."""
+        found: Tensor = self.products[name](like.new_zeros(len(like), 1))
         return found
 
 
-def attended(module: nn.MultiheadAttention) -> Attention:
-    """A twin of torch's module over the same parameters that computes the same, by products that the engine sees."""
-    if not module.batch_first:
-        raise InvalidArgument(
-            "model", "this MultiheadAttention takes the position first: make it with batch_first=True"
-        )
-    if module.in_proj_weight is None or module.bias_k is not None or module.add_zero_attn:
-        message = "a MultiheadAttention with kdim, vdim, add_bias_kv or add_zero_attn has no twin: leave them out"
-        raise InvalidArgument("model", message)
-    return adopted(Attention, module)
+def _attended(
+    owner: nn.MultiheadAttention, q: Tensor, k: Tensor, v: Tensor, masks: Masks, *, need_weights: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Return the attended values (B, heads, positions, features), and the weights if they are asked for."""
+    dropout = owner.dropout if owner.training else 0.0
+    if masks.is_causal and masks.padding is None and not need_weights:  # then torch takes the hint for the mask
+        return functional.scaled_dot_product_attention(q, k, v, None, dropout, is_causal=True), None
+    extra = int(owner.bias_k is not None) + int(owner.add_zero_attn)
+    mask = masks.added(owner.num_heads, extra, q)
+    if not need_weights:
+        return functional.scaled_dot_product_attention(q, k, v, mask, dropout), None
+    scores = q @ k.transpose(2, 3) / math.sqrt(owner.head_dim)
+    weights = torch.softmax(scores if mask is None else scores + mask, -1)
+    weights = functional.dropout(weights, dropout) if dropout else weights
+    return weights @ v, weights
 
 
-def _additive(mask: Tensor, like: Tensor) -> Tensor:
-    """A mask of what is left out, or of what is added, as numbers to add."""
-    if mask.dtype != torch.bool:
-        return mask.to(like.dtype)
-    return torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask, -math.inf)
+def _transposed(inputs: list[Tensor]) -> list[Tensor]:
+    """Return the inputs with the examples in front; those that are one tensor stay one."""
+    found = {id(x): x.transpose(0, 1) for x in inputs}
+    return [found[id(x)] for x in inputs]
+
+
+def _fits(owner: nn.MultiheadAttention, inputs: list[Tensor], masks: Masks) -> bool:
+    """Return whether all shapes are as they should be; of others torch says what is wrong."""
+    (size, queries, width), keys, values = (x.shape for x in inputs)
+    sizes = (size, keys[1])
+    is_fitting = width == owner.embed_dim and keys[2] == owner.kdim and values[2] == owner.vdim
+    attention, padding = masks.attention, masks.padding
+    shapes = ((queries, keys[1]), (size * owner.num_heads, queries, keys[1]))
+    return (
+        is_fitting
+        and keys[:2] == values[:2] == sizes
+        and (tuple(attention.shape) in shapes if attention is not None else not masks.is_causal)
+        and (padding is None or padding.shape == sizes)
+    )
+
+
+def _heads(owner: nn.MultiheadAttention, values: Tensor) -> Tensor:
+    return values.view(*values.shape[:2], owner.num_heads, owner.head_dim).transpose(1, 2)
+
+
+def _additive(mask: Tensor, extra: int, like: Tensor) -> Tensor:
+    """Return a mask of what is left out, or of what is added, as numbers to add; none for keys beyond the last."""
+    if mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=like.dtype).masked_fill_(mask, -math.inf)
+    mask = mask.to(like.dtype)
+    return functional.pad(mask, (0, extra)) if extra else mask

@@ -31,6 +31,7 @@ from torch._C import DisableTorchFunction
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from dpfed.errors import InvalidArgument
+from dpfed.training import twins
 from dpfed.training.rules import norms
 from dpfed.training.rules.pieces import Call
 
@@ -42,18 +43,29 @@ class Capture:
         self._calls: list[Call] = []
         self._is_recording = True
         self._observer: Callable[[Call, Any], None] | None = None
+        self._twins = twins.install(model)
         self._handles = [
             # First of all hooks: one that changes the output comes after what this one records.
             module.register_forward_hook(partial(self._record, path), with_kwargs=True, prepend=True)
-            for path, module in model.named_modules()
-            if any(True for _ in module.parameters(recurse=False))
+            for path, module in self._layers(model)
         ]
 
+    def _layers(self, model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+        """Yield what has parameters of its own; in place of a layer with a twin, what that runs."""
+        for path, module in model.named_modules():
+            if path in self._twins:
+                yield from self._twins[path].products(path)
+            elif any(True for _ in module.parameters(recurse=False)):
+                yield path, module
+
     def close(self) -> None:
-        """Take the hooks off the model."""
+        """Take the hooks and the twins off the model."""
         for handle in self._handles:
             handle.remove()
+        for twin in self._twins.values():
+            twin.leave()
         self._handles.clear()
+        self._twins.clear()
         self._calls.clear()
 
     def taken(self) -> list[Call]:
@@ -276,14 +288,14 @@ def _counted(nodes: Collection[Node], leaves: Mapping[Node, str], stops: Collect
                 met[child] += 1
     # A parameter in another form (a transposed weight) may be used several times: each is a use of the parameter.
     for child, times in met.items():
-        if times > 1 and child not in stops and (name := _form_of(child, leaves)) is not None:
+        if times > 1 and (name := _form_of(child, leaves, stops)) is not None:
             found[name] += times - 1
     return found
 
 
-def _form_of(node: Node, leaves: Mapping[Node, str]) -> str | None:
-    """Return the parameter of which the node's result is another form: nothing else goes into it."""
-    while len(node.next_functions) == 1:
+def _form_of(node: Node, leaves: Mapping[Node, str], stops: Collection[Node]) -> str | None:
+    """Return the parameter of which the node's result is another form: nothing else goes into it, and no layer."""
+    while len(node.next_functions) == 1 and node not in stops:
         ((below, _),) = node.next_functions
         if below is None or below in leaves:
             return None if below is None else leaves[below]

@@ -1,145 +1,253 @@
-"""The gates of an LSTM, a GRU and a plain recurrent layer, and their steps backwards.
+"""The steps of an LSTM, a GRU and a plain recurrent layer, forwards and backwards.
 
-Once the state before every position is known, all gates are found at once; only the gradient has to go position by
-position. What does not depend on the step after it is computed for the whole sequence before, so that a step backwards
-is one matrix product and a few products element by element. All sequences are (B, T, ·).
+The input product of a whole sequence is one matrix product, and what a step backwards does not need of the step after
+it is computed for all of them at once; a step itself is one small product and a few operations element by element. All
+sequences have the position first, (T, B, ·), so that a step reads and writes one block of memory.
 
 >>> import torch
->>> states = torch.tensor([[[0.5], [0.25]]])
->>> run = Plain(Sequence(states, states, before=states, after=states), torch.eye(1), None)
->>> inputs, *_ = run.backwards(torch.ones(1, 2, 1), None)
->>> [round(float(value), 4) for value in inputs.flatten()]      # 1 − h², and that of the next position through it
-[1.4531, 0.9375]
+>>> weights = Weights(torch.eye(1), torch.eye(1))
+>>> run = Plain(torch.tensor([[[0.5]], [[0.25]]]), weights, Start(torch.zeros(1, 1)), is_reverse=False)
+>>> [round(float(value), 4) for value in run.after.flatten()]      # tanh 0.5, tanh(0.25 + that)
+[0.4621, 0.612]
+>>> found = run.backwards(torch.ones(2, 1, 1), None)
+>>> [round(float(value), 4) for value in found.inputs.flatten()]      # 1 − h², and that of the next position through it
+[1.2783, 0.6255]
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-Gradients = tuple[Tensor, Tensor, Tensor, Tensor | None]
+_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
+_tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 
-class Sequence(NamedTuple):
-    """What the two matrix products put into the gates, and the states before and after every position."""
+class Weights(NamedTuple):
+    """The weights of one direction of one layer, under torch's names; `hr` is the projection of an LSTM."""
+
+    ih: Tensor
+    hh: Tensor
+    bias_ih: Tensor | None = None
+    bias_hh: Tensor | None = None
+    hr: Tensor | None = None
+
+
+class Start(NamedTuple):
+    """The state before the first position, and the cell of an LSTM."""
+
+    state: Tensor
+    cell: Tensor | None = None
+
+
+class Gradients(NamedTuple):
+    """The gradient of both products, of a projection's result, of the first state and of the first cell."""
 
     inputs: Tensor
     hidden: Tensor
-    before: Tensor
-    after: Tensor
+    projected: Tensor | None
+    state: Tensor
+    cell: Tensor | None
 
 
 class Plain:
-    """h' = tanh(input + W h + b)."""
+    """h' = tanh(input + W h + b); and all that the steps of other cells have in common.
 
-    def __init__(self, run: Sequence, weight: Tensor, cell: Tensor | None) -> None:
-        self.weight = weight
-        self.find(run, cell)
+    `before` and `after` are the states around every position, `inner` what a projection is made of, and `last_cell` the
+    cell of an LSTM at the end.
+    """
 
-    def find(self, run: Sequence, _: Tensor | None) -> None:
-        """Sets all that the steps backwards need."""
-        self.slope = 1 - run.after.square()
+    last_cell: Tensor | None = None
+    inner: Tensor | None = None
+
+    def __init__(self, values: Tensor, weights: Weights, start: Start, *, is_reverse: bool) -> None:
+        self.weights, self.is_reverse = weights, is_reverse
+        self.gates = self.product(values)
+        self.states = self.around(start.state)
+        self.run(start)
+
+    @property
+    def before(self) -> Tensor:
+        """The state before every position."""
+        return self.states[1:] if self.is_reverse else self.states[:-1]
+
+    @property
+    def after(self) -> Tensor:
+        """The state after every position."""
+        return self.states[:-1] if self.is_reverse else self.states[1:]
+
+    def product(self, values: Tensor) -> Tensor:
+        """Return the input product of all positions, with both biases."""
+        one, two = self.weights.bias_ih, self.weights.bias_hh
+        return functional.linear(values, self.weights.ih, one if one is None or two is None else one + two)
+
+    def around(self, start: Tensor) -> Tensor:
+        """Return room for one value more than there are positions, with the first one in it."""
+        room = start.new_empty(len(self.gates) + 1, *start.shape)
+        room[-1 if self.is_reverse else 0] = start
+        return room
+
+    def run(self, start: Start) -> None:
+        """Find the states."""
+        weight = self.weights.hh.t()
+        for gate, before, after in self.forwards(self.gates, self.before, self.after):
+            self.bend(torch.addmm(gate, before, weight, out=after))
+
+    def bend(self, values: Tensor) -> None:
+        """Apply the nonlinearity in place."""
+        values.tanh_()
+
+    def slope(self) -> Tensor:
+        """Return the nonlinearity's derivative at every position."""
+        return 1 - self.after.square()
 
     def backwards(self, gradient: Tensor, _: Tensor | None) -> Gradients:
-        """The gradient of the input products, of the hidden ones, of the first state and of the first cell."""
-        found = torch.empty_like(self.slope)
-        state = torch.zeros_like(found[:, 0])
-        steps = (gradient.unbind(1), self.slope.unbind(1), found.unbind(1))
-        for g, slope, row in reversed(list(zip(*steps, strict=True))):
-            torch.mul(state.add_(g), slope, out=row)
-            state = row @ self.weight
-        return found, found, state, None
+        """Return the gradients, from that of all states."""
+        slope = self.slope()
+        found = torch.empty_like(slope)
+        state = torch.zeros_like(self.states[0])
+        for g, own, row in self.in_reverse(gradient, slope, found):
+            torch.mul(state.add_(g), own, out=row)
+            state = row @ self.weights.hh
+        return Gradients(found, found, None, state, None)
+
+    def forwards(self, *sequences: Tensor) -> Iterator[tuple[Tensor, ...]]:
+        """Yield what the sequences have at each position, in the order of the steps."""
+        rows = list(zip(*(each.unbind(0) for each in sequences), strict=True))
+        return reversed(rows) if self.is_reverse else iter(rows)
+
+    def in_reverse(self, *sequences: Tensor) -> Iterator[tuple[Tensor, ...]]:
+        """Yield the same from the last step to the first."""
+        rows = list(zip(*(each.unbind(0) for each in sequences), strict=True))
+        return iter(rows) if self.is_reverse else reversed(rows)
 
 
 class Rectified(Plain):
     """h' = max(0, input + W h + b)."""
 
-    def find(self, run: Sequence, _: Tensor | None) -> None:
-        """Sets all that the steps backwards need."""
-        self.slope = (run.after > 0).to(run.after.dtype)
+    def bend(self, values: Tensor) -> None:
+        """Apply the nonlinearity in place."""
+        values.relu_()
+
+    def slope(self) -> Tensor:
+        """Return the nonlinearity's derivative at every position."""
+        return (self.after > 0).to(self.after.dtype)
 
 
 class Long(Plain):
-    """The LSTM: gates i, f, g, o; c' = f·c + i·g, h' = o·tanh c'."""
+    """The LSTM: gates i, f, g, o; c' = f·c + i·g, h' = o·tanh c', or a projection of that."""
 
-    def find(self, run: Sequence, cell: Tensor | None) -> None:
-        """Sets all that the steps backwards need: for each gate, how far it moves the cell or the state."""
-        if cell is None:
+    def run(self, start: Start) -> None:
+        """Find the states, the gates and the cells."""
+        if start.cell is None:
             raise TypeError("an LSTM starts from a cell state as well")
-        gates = run.inputs + run.hidden
-        width = cell.shape[1]
-        gates[:, :, : 2 * width].sigmoid_()
-        i, f, g, o = gates.chunk(4, 2)
-        g.tanh_()
-        o.sigmoid_()
-        before, curved = self._cells(f, i * g, cell)
-        self.factors = gates.new_empty(*gates.shape[:2], 4, width)
-        by_i, by_f, by_g, by_o = self.factors.unbind(2)
-        _sloped(torch.mul(g, i, out=by_i), i)
-        _sloped(torch.mul(before, f, out=by_f), f)
-        torch.addcmul(i, i * g, g, value=-1, out=by_g)
-        _sloped(torch.mul(curved, o, out=by_o), o)
-        self.forget, self.slope = f, torch.addcmul(o, o * curved, curved, value=-1)
-
-    def _cells(self, forget: Tensor, added: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """The cell state before every position, and tanh of that after it."""
-        cells = cell.new_empty(len(cell), added.shape[1] + 1, cell.shape[1])
-        cells[:, 0] = cell
-        steps = (forget.unbind(1), added.unbind(1), cells.unbind(1)[1:])
-        for f, new, row in zip(*steps, strict=True):
-            cell = torch.addcmul(new, f, cell, out=row)
-        return cells[:, :-1], cells[:, 1:].tanh()
+        cells = self.around(start.cell)
+        self.cells, after = (cells[1:], cells[:-1]) if self.is_reverse else (cells[:-1], cells[1:])
+        self.curved, added = torch.empty_like(after), torch.empty_like(after)
+        weight, projection = self.weights.hh.t(), self.weights.hr
+        self.inner = None if projection is None else torch.empty_like(after)
+        outputs = self.after if self.inner is None else self.inner
+        i, f, g, o = self.gates.chunk(4, 2)
+        both = self.gates[:, :, : 2 * i.shape[2]]
+        steps = (self.gates, both, i, f, g, o, self.cells, after, self.curved, added, self.before, self.after, outputs)
+        for gates, opened, i, f, g, o, cell, new, curved, fresh, before, state, output in self.forwards(*steps):
+            gates.addmm_(before, weight)
+            opened.sigmoid_()
+            g.tanh_()
+            o.sigmoid_()
+            torch.addcmul(torch.mul(i, g, out=fresh), f, cell, out=new)
+            torch.mul(o, torch.tanh(new, out=curved), out=output)
+            if projection is not None:
+                torch.mm(output, projection.t(), out=state)
+        self.last_cell = after[0 if self.is_reverse else -1]
 
     def backwards(self, gradient: Tensor, last: Tensor | None) -> Gradients:
         """By the cell: its gradient reaches three gates, that of the state the fourth."""
-        rows = torch.empty_like(self.factors)
+        factors, slope, forget = self._factors()
+        rows = torch.empty_like(factors)
         found = rows.flatten(2)
-        state = torch.zeros_like(self.slope[:, 0])
-        cell = torch.zeros_like(state) if last is None else last
-        steps = (gradient, self.factors, self.slope, self.forget, rows, found)
-        for g, factors, slope, forget, row, flat in reversed(list(zip(*(s.unbind(1) for s in steps), strict=True))):
+        projection = self.weights.hr
+        totals = None if projection is None else torch.empty_like(self.after)
+        state = torch.zeros_like(self.states[0])
+        cell = torch.zeros_like(self.cells[0]) if last is None else last
+        steps = (gradient, factors[:, :, :3], factors[:, :, 3], slope, forget, rows[:, :, :3], rows[:, :, 3], found)
+        kept = self.after if totals is None else totals
+        for g, three, fourth, bent, keep, by_cell, by_state, flat, total in self.in_reverse(*steps, kept):
             state.add_(g)
-            cell = torch.addcmul(cell, state, slope)
-            torch.mul(factors[:, :3], cell.unsqueeze(1), out=row[:, :3])
-            torch.mul(factors[:, 3], state, out=row[:, 3])
-            cell.mul_(forget)
-            state = flat @ self.weight
-        return found, found, state, cell
+            if projection is not None:
+                state = total.copy_(state) @ projection
+            cell = torch.addcmul(cell, state, bent)
+            torch.mul(three, cell.unsqueeze(1), out=by_cell)
+            torch.mul(fourth, state, out=by_state)
+            cell.mul_(keep)
+            state = flat @ self.weights.hh
+        return Gradients(found, found, totals, state, cell)
+
+    def _factors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return how far each gate moves cell or state, the state's slope by the cell, and what is kept of the cell."""
+        i, f, g, o = self.gates.chunk(4, 2)
+        factors = self.gates.new_empty(*self.gates.shape[:2], 4, i.shape[2])
+        by_i, by_f, by_g, by_o = factors.unbind(2)
+        _sigmoid_backward(g, i, grad_input=by_i)
+        _sigmoid_backward(self.cells, f, grad_input=by_f)
+        _tanh_backward(i, g, grad_input=by_g)
+        _sigmoid_backward(self.curved, o, grad_input=by_o)
+        return factors, _tanh_backward(o, self.curved, grad_input=torch.empty_like(self.curved)), f
 
 
 class Gated(Plain):
     """The GRU: r, z from both products; n = tanh(input + r·(W h + b)); h' = n + z·(h − n)."""
 
-    def find(self, run: Sequence, _: Tensor | None) -> None:
-        """Sets all that the steps backwards need; in the third gate the two products differ by r."""
-        width = run.before.shape[2]
-        r, z = (run.inputs + run.hidden)[:, :, : 2 * width].sigmoid_().chunk(2, 2)
-        hidden = run.hidden[:, :, 2 * width :]
-        n = torch.addcmul(run.inputs[:, :, 2 * width :], r, hidden).tanh_()
-        self.keep, self.inner = z, (1 - z) * (1 - n * n)
-        parts = (self.inner * hidden * r * (1 - r), (run.before - n) * z * (1 - z), self.inner * r)
-        self.factors = torch.stack(parts, 2)
+    def product(self, values: Tensor) -> Tensor:
+        """Return the input product of all positions, with its own bias."""
+        return functional.linear(values, self.weights.ih, self.weights.bias_ih)
+
+    def run(self, _: Start) -> None:
+        """Find the states and the gates; in the third the two products differ by r."""
+        width = self.states.shape[2]
+        self.hidden = torch.empty_like(self.gates)
+        weight, bias = self.weights.hh.t(), self.weights.bias_hh
+        bias = weight.new_zeros(1) if bias is None else bias
+        both, n = self.gates[:, :, : 2 * width], self.gates[:, :, 2 * width :]
+        r, z = both.chunk(2, 2)
+        inner = self.hidden[:, :, 2 * width :]
+        steps = (self.hidden, self.hidden[:, :, : 2 * width], inner, both, r, z, n, self.before, self.after)
+        for hidden, opening, own, opened, r, z, n, before, after in self.forwards(*steps):
+            torch.addmm(bias, before, weight, out=hidden)
+            opened.add_(opening).sigmoid_()
+            n.addcmul_(r, own).tanh_()
+            torch.lerp(n, before, z, out=after)
 
     def backwards(self, gradient: Tensor, _: Tensor | None) -> Gradients:
         """All gates by the state's gradient."""
-        hidden = torch.empty_like(self.factors)
-        totals = torch.empty_like(self.inner)
-        state = torch.zeros_like(totals[:, 0])
-        steps = (gradient, self.factors, self.keep, totals, hidden, hidden.flatten(2))
-        for g, factors, keep, total, row, flat in reversed(list(zip(*(s.unbind(1) for s in steps), strict=True))):
+        factors, inner, keep = self._factors()
+        hidden = torch.empty_like(factors)
+        totals = torch.empty_like(inner)
+        state = torch.zeros_like(self.states[0])
+        steps = (gradient, factors, keep, totals, hidden, hidden.flatten(2))
+        for g, own, kept, total, row, flat in self.in_reverse(*steps):
             torch.add(state, g, out=total)
-            torch.mul(factors, total.unsqueeze(1), out=row)
-            state = torch.addmm(total * keep, flat, self.weight)
+            torch.mul(own, total.unsqueeze(1), out=row)
+            state = torch.addmm(total * kept, flat, self.weights.hh)
         inputs = hidden.clone()
-        torch.mul(self.inner, totals, out=inputs[:, :, 2])
-        return inputs.flatten(2), hidden.flatten(2), state, None
+        torch.mul(inner, totals, out=inputs[:, :, 2])
+        return Gradients(inputs.flatten(2), hidden.flatten(2), None, state, None)
 
-
-def _sloped(values: Tensor, gate: Tensor) -> None:
-    """Nothing; multiplies the values by 1 − gate, in one pass."""
-    values.addcmul_(values, gate, value=-1)
+    def _factors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return how far each gate of the hidden product moves the state, n's slope, and what is kept of the state."""
+        width = self.states.shape[2]
+        r, z, n = self.gates.chunk(3, 2)
+        factors = self.gates.new_empty(*self.gates.shape[:2], 3, width)
+        by_r, by_z, by_n = factors.unbind(2)
+        inner = _tanh_backward(1 - z, n, grad_input=torch.empty_like(self.after))
+        _sigmoid_backward(inner * self.hidden[:, :, 2 * width :], r, grad_input=by_r)
+        _sigmoid_backward(self.before - n, z, grad_input=by_z)
+        torch.mul(inner, r, out=by_n)
+        return factors, inner, z
 
 
 CELLS: dict[str, type[Plain]] = {"LSTM": Long, "GRU": Gated, "RNN_TANH": Plain, "RNN_RELU": Rectified}

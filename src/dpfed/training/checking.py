@@ -25,7 +25,7 @@ from torch import Generator, Tensor, nn
 from dpfed import checks
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.references import words_of
-from dpfed.training import compat, modes, screening
+from dpfed.training import compat, modes, screening, slowness
 from dpfed.training.attribution import Way
 from dpfed.training.clip import Clip, group_of
 from dpfed.training.forward import Forward
@@ -40,7 +40,6 @@ Loss = Callable[[Any, Any], Tensor]
 LOOKED_AT = 8  # records on which every mode is tried first
 TIMES = 5
 SAME = 1e-4  # clip norms that rounding may put between two sums of the same
-HIDDEN = (*compat.RECURRENT, nn.MultiheadAttention)
 
 
 def check(
@@ -181,10 +180,8 @@ def _layers(model: nn.Module, way: Way) -> tuple[LayerCheck, ...]:
 
 
 def _remedies(model: nn.Module, way: Way) -> list[str]:
-    kinds = dict.fromkeys(type(module).__name__ for module in model.modules() if type(module) in HIDDEN)
-    if way.why is None or not kinds:
-        return []
-    return [f"dpfed.training.compat.fix(model) gives {', '.join(kinds)} a fast way."]
+    remedy = None if way.why is None else slowness.remedy_of(model, way.why)
+    return [] if remedy is None else [f"To make it fast: {remedy}."]
 
 
 def _bounds(made_up: MadeUp) -> list[str]:

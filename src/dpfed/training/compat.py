@@ -29,15 +29,11 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.overrides import TorchFunctionMode
 
 from dpfed.errors import InvalidArgument
-from dpfed.training.attention import attended
 from dpfed.training.forward import tensors_of
 from dpfed.training.generators import pinned
-from dpfed.training.recurrent import unrolled
 from dpfed.training.rules import embedding
 
 Buffers = Mapping[str, Tensor]
-# Exactly these: a layer derived from one has a forward pass of its own.
-RECURRENT = (nn.LSTM, nn.GRU, nn.RNN)
 
 GROUPS = 32
 # A group of one channel without positions has no spread to divide by.
@@ -59,16 +55,15 @@ def check(model: nn.Module) -> None:
 
 
 def fix(model: nn.Module) -> nn.Module:
-    """A copy in which GroupNorm stands for BatchNorm, and InstanceNorm keeps no statistics.
+    """Return a copy in which GroupNorm stands for BatchNorm, and InstanceNorm keeps no statistics.
 
-    LSTM, GRU, RNN and MultiheadAttention, which hide their products from the engine and would go the slow way, get
-    twins with the same parameters. Build the optimizer after it: the copy has parameters of its own.
+    Build the optimizer after it: the copy has parameters of its own.
     """
     fixed = copy.deepcopy(model)
     made: dict[int, nn.Module] = {}
     # Also under its other names: a module that stands in two places has one replacement.
     for path, module in list(fixed.named_modules(remove_duplicate=False)):
-        if id(module) not in made and (replacement := _replacement(path, module)) is not None:
+        if id(module) not in made and (replacement := _normalisation(module)) is not None:
             made[id(module)] = replacement
         if id(module) in made and not path:
             return made[id(module)]
@@ -216,19 +211,8 @@ def _is_spectral(part: object) -> bool:
     return isinstance(part, _SpectralNorm | SpectralNorm)
 
 
-def _replacement(path: str, module: nn.Module) -> nn.Module | None:
-    """What to put in the layer's place, if anything; weights are kept."""
-    try:
-        if isinstance(module, nn.RNNBase) and type(module) in RECURRENT:
-            return unrolled(module)
-        if type(module) is nn.MultiheadAttention:
-            return attended(module)
-    except InvalidArgument as error:
-        raise InvalidArgument("model", f"{path or 'the model'}: {error}") from error
-    return _normalisation(module)
-
-
 def _normalisation(module: nn.Module) -> nn.Module | None:
+    """Return what to put in a layer's place, if anything; weights are kept."""
     if isinstance(module, _InstanceNorm):
         return _without_statistics(module) if module.track_running_stats else None
     if not isinstance(module, _BatchNorm):

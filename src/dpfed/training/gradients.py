@@ -10,8 +10,7 @@ allow-list (`independence`). Any other program runs on one example at a time, wh
 
 >>> import torch
 >>> from torch import nn
->>> from dpfed.training.forward import of_model
->>> model = nn.Linear(2, 1, bias=False)
+>>> >>> model = nn.Linear(2, 1, bias=False)
 >>> inputs, targets = torch.tensor([[3.0, 4.0], [0.0, 0.5]]), torch.zeros(2)
 >>> with ClippedGradients(model, clip_norm=1.0) as gradients:
 ...     sums, norms = gradients.clipped(of_model(model, lambda output, _: output.squeeze(1), inputs, targets))
@@ -34,6 +33,7 @@ from dpfed.training import capture, compat, shared
 from dpfed.training.attribution import Part, Way, is_ready
 from dpfed.training.clip import TOLERANCE, Clip, Named
 from dpfed.training.forward import Forward, Recorder, require_losses, silenced
+from dpfed.training.placing import fronted
 from dpfed.training.programs import Programs, Run
 from dpfed.training.rules import registry
 from dpfed.training.rules.pieces import Call, Materialised, rows_of
@@ -202,8 +202,9 @@ class ClippedGradients:
         self, way: Way, run: Run, mask: Tensor | None, forward: Forward | None
     ) -> tuple[Sums, Tensor] | None:
         """Return what book-keeping gives, None where this run of the program cannot be served by it."""
-        parts = way.parts_of(run.calls)
-        if not parts or not is_ready(parts, len(run.losses)):
+        size = len(run.losses)
+        parts = way.parts_of(run.calls, self._programs.meetings(way, run))
+        if not parts or not is_ready(parts, size):
             return None
         with self._programs.capture.paused(), self._recorder.paused():
             try:
@@ -214,6 +215,8 @@ class ClippedGradients:
                 return None  # a record on which the backward pass fails must not stop the others
             try:
                 with torch.no_grad():
+                    for part in parts:
+                        part.call = fronted(part.call, part.place, size)
                     return self._kept(parts, mask)
             except _NoRule as error:
                 self._programs.slow(run, str(error))

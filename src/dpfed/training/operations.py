@@ -60,7 +60,7 @@ class Operation:
     @property
     def shape(self) -> torch.Size:
         """The shape of the output, or of the first of several."""
-        return next(tensors_of(self.output)).shape
+        return tensors_of(self.output)[0].shape
 
     @property
     def own(self) -> Tensor:
@@ -271,8 +271,10 @@ def multiplied(left: str, right: str, added: str | None = None) -> Callable[[Ope
     def rule(operation: Operation) -> Found | None:
         found = _product(operation, left, right)
         extra = operation.get(added) if added else None
-        if found is None or not isinstance(extra, Tensor):
+        if not isinstance(extra, Tensor):
             return found
+        if found is None:
+            return _with_constant(operation, left, right, extra)
         return found if _adds(operation, found, extra) else None
 
     return rule
@@ -285,6 +287,14 @@ def _product(operation: Operation, left: str, right: str) -> Place | None:
         return one if one.axis < operation[left].dim() - 1 else None
     is_column = two is not None and operation[right].dim() > 1 and two.axis == operation[right].dim() - 1
     return two.at(len(operation.shape) - 1) if two is not None and is_column and operation.is_clean(left) else None
+
+
+def _with_constant(operation: Operation, left: str, right: str, extra: Tensor) -> Place | None:
+    """Return the place of examples to which a product without any is added, the same for each of them."""
+    place = broadcast(operation.marks, extra, operation.shape)
+    if place is None or len(operation.shape) != 2 or not operation.is_clean(left, right):
+        return None
+    return place if operation.marks.is_alike(operation[right if place.axis else left], place) else None
 
 
 def _adds(operation: Operation, place: Place, extra: Tensor) -> bool:

@@ -1,64 +1,88 @@
-"""A Linear layer over parameters that belong to another module, under that module's own names.
+"""Layers that a twin (`twins`) runs the weights of another module through, so that the engine's hooks see each use.
 
-torch's recurrent layers and its attention hold the weights of several matrix products under flat names and use them
-as functions, where no hook sees them. Their twins here run each product through a projection, which the rule of
-Linear serves; the parameters, their names and the state_dict stay those of torch's layer.
+torch's recurrent layers and its attention hold the weights of several matrix products and use them as functions, where
+no hook sees them. A twin has one of these for each product. They stand outside of the model; at every call they are
+given the parameters that its owner has now.
 
 >>> import torch
 >>> from torch import nn
 >>> owner = nn.Linear(2, 3)
->>> owner.product = Projection(owner.weight, owner.bias)
->>> list(owner.state_dict()), [name for name, _ in owner.named_parameters()]
-(['weight', 'bias'], ['weight', 'bias'])
+>>> product = Projection()
+>>> tied(product, owner.weight, owner.bias), product(torch.ones(1, 2)).shape
+(True, torch.Size([1, 3]))
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-from torch import nn
-
-
-class Tied(Protocol):
-    """A module with projections of its own parameters."""
-
-    def tie(self) -> None:
-        """Nothing; makes the projections those of the present parameters."""
-
-    def register_load_state_dict_post_hook(self, hook: Callable[[Tied, object], None]) -> object:
-        """As nn.Module has it."""
-
-
-Twin = TypeVar("Twin", bound=Tied)
+from torch import Tensor, nn
+from torch.autograd.function import Function, once_differentiable
 
 
 class Projection(nn.Linear):
-    """A Linear whose weight and bias are its parent's: it saves and loads nothing."""
+    """A Linear with the weight and the bias of another module."""
 
-    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
+    def __init__(self) -> None:
         nn.Module.__init__(self)
-        self.out_features, self.in_features = weight.shape
-        self.register_parameter("weight", weight)
-        self.register_parameter("bias", bias)
+        self.register_parameter("weight", None)
+        self.register_parameter("bias", None)
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        pass
-
-    def _load_from_state_dict(self, *_: Any) -> None:
-        pass
+    def extra_repr(self) -> str:
+        """Return the sizes."""
+        return f"{tuple(self.weight.shape)}"
 
 
-def adopted(kind: type[Twin], module: nn.Module) -> Twin:
-    """A module of the kind with all that the given one holds; parameters and children are the same objects."""
-    twin = kind.__new__(kind)
-    twin.__dict__.update({name: copy.copy(value) for name, value in module.__dict__.items()})
-    twin.tie()
-    # Loading with assign=True puts other parameters in place.
-    twin.register_load_state_dict_post_hook(_tie)
-    return twin
+class Used(Function):
+    """A product whose result is known, as a function of its weights; the input's gradient is somebody else's."""
+
+    @staticmethod
+    def forward(ctx: Any, result: Tensor, x: Tensor, *_: Tensor | None) -> Tensor:
+        """Return the result, as a function of what comes behind the input: the weight and the bias."""
+        ctx.save_for_backward(x)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the weight and the bias; book-keeping never asks for them."""
+        (x,) = ctx.saved_tensors
+        flat = gradients[0].reshape(-1, gradients[0].shape[-1])
+        weight = flat.t() @ x.reshape(-1, x.shape[-1]) if ctx.needs_input_grad[2] else None
+        return None, None, weight, flat.sum(0) if ctx.needs_input_grad[3] else None
 
 
-def _tie(module: Tied, _: object) -> None:
-    module.tie()
+class Known(Projection):
+    """A projection of which the result is known already, as it came out of the steps of a recurrent layer.
+
+    What is given as the result is not read by anybody: it has the shape, and stands for the edge in autograd's graph.
+    """
+
+    def forward(self, input: Tensor, result: Tensor | None = None) -> Tensor:
+        """Return the result, as a function of weight and bias."""
+        if result is None:
+            raise TypeError("a product that is known needs its result")
+        found: Tensor = Used.apply(result, input.detach(), self.weight, self.bias)  # type: ignore[no-untyped-call]
+        return found
+
+
+class Expanded(nn.Module):
+    """A parameter, once for each example: the gradient of what it gives is the gradient of every example."""
+
+    weight: nn.Parameter
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_parameter("weight", None)
+
+    def forward(self, like: Tensor) -> Tensor:
+        """Return the parameter with an axis in front, as long as the given tensor."""
+        return self.weight.expand(len(like), *self.weight.shape)
+
+
+def tied(product: nn.Module, weight: Tensor | None, bias: Tensor | None = None) -> bool:
+    """Give a product the parameters that it uses from now on; return whether there is a weight at all."""
+    product._parameters["weight"] = weight  # type: ignore[assignment]
+    if "bias" in product._parameters:
+        product._parameters["bias"] = bias  # type: ignore[assignment]
+    return isinstance(weight, Tensor)

@@ -1,15 +1,15 @@
-"""nn.LSTM, nn.GRU and nn.RNN whose matrix products the engine can see, with the same parameters and state_dict.
+"""The twin of nn.LSTM, nn.GRU and nn.RNN: the same numbers, by matrix products that the engine can see.
 
-torch's own kernel finds the states, without gradients. Then the input product of a layer is one Linear over all
+The states are found step by step without gradients. Then the input product of a layer is one product over all
 positions, and so is its hidden product, over the states that are now known; the steps backwards give the gradients of
 both. The rule of Linear serves them, so that gradients of single examples cost one batched product for each weight.
 
 >>> import torch
 >>> from torch import nn
->>> layer = nn.LSTM(3, 4, batch_first=True)
->>> x, twin = torch.randn(2, 5, 3), unrolled(layer)
->>> torch.allclose(layer(x)[0], twin(x)[0], atol=1e-6), list(twin.state_dict()) == list(layer.state_dict())
-(True, True)
+>>> layer = nn.LSTM(3, 4)
+>>> x = torch.randn(5, 2, 3)
+>>> torch.allclose(layer(x)[0], Recurrent(layer)(layer, x)[0], atol=1e-6)
+True
 """
 
 from __future__ import annotations
@@ -18,116 +18,105 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional
 
-from dpfed.errors import InvalidArgument
-from dpfed.training.cells import CELLS, Plain, Sequence
-from dpfed.training.projection import Projection, adopted
+from dpfed.training.cells import CELLS, Plain, Start, Weights
+from dpfed.training.projection import Known, tied
 
 State = Tensor | tuple[Tensor, ...]
 
 
-class Steps(torch.autograd.Function):
-    """The states of a run as a function of both matrix products and of the first state."""
+class Steps(Function):
+    """The states of a run as a function of its inputs, of the first state and of its matrix products."""
 
     @staticmethod
-    def forward(ctx: Any, run: Plain, states: Tensor, cell: Tensor | None, *_: Tensor | None) -> tuple[Any, ...]:
-        """The states after every position and the last cell, which are known."""
+    def forward(ctx: Any, run: Plain, *_: Tensor | None) -> tuple[Any, ...]:
+        """Return the states after every position and the last cell, which are known."""
         ctx.run = run
-        return states.clone(), None if cell is None else cell.clone()
+        return run.after.clone(), None if run.last_cell is None else run.last_cell.clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """What the steps backwards give."""
-        return (None, None, None, *ctx.run.backwards(*gradients))
+        """Return what the steps backwards give."""
+        run: Plain = ctx.run
+        found = run.backwards(*gradients)
+        values = found.inputs @ run.weights.ih if ctx.needs_input_grad[1] else None
+        products = [found.inputs, found.hidden, *([] if found.projected is None else [found.projected])]
+        return (None, values, found.state, found.cell, *(product.transpose(0, 1) for product in products))
 
 
-class Unrolled(nn.RNNBase):
-    """A recurrent layer of torch, run step by step."""
+class Recurrent:
+    """What stands in for the forward pass of a recurrent layer; `products` are the layers that it runs."""
 
-    def tie(self) -> None:
-        """Nothing; makes the projections those of the present parameters."""
-        found = {}
-        for layer, suffix in self._directions():
-            for kind in ("ih", "hh"):
-                name = f"{kind}_l{layer}{suffix}"
-                bias = self._parameters.get(f"bias_{name}")
-                found[name] = Projection(self.get_parameter(f"weight_{name}"), bias)
-        self.projections = nn.ModuleDict(found)
+    def __init__(self, owner: nn.RNNBase) -> None:
+        kinds = ("ih", "hh", "hr") if owner.proj_size else ("ih", "hh")
+        self.products = {_named(kind, *place): Known() for place in _directions(owner) for kind in kinds}
 
-    def forward(self, input: Tensor, hx: State | None = None) -> tuple[Tensor, State]:
-        """What torch's layer gives: the last layer's states, and the state at the end."""
-        starts = self._starts(input, hx)
-        values, ends = input, []
-        for layer in range(self.num_layers):
+    def __call__(self, owner: nn.RNNBase, input: Any, hx: Any = None) -> Any:
+        """Return what torch's layer gives; NotImplemented where it has to do so itself."""
+        if not isinstance(input, Tensor) or input.dim() != 3 or not self._tie(owner):
+            return NotImplemented
+        values = input.transpose(0, 1) if owner.batch_first else input
+        starts = _starts(owner, values, hx)
+        if starts is None or not len(values):
+            return NotImplemented
+        ends: list[tuple[Tensor, Tensor | None]] = []
+        for layer in range(owner.num_layers):
             if layer:
-                values = functional.dropout(values, self.dropout, self.training)
-            sides = [self._side(values, *place, *starts.pop(0)) for place in self._directions() if place[0] == layer]
-            values = torch.cat([outputs for outputs, _, _ in sides], 2)
+                values = functional.dropout(values, owner.dropout, owner.training)
+            sides = [self._side(owner, values, place, starts.pop(0)) for place in _directions(owner, layer)]
+            values = sides[0][0] if len(sides) == 1 else torch.cat([outputs for outputs, _, _ in sides], 2)
             ends += [(state, cell) for _, state, cell in sides]
         states = torch.stack([state for state, _ in ends])
         cells = [cell for _, cell in ends if cell is not None]
-        return values, (states, torch.stack(cells)) if cells else states
+        outputs = values.transpose(0, 1) if owner.batch_first else values
+        return outputs, (states, torch.stack(cells)) if cells else states
 
-    def _directions(self) -> list[tuple[int, str]]:
-        suffixes = ("", "_reverse") if self.bidirectional else ("",)
-        return [(layer, suffix) for layer in range(self.num_layers) for suffix in suffixes]
+    def _tie(self, owner: nn.RNNBase) -> bool:
+        own = owner._parameters
+        return all(
+            tied(product, own.get(f"weight_{name}"), own.get(f"bias_{name}")) for name, product in self.products.items()
+        )
 
     def _side(
-        self, values: Tensor, layer: int, suffix: str, start: Tensor, cell: Tensor | None
+        self, owner: nn.RNNBase, values: Tensor, place: tuple[int, str], start: Start
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """One direction of one layer: its outputs, and its state and cell at the end."""
-        inputs, hidden = (self.projections[f"{kind}_l{layer}{suffix}"] for kind in ("ih", "hh"))
-        values = values.flip(1) if suffix else values
-        states, end = self._states(values, [inputs, hidden], start, cell)
-        if not torch.is_grad_enabled():
-            return states.flip(1) if suffix else states, states[:, -1], end
-        before = torch.cat([start.detach().unsqueeze(1), states[:, :-1]], 1)
-        products = inputs(values), hidden(before)
+        """Return the outputs of one direction of one layer, and its state and cell at the end."""
+        inputs, hidden = (self.products[_named(kind, *place)] for kind in ("ih", "hh"))
+        projection = self.products.get(_named("hr", *place))
+        own = None if projection is None else projection.weight
         with torch.no_grad():
-            run = CELLS[self.mode](Sequence(*products, before, states), hidden.get_parameter("weight"), cell)
-        outputs, last = Steps.apply(run, states, end, *products, start, cell)  # type: ignore[no-untyped-call]
-        return outputs.flip(1) if suffix else outputs, outputs[:, -1], last
-
-    @torch.no_grad()
-    def _states(
-        self, values: Tensor, layers: list[nn.Module], start: Tensor, cell: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """The state after every position, and the last cell, by torch's own kernel."""
-        names = ("weight", "bias") if self.bias else ("weight",)
-        weights: list[Tensor] = [layer.get_parameter(name) for name in names for layer in layers]
-        options = (weights, bool(self.bias), 1, 0.0, False, False, True)
-        if cell is not None:
-            states, _, end = torch.lstm(values, (start.unsqueeze(0), cell.unsqueeze(0)), *options)
-            return states, end[0]
-        kernel = {"GRU": torch.gru, "RNN_TANH": torch.rnn_tanh, "RNN_RELU": torch.rnn_relu}[self.mode]
-        return kernel(values, start.unsqueeze(0), *options)[0], None
-
-    def _starts(self, x: Tensor, given: State | None) -> list[tuple[Tensor, Tensor | None]]:
-        """State and cell that each direction of each layer starts from."""
-        if not isinstance(x, Tensor) or x.dim() != 3 or not x.shape[1]:
-            shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-            message = f"a recurrent layer takes (examples, positions, features), got {shape}: pad sequences"
-            raise InvalidArgument("model", f"{message}, and leave padding out of the loss")
-        size = self.num_layers * (2 if self.bidirectional else 1)
-        shape = (size, len(x), self.hidden_size)
-        kinds = 2 if self.mode == "LSTM" else 1
-        if given is None:
-            given = (x.new_zeros(shape),) * kinds
-        states = given if isinstance(given, tuple) else (given,)
-        if len(states) != kinds or any(state.shape != shape for state in states):
-            found = [tuple(state.shape) for state in states]
-            raise InvalidArgument("model", f"a {self.mode} starts from {kinds} states of {shape}, got {found}")
-        cells = states[1] if len(states) == 2 else [None] * size
-        return list(zip(states[0], cells, strict=True))
+            weights = Weights(inputs.weight, hidden.weight, inputs.bias, hidden.bias, own)
+            run = CELLS[owner.mode](values, weights, start, is_reverse=bool(place[1]))
+            gates, before = run.gates.transpose(0, 1), run.before.transpose(0, 1)
+        products = [inputs(values.transpose(0, 1), gates), hidden(before, gates)]
+        if projection is not None and run.inner is not None:
+            products.append(projection(run.inner.transpose(0, 1), run.after.transpose(0, 1)))
+        outputs, last = Steps.apply(run, values, *start, *products)  # type: ignore[no-untyped-call]
+        return outputs, outputs[0 if run.is_reverse else -1], last
 
 
-def unrolled(module: nn.RNNBase) -> Unrolled:
-    """A twin of torch's layer over the same parameters that computes the same, by products that the engine sees."""
-    if module.proj_size:
-        raise InvalidArgument("model", "an LSTM with proj_size has no twin: leave proj_size out, and add a Linear")
-    if not module.batch_first:
-        raise InvalidArgument("model", f"this {module.mode} takes the position first: make it with batch_first=True")
-    return adopted(Unrolled, module)
+def _named(kind: str, layer: int, suffix: str) -> str:
+    return f"{kind}_l{layer}{suffix}"
+
+
+def _directions(owner: nn.RNNBase, layer: int | None = None) -> list[tuple[int, str]]:
+    suffixes = ("", "_reverse") if owner.bidirectional else ("",)
+    layers = range(owner.num_layers) if layer is None else (layer,)
+    return [(number, suffix) for number in layers for suffix in suffixes]
+
+
+def _starts(owner: nn.RNNBase, values: Tensor, given: Any) -> list[Start] | None:
+    """Return what each direction of each layer starts from; None for states that are not of the form they should be."""
+    count = owner.num_layers * (2 if owner.bidirectional else 1)
+    shapes = [(count, values.shape[1], owner.proj_size or owner.hidden_size)]
+    if owner.mode == "LSTM":
+        shapes.append((count, values.shape[1], owner.hidden_size))
+    if given is None:
+        given = tuple(values.new_zeros(shape) for shape in shapes)
+    states = tuple(given) if isinstance(given, list | tuple) else (given,)
+    if len(states) != len(shapes) or any(getattr(s, "shape", None) != n for s, n in zip(states, shapes, strict=True)):
+        return None
+    return [Start(*each) for each in zip(*states, strict=True)]

@@ -1,0 +1,62 @@
+"""Why a model is trained one example at a time, and what there is to do about it.
+
+That is correct whatever the model does, and many times slower, so nobody should have to find out by a clock: it is said
+once, when training begins.
+
+>>> from torch import nn
+>>> told(nn.Sequential(nn.GRU(3, 4)), ["0.weight_ih_l0 is used outside its layer"])
+'this model is trained one example at a time, which is exact and slow: 0.weight_ih_l0 is used outside its layer (pad \
+sequences in place of packing them, give the GRU inputs with an axis of examples, and use the layer as torch has it)'
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from torch import nn
+
+from dpfed.errors import SlowModelWarning
+from dpfed.training.twins import KINDS
+
+# What is said of a program (`attribution`, `programs`), by its words.
+REMEDIES = {
+    "is used outside its layer": "call the layer, not a function with its weight; give a bare parameter a small module",
+    "by a layer and its child": "let only one of them own the parameter",
+    "keeps something for later": "return what the losses need from forward",
+    "is not known to keep examples apart": "do without it along the axis of examples",
+    "lets the examples decide": "use torch.where or a mask in place of if, .item(), .numpy() and indices by a mask",
+    "depends on the number of examples": "leave the batch's size out of the arithmetic",
+    "has not the example as first axis": "keep the examples the first axis of what the layer gets",
+    "no rule serves": "make it of usual layers (Embedding and a sum for EmbeddingBag), without random numbers inside",
+    "a gradient of its own": "write it with operations of torch",
+    "changes from pass to pass": "let Python's own random numbers decide nothing in forward",
+}
+
+
+def warn(model: nn.Module, reasons: Sequence[str], stacklevel: int) -> None:
+    """Say once why a model is slow; nothing if it is not."""
+    if reasons:
+        warnings.warn(told(model, reasons), SlowModelWarning, stacklevel=stacklevel + 1)
+
+
+def told(model: nn.Module, reasons: Sequence[str]) -> str:
+    """Return the reasons, each with its remedy."""
+    parts = [f"{why} ({remedy})" if (remedy := remedy_of(model, why)) else why for why in reasons]
+    return f"this model is trained one example at a time, which is exact and slow: {'; '.join(parts)}"
+
+
+def remedy_of(model: nn.Module, why: str) -> str | None:
+    """Return what to do about a reason, if anything is known."""
+    words = next((words for words in REMEDIES if words in why), None)
+    if words == "is used outside its layer" and (kind := _hidden(model, why.removesuffix(f" {words}"))) is not None:
+        padded = "pad sequences in place of packing them, give the"
+        return f"{padded} {kind} inputs with an axis of examples, and use the layer as torch has it"
+    return None if words is None else REMEDIES[words]
+
+
+def _hidden(model: nn.Module, parameter: str) -> str | None:
+    """Return the kind of layer that the parameter belongs to, if it is one that has a twin."""
+    owner, _, _ = parameter.rpartition(".")
+    module = dict(model.named_modules()).get(owner)
+    return None if module is None else next((kind.__name__ for kind in KINDS if isinstance(module, kind)), None)
