@@ -29,6 +29,8 @@ PLAIN: tuple[type[nn.Module], ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED: tuple[type[nn.Module], ...] = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 KINDS = PLAIN + TRANSPOSED
 DIMENSIONS = {kind: 3 + place % 3 for place, kind in enumerate(KINDS)}
+# The input unfolded for a few examples, which is read again at once, stays in the cache.
+CACHED_BYTES = 2**20
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 
 
@@ -226,7 +228,11 @@ def channels_last(view: Geometry) -> Rows:
     windows = x.as_strided(
         (size, height, width, rows, cols * channels), (step[0], step[1] * down, step[2] * right, step[1], 1)
     )
-    found = torch.bmm(view.g.flatten(2), windows.reshape(size, height * width, rows * cols * channels))
+    g, length = view.g.flatten(2), rows * cols * channels
+    found = x.new_empty(size, g.shape[1], length)
+    at_once = max(1, CACHED_BYTES // (height * width * length * x.element_size()))
+    for some in (slice(start, start + at_once) for start in range(0, size, at_once)):
+        torch.bmm(g[some], windows[some].reshape(-1, height * width, length), out=found[some])
     layout = (view.weight[0], rows, cols, channels)
     return Rows(found.flatten(1), view.weight, layout, (0, 3, 1, 2))
 
