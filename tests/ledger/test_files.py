@@ -308,7 +308,8 @@ def overwrite(path: Path, content: bytes) -> None:
 
 
 def cut(path: Path, part: float) -> None:
-    os.truncate(path, int(path.stat().st_size * part))
+    with path.open("r+b") as file:
+        file.truncate(int(path.stat().st_size * part))
 
 
 # What is done to a file in place; "older" is as it was some commits before.
@@ -355,6 +356,20 @@ def test_a_file_that_is_written_over_in_place_is_noticed(place, harm, many):
         for attempt in (lambda: held.commit(STEP), lambda: held.mark("icu"), lambda: ledger.open("b", **PROMISE)):
             with pytest.raises(LedgerUnavailable, match=MOVED):
                 attempt()
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("part", [0.0, 0.5, 0.999])
+@pytest.mark.parametrize("which", ["file", "log"])
+def test_a_file_that_is_cut_short_by_its_name_alone_is_noticed(place, which, part):
+    with dpfed.Ledger(place.file) as ledger:
+        held = place.reserve(ledger)
+        for _ in range(4):
+            held.commit(STEP)
+        path = place.file if which == "file" else place.log
+        os.truncate(path, int(path.stat().st_size * part))  # opens nothing
+        with pytest.raises(LedgerUnavailable, match=MOVED):
+            held.commit(STEP)
 
 
 @pytest.mark.usefixtures("hasty")

@@ -198,6 +198,13 @@ LEDGER = (
         (FILES + "a_commit_in_the_middle_of_which_a_file_is_written_over_is_not_acknowledged",),
     ),
     Mutant(
+        "a log that may be cut by its name alone",
+        "ledger/files.py",
+        "        if not self._is_log_as_long():",
+        "        if False:",
+        (FILES + "a_file_that_is_cut_short_by_its_name_alone_is_noticed",),
+    ),
+    Mutant(
         "a file that may be written over",
         "ledger/log.py",
         "return before is None or now.taken != before.taken",

@@ -47,6 +47,7 @@ class LedgerFiles:
         self._watch: Watch | None = None
         self._contents = Contents(path)
         self._numbers: tuple[int, ...] = ()  # under which this process has log and index open
+        self._length = (0, 0)  # of the log, after its inode
         self._noted = _ANYTHING  # was done to them, until a look has found all well
         self._is_lost = False
         self.can_be_watched = False
@@ -85,13 +86,14 @@ class LedgerFiles:
         watch = self._watch
         if watch is None:
             self._noted = _ANYTHING
-        elif watch.is_quiet():
-            if not self._noted:
-                return
-        else:
+        elif not watch.is_quiet():
             self._noted |= WRITTEN  # for every thread, until this one has looked
             self._noted |= watch.read()
+        if not self._is_log_as_long():  # who cuts it by its name alone is not noted
+            self._noted |= _ANYTHING
         noted = self._noted
+        if not noted:
+            return
         if noted & RENAMED or not self._are_as_before(seen or self._seen, noted):
             self._is_lost = True
             raise FilesMoved
@@ -125,6 +127,15 @@ class LedgerFiles:
         log, index = self._numbers
         # When SQLite alone has written the file, the log was not touched.
         return self._contents.is_file_whole(index) and (noted == WRITTEN or self._contents.is_log_whole(log, index))
+
+    def _is_log_as_long(self) -> bool:
+        """Whether the log is the same and has not become shorter since it was last asked."""
+        try:
+            found = os.fstat(self._numbers[0]) if self._numbers else os.stat(self._log)  # noqa: PTH116 - a Path is slower
+        except OSError:
+            return False
+        before, self._length = self._length, (found.st_ino, found.st_size)
+        return before[0] == found.st_ino and before[1] <= found.st_size
 
     def _watch_again(self) -> None:
         """Watch the files that are there now, before they are looked at."""
