@@ -4,9 +4,8 @@
 >>> from dpfed.plan import LocalPlan, Plan
 >>> run = RunDirectory(tempfile.mkdtemp())
 >>> run.begin(Plan("study", rounds=2, local={"ward": LocalPlan(size=8, batch_size=4, steps=3)}, style="none"))
->>> run.append_owner({"round": 1, "seconds": 0.5, "metrics": {}, "contributed": ["ward"], "refused": {}})
->>> owner(run).by_round[0].contributed
-('ward',)
+>>> owner(run).run.rounds_done, owner(run).by_round
+(0, ())
 """
 
 from __future__ import annotations
