@@ -188,6 +188,7 @@ def test_a_single_number_that_float64_may_round_is_refused(entrance: str, number
         np.ma.array([1.0, 2.0], mask=[False, True]),
         torch.tensor([1, 2**60 + 1]),
         torch.tensor([1, 2], dtype=torch.complex64),
+        torch.ones(2).to_sparse(),
         torch.tensor([True, False]),
     ],
     ids=lambda array: f"{type(array).__name__} {array.dtype}",

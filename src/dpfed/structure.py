@@ -153,6 +153,10 @@ def _to_numpy(leaf: Any, argument: str, where: str) -> NDArray[Any]:
         if str(leaf.dtype).rpartition(".")[2] not in _PRECISIONS:
             kinds = ", ".join(_PRECISIONS)
             raise InvalidArgument(argument, f"{where} must be a tensor of {kinds}, got {leaf.dtype}")
+        if str(getattr(leaf, "layout", "torch.strided")) != "torch.strided":
+            raise InvalidArgument(
+                argument, f"{where} must be a dense tensor, got {leaf.layout}: call to_dense() before"
+            )
         return np.asarray(leaf.detach().cpu().double().numpy())
     if isinstance(leaf, float):
         return np.asarray(leaf)

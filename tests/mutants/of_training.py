@@ -24,6 +24,13 @@ TRAINING = (
         (PRIVATE + "the_noise_has_the_planned_size_and_empty_draws_get_it_too",),
     ),
     Mutant(
+        "an own loop that uses earlier micro-batches",
+        "training/own_loop.py",
+        "                    self._watch.marks.put(tensor, MIXED)\n",
+        "                    pass\n",
+        (OWN_LOOP + "what_is_left_of_an_earlier_micro_batch_is_refused_where_it_is_used",),
+    ),
+    Mutant(
         "half noise on the grid",
         "training/noise.py",
         ".mul_(std * _MARGIN[torch.float64] / grid)",

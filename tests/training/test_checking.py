@@ -181,7 +181,7 @@ class Remembering(nn.Linear):
         (nn.Linear(4, 3), nn.CrossEntropyLoss(), LABELLED, "one number per example"),
         (nn.Linear(4, 3), lambda outputs, targets: outputs.mean() + outputs[:, 0], LABELLED, "moved the output"),
         (nn.Linear(4, 3), entropy, (torch.zeros(5), 2), "fails on made-up records of shape (5,)"),
-        (nn.Linear(4, 3), entropy, (torch.zeros(4), 3), "no class or token that it has not"),
+        (nn.Linear(4, 3), entropy, (torch.zeros(4), 3), "how many classes or tokens"),
         (nn.Linear(4, 3), entropy, torch.zeros(4), "a pair of inputs and targets"),
         (nn.Linear(4, 3).requires_grad_(False), entropy, LABELLED, "no trainable parameter"),
     ],

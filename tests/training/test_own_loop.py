@@ -193,3 +193,25 @@ def test_a_parameter_that_a_loop_uses_beside_the_model_is_not_lost_in_silence():
     """The model's own call can be run again; a penalty that the loop adds cannot, and would vanish."""
     with pytest.raises(InvalidArgument, match="use weight outside of the model's call"):
         released(9, lambda model, x, y: (model(x).squeeze(1) - y).square() + model.weight.square().sum())
+
+
+def test_what_is_left_of_an_earlier_micro_batch_is_refused_where_it_is_used():
+    """A queue of earlier outputs, as contrastive losses have it: one record would act on those after it."""
+    model = nn.Linear(3, 2)
+    loop = OwnLoop(model)
+    queue, total = [], torch.zeros(())
+    for turn in range(2):
+        x, y = piece()
+        loop.begin(Piece((x, y), 6))
+        outputs = model(x)
+        losses = outputs.square().sum(1)
+        total = total + losses.detach().sum()  # for one's own eyes
+        if turn:
+            losses = losses + (outputs @ queue[0].t()).logsumexp(1)
+        queue.append(outputs.detach())
+        if turn:
+            with pytest.raises(InvalidArgument, match="not known to keep examples apart"):
+                loop.require_apart(losses)
+        else:
+            loop.require_apart(losses)
+    loop.close()

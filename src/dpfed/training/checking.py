@@ -96,7 +96,7 @@ def _fitting(model: nn.Module, loss: Loss, example: Any, generator: Generator) -
         else:
             return made_up
     message = f"the model or the loss fails on made-up records {made_up.shapes} ({words_of(errors[0])})"
-    remedy = "give the shapes that the model takes, and no class or token that it has not"
+    remedy = "give the shapes that the model takes, and how many classes or tokens it has"
     raise InvalidArgument("example", f"{message}: {remedy}") from errors[0]
 
 
@@ -152,9 +152,17 @@ def _looked_at(model: nn.Module, clip_norm: float, forward: Forward) -> tuple[Wa
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    """Return the least processor time that the work took, after a first time that may have to prepare something."""
-    work()
-    return min(_once(work) for _ in range(TIMES))
+    """Return the least processor time that the work took, after a first time that may have to prepare something.
+
+    On one thread: the time in which threads wait for each other would count as well, a hundredfold on a busy machine.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        work()
+        return min(_once(work) for _ in range(TIMES))
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _once(work: Callable[[], object]) -> float:

@@ -95,6 +95,11 @@ class Marks:
         found = self._found(tensor, entry[1]) if entry[1] > NONE else MIXED
         return found if mark in (NONE, NOISE, COUNT, found) else MIXED
 
+    def examples(self) -> list[Tensor]:
+        """Return the tensors that have something of examples and are still in use."""
+        marked = self._marks.items()  # type: ignore[no-untyped-call]
+        return [tensor for tensor, mark in marked if mark > NONE or mark == MIXED]
+
     def place(self, tensor: Tensor) -> Place | None:
         """Return where the examples are, if the tensor has any at one axis."""
         mark = self.of(tensor)

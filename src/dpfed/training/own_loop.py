@@ -27,11 +27,12 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch._C import DisableTorchFunction
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.forward import tensors_of
 from dpfed.training.independence import Watch
-from dpfed.training.marks import NONE, Place, mark_of
+from dpfed.training.marks import MIXED, NONE, Place, mark_of
 from dpfed.training.operations import FRONT
 from dpfed.training.reading import Piece
 
@@ -53,6 +54,7 @@ class OwnLoop:
         self._is_on = False
         self._depth = 0
         self._is_mixed = False
+        self._earlier = WeakTensorKeyDictionary()  # what is left of micro-batches that were handed out before
         self._handles = [
             model.register_forward_pre_hook(self._enter_model, with_kwargs=True, prepend=True),
             model.register_forward_hook(self._leave_model, always_call=True),
@@ -69,6 +71,9 @@ class OwnLoop:
         size = given[0].shape[0] if given and given[0].dim() else 0
         if size > 1:
             self._watch = Watch(size, [tensor for tensor in given if tensor.shape[:1] == (size,)])
+            for tensor in list(self._earlier):
+                if all(tensor is not own for own in given):
+                    self._watch.marks.put(tensor, MIXED)
             self._depth, self._is_mixed = 0, False
             self._switch(is_on=True)
 
@@ -77,6 +82,8 @@ class OwnLoop:
         self._piece = None
         self._switch(is_on=False)
         watch, self._watch = self._watch, None
+        for tensor in () if watch is None else watch.marks.examples():
+            self._earlier[tensor] = None
         return watch
 
     def require_apart(self, losses: Tensor) -> tuple[int, int]:
