@@ -86,8 +86,8 @@ class Recurrent:
 
     def _has_gradients(self, values: Tensor, starts: list[Start]) -> bool:
         """Return whether anything is differentiated: of a layer that is frozen torch's own pass is the faster one."""
-        used = [value for product in self.products.values() for value in product._parameters.values()]
-        used += [values, *(part for start in starts for part in start)]
+        own = (value for product in self.products.values() for value in product._parameters.values())
+        used = (*own, values, *(part for start in starts for part in start))
         return any(value is not None and value.requires_grad for value in used)
 
     def _side(
