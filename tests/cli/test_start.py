@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import dpfed
 
 SOURCES = str(Path(dpfed.__file__).parents[1])
+OLD_LEDGER = Path(__file__).parents[1] / "ledger" / "old" / "part6.db"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "hospitals.yaml"
 UNTIL_THE_FIRST_ROUND = """
 import json, os, sys
@@ -25,7 +27,8 @@ from dpfed.cli.main import main
 main(["run", sys.argv[1], "--json", "--directory", "run"])
 """
 NEVER_BEFORE_A_REPORT = ["matplotlib", "sklearn", "scipy.stats", "sympy", "pandas", "pyarrow", "PIL", "jinja2",
-                         "opacus", "mlflow", "tensorboard", "psycopg", "torch._dynamo"]  # fmt: skip
+                         "opacus", "mlflow", "tensorboard", "psycopg", "torch._dynamo", "alembic", "mako",
+                         "sqlalchemy.dialects.postgresql"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +51,24 @@ def test_a_run_loads_what_it_uses(loaded):
     assert {"torch", "sqlalchemy", "dpfed.federated.engine"} <= loaded
 
 
-def test_a_ledger_that_has_this_schema_is_opened_without_the_program_that_migrates(tmp_path):
-    code = "import sys, dpfed\nwith dpfed.Ledger(sys.argv[1]): pass\nprint('alembic' in sys.modules)"
-    command = [sys.executable, "-c", code, f"sqlite:///{tmp_path}/ledger.db"]
-    said = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() for _ in range(2)]
-    assert said == ["True", "False"]
+@pytest.fixture
+def opening():
+    """Open a ledger in a new process, and name the modules that were loaded for it."""
+    code = "import json, sys, dpfed\nwith dpfed.Ledger(sys.argv[1]): pass\nprint(json.dumps(sorted(sys.modules)))"
+
+    def opening(path: Path) -> set[str]:
+        command = [sys.executable, "-c", code, f"sqlite:///{path}"]
+        found = subprocess.run(command, env=os.environ | {"PYTHONPATH": SOURCES}, capture_output=True, check=True)
+        return set(json.loads(found.stdout))
+
+    return opening
+
+
+def test_a_ledger_is_made_and_opened_without_the_program_that_migrates(tmp_path, opening):
+    for _ in range(2):
+        assert not {"alembic", "sqlalchemy.dialects.postgresql"} & opening(tmp_path / "ledger.db")
+
+
+def test_an_older_ledger_is_migrated_by_the_program_that_migrates(tmp_path, opening):
+    path = Path(shutil.copy(OLD_LEDGER, tmp_path))
+    assert ["alembic" in opening(path) for _ in range(2)] == [True, False]

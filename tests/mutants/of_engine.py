@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
+PLACING = "tests/training/test_placing.py::test_"
 CLIP = "tests/training/test_clip.py::test_"
 ENSEMBLE = "tests/training/test_ensemble.py::test_"
 GRADIENTS = "tests/training/test_gradients.py::test_"
@@ -250,16 +251,16 @@ ENGINE = (
     Mutant(
         "positions taken for examples",
         "training/programs.py",
-        "if not all(look.placed[claim.number] for look in looks):",
-        "if False:",
+        "before, after = marks.place(call.x), marks.place(output)",
+        "before = after = FRONT",
         (GRADIENTS + "positions_in_front_of_examples_are_no_examples",),
     ),
     Mutant(
         "a program that was not looked at",
         "training/programs.py",
-        "                return _judged(way, looks, run.calls)",
-        "                return way",
-        (GRADIENTS + "positions_in_front_of_examples_are_no_examples",),
+        "                return self._judged(run, looks)",
+        "                return attributed(run.calls, run.graph, self.leaves, self._pinned, _common(looks))",
+        (PROGRAMS + "a_number_that_follows_from_the_batch_size_goes_the_slow_way",),
     ),
     Mutant(
         "one way for two losses, modes and shapes",
@@ -434,5 +435,47 @@ ENGINE = (
         "owners = np.repeat(np.arange(len(sizes)), sizes)\n    throws",
         "owners = np.repeat(np.arange(len(sizes)), sizes)\n    sources = sources[:1] * len(sources)\n    throws",
         ("tests/training/test_draws.py::test_seeded_samples_are_those_of_the_sampler_for_one_model",),
+    ),
+    Mutant(
+        "examples and positions of one axis taken for each other",
+        "training/placing.py",
+        "parts = (1, size, rest) if place.outer == 1 else (rest, size, 1)",
+        "parts = (rest, size, 1) if place.outer == 1 else (1, size, rest)",
+        (PLACING + "it_is_fast_and_gives_what_single_examples_give",),
+    ),
+    Mutant(
+        "a layer served wherever its examples are",
+        "training/attribution.py",
+        "if claim.place != FRONT and not claim.rule.is_positional:",
+        "if False:",
+        (PLACING + "a_layer_that_is_not_the_same_at_each_position_is_not_served_with_examples_elsewhere",),
+    ),
+    Mutant(
+        "a parameter outside layers without its other factor",
+        "training/rules/meeting.py",
+        "found = gradient if is_one else (gradient * self.factor).to(gradient.dtype)",
+        "found = gradient",
+        (PLACING + "it_is_fast_and_gives_what_single_examples_give",),
+    ),
+    Mutant(
+        "only the first use of a parameter outside layers",
+        "training/attribution.py",
+        "found.append(Met(number, place, name, at))",
+        "found[:] = found[:1] or [Met(number, place, name, at)]",
+        (PLACING + "it_is_fast_and_gives_what_single_examples_give",),
+    ),
+    Mutant(
+        "a use of a parameter that nobody serves is left out",
+        "training/attribution.py",
+        "                if not at.is_plain or not meeting.is_served(node, place, at.axis):\n                    return []",
+        "                if not at.is_plain or not meeting.is_served(node, place, at.axis):\n                    continue",
+        (PLACING + "a_use_that_is_not_served_sends_the_parameter_another_way",),
+    ),
+    Mutant(
+        "shared gradients added in place",
+        "training/shared.py",
+        "replace(before, values=before.values + rows.values)",
+        "replace(before, values=before.values.add_(rows.values))",
+        (PLACING + "a_record_that_is_not_finite_counts_as_zero",),
     ),
 )

@@ -8,6 +8,7 @@ ADMISSION = "tests/ledger/test_admission.py::test_"
 MODEL = "tests/ledger/test_model.py::test_"
 RESERVATION = "tests/ledger/test_reservation.py::test_"
 CORRUPTION = "tests/ledger/test_corruption.py::test_"
+CREATING = "tests/ledger/test_creating.py::test_"
 FILES = "tests/ledger/test_files.py::test_"
 SEALS = "tests/ledger/test_seals.py::test_"
 BACKUPS = "tests/ledger/test_backups.py::test_"
@@ -133,6 +134,27 @@ LEDGER = (
         "PRAGMA synchronous=FULL",
         "PRAGMA synchronous=OFF",
         ("tests/ledger/test_database.py::test_sqlite_writes_through_to_the_disk",),
+    ),
+    Mutant(
+        "a new ledger whose head may go back",
+        "ledger/creating.py",
+        "WHEN NEW.seq <= OLD.seq OR NEW.id <> OLD.id",
+        "WHEN NEW.id <> OLD.id",
+        (CREATING + "a_new_ledger_is_in_every_part_what_the_migrations_make[sqlite]",),
+    ),
+    Mutant(
+        "a new ledger that takes an entry which does not continue it",
+        "ledger/creating.py",
+        "NOT EXISTS (SELECT 1 FROM head WHERE id = 1 AND seq = NEW.seq - 1 AND hash = NEW.previous)",
+        "NOT EXISTS (SELECT 1 FROM head WHERE id = 1 AND seq = NEW.seq - 1)",
+        (CREATING + "a_new_ledger_is_in_every_part_what_the_migrations_make[sqlite]",),
+    ),
+    Mutant(
+        "ledgers that share a key of fingerprints",
+        "ledger/creating.py",
+        "secrets.token_hex(32)",
+        '"0" * 64',
+        (CREATING + "each_new_ledger_has_a_key_of_its_own[sqlite]",),
     ),
     Mutant(
         "a commit that is acknowledged into a file that was moved",

@@ -19,15 +19,15 @@ TRAINING = (
     Mutant(
         "half noise",
         "training/noise.py",
-        "scale = std * _MARGIN[piece.dtype]",
-        "scale = 0.5 * std * _MARGIN[piece.dtype]",
+        "alpha=std * _MARGIN[piece.dtype]",
+        "alpha=0.5 * std * _MARGIN[piece.dtype]",
         (PRIVATE + "the_noise_has_the_planned_size_and_empty_draws_get_it_too",),
     ),
     Mutant(
         "half noise on the grid",
         "training/noise.py",
-        "polar.radius.mul_(std * _MARGIN[torch.float64] / grid)",
-        "polar.radius.mul_(0.5 * std * _MARGIN[torch.float64] / grid)",
+        ".mul_(std * _MARGIN[torch.float64] / grid)",
+        ".mul_(0.5 * std * _MARGIN[torch.float64] / grid)",
         (NOISE + "the_variance_of_noise_is_the_one_asked_for_by_chi_square",),
     ),
     Mutant(
@@ -54,8 +54,8 @@ TRAINING = (
     Mutant(
         "the second half of a vector without noise of its own",
         "training/noise.py",
-        "piece[half:].addcmul_(polar.radius[:rest], polar.sine[:rest], value=scale)",
-        "piece[half:].addcmul_(polar.radius[:rest], polar.cosine[:rest], value=scale)",
+        "np.sin(sine, out=sine)",
+        "np.cos(sine, out=sine)",
         (NOISE + "both_halves_of_a_pass_are_independent",),
     ),
     Mutant(
@@ -75,9 +75,23 @@ TRAINING = (
     Mutant(
         "an un-noised sum",
         "training/release.py",
-        "return {name: (noisy[name] / self._plan.batch_size)",
-        "return {name: (sums[name] / self._plan.batch_size)",
+        "return {name: noisy[name].div_(size)",
+        "return {name: sums[name].div_(size)",
         (PRIVATE + "the_noise_has_the_planned_size_and_empty_draws_get_it_too",),
+    ),
+    Mutant(
+        "sums of micro-batches in float32",
+        "training/private.py",
+        "before.to(torch.float64) + value",
+        "before + value",
+        (PRIVATE + "micro_batches_are_added_in_float64",),
+    ),
+    Mutant(
+        "a model that is no longer finite goes on",
+        "training/noise.py",
+        "return math.isfinite(float(values.detach().sum())) or bool(values.isfinite().all())",
+        "return not math.isnan(float(values.detach().sum())) or bool(values.isfinite().all())",
+        (NOISE + "what_is_finite_is_told_by_every_number_also_where_their_sum_overflows",),
     ),
     Mutant(
         "realised batch as divisor",

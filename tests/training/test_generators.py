@@ -16,7 +16,7 @@ from dpfed.errors import InvalidArgument
 from dpfed.federated.torch_client import TorchClient, TorchModel
 from dpfed.plan import LocalPlan
 from dpfed.randomness import SeededSource, SystemSource
-from dpfed.training.generators import Generators, WorkerSeeds, pinned
+from dpfed.training.generators import Generators, WorkerSeeds, pinned, restored
 from dpfed.training.many import train_many
 from dpfed.training.private import make_private
 
@@ -346,3 +346,19 @@ def test_scopes_in_several_threads_end_with_the_public_states():
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(use, range(8)))
     assert numbers() == expected
+
+
+@pytest.mark.parametrize("drawn", [1, 2])  # of one, the second of a pair of normal numbers is still to come
+def test_what_is_drawn_while_a_program_is_looked_at_changes_no_later_number(drawn):
+    ends = []
+    for is_looked_at in (False, True):
+        generators = Generators(SeededSource(3))
+        with generators.scope():
+            np.random.standard_normal(drawn)
+            if is_looked_at:
+                with restored():
+                    np.random.standard_normal(7), torch.rand(3), random.random()
+            ends.append(numbers())
+            generators.refresh()
+            ends.append(numbers())
+    assert ends[:2] == ends[2:]

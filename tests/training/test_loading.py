@@ -44,6 +44,25 @@ def read(batch: Batch) -> list[int]:
     return [int(record) for micro_batch in batch for record in micro_batch[0]]
 
 
+class OneByOne(TensorDataset):
+    """Another type, which is not read at once."""
+
+
+@pytest.mark.parametrize("parts", [0, 2])
+def test_rows_of_a_tensor_dataset_read_at_once_are_those_read_one_by_one(parts: int):
+    tensors = torch.randn(60, 3, 2).transpose(1, 2), torch.arange(60), torch.randn(60, 4)[:, ::2], torch.ones(60, 0)
+    served = [
+        list(Loader(kind(*tensors), PoissonSampler(60, 0.1, 20, SeededSource(8)), max_physical_batch=5, parts=parts))
+        for kind in (TensorDataset, OneByOne)
+    ]
+    for fast, slow in zip(*served, strict=True):
+        for one, other in zip(fast.pieces(), slow.pieces(), strict=True):
+            assert one.drawn == other.drawn
+            for left, right in zip(one.values, other.values, strict=True):
+                assert (left.dtype, left.shape) == (right.dtype, right.shape)
+                assert torch.equal(left[: one.drawn], right[: one.drawn])
+
+
 @pytest.mark.parametrize("rate", [0.005, 0.3])
 def test_batches_hold_the_records_of_their_draws_in_micro_batches(rate: float):
     data = TensorDataset(torch.arange(100), torch.arange(100) ** 2)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from dpfed.errors import InvalidArgument
 from dpfed.randomness import RandomSource, SeededSource, SystemSource
-from dpfed.training.noise import NoiseSource, _add_floats_, _add_laplace_, _Polar, grid_sensitivity
+from dpfed.training.noise import NoiseSource, _add_floats_, _add_laplace_, grid_sensitivity, is_finite
 
 N = 100_000
 ALPHA = 1e-6
@@ -441,6 +441,34 @@ def test_the_scale_of_l1_noise_pays_for_the_grid_that_it_makes(multiplier: float
     assert NoiseSource().std(multiplier, clip, dimension, "l1") == NoiseSource().std(multiplier, clip, 1)
 
 
+@pytest.mark.parametrize(
+    ("values", "answer"),
+    [
+        ([1.0, -2.0], True),
+        ([], True),
+        ([3e38, 3e38, -1.0], True),
+        ([math.inf, 1.0], False),
+        ([math.inf, -math.inf], False),
+        ([1.0, math.nan], False),
+        ([3e38, 3e38, -math.inf], False),
+    ],
+)
+def test_what_is_finite_is_told_by_every_number_also_where_their_sum_overflows(values: list[float], answer: bool):
+    assert is_finite(torch.tensor(values)) is answer
+    assert is_finite(torch.tensor(values, requires_grad=True)) is answer
+
+
+@pytest.mark.parametrize("function", ["log", "cos", "sin"])
+def test_the_functions_behind_float32_noise_are_as_precise_as_the_margin_assumes(function: str):
+    """Units in the last place by which numpy may be off; all together, and some roundings, must be below 8."""
+    words = SeededSource(21).words(1 << 20) >> np.uint64(33)
+    words = words[(words >= 1 << 21) & (words < 2**31 - (1 << 21))]
+    given = words.astype(np.int32).astype(np.float32) * np.float32(2.0**-31 * (1 if function == "log" else math.pi))
+    found, exact = (getattr(np, function)(values) for values in (given, given.astype(np.float64)))
+    off = np.abs(found - exact) / np.spacing(np.abs(exact).astype(np.float32))
+    assert off.max() < (3.83 if function == "log" else 1.49)
+
+
 def test_noise_for_another_norm_is_refused():
     for call in (lambda: NoiseSource().add({"x": zeros(2)}, 1.0, "linf"), lambda: grid_sensitivity(1.0, 2, 0.0, "l0")):
         with pytest.raises(InvalidArgument, match="norm must be 'l1' or 'l2'"):
@@ -449,9 +477,8 @@ def test_noise_for_another_norm_is_refused():
 
 @pytest.mark.parametrize(("dtype", "rounding"), [(torch.float32, 2.0**-21), (torch.float64, 2.0**-49)])
 def test_a_draw_is_a_little_longer_than_asked_for_which_pays_for_its_rounding(dtype: torch.dtype, rounding: float):
-    ones = torch.ones(1, dtype=dtype)
     noisy = torch.zeros(2, dtype=dtype)
-    _add_floats_(noisy, _Polar(ones, ones, ones, ones), std=1.0)
+    _add_floats_(noisy, torch.ones(2, dtype=dtype), std=1.0)
     laplace = torch.zeros(1, dtype=torch.float64)
     _add_laplace_(laplace, torch.ones(1, dtype=torch.float64), 1.0, 0.0)
     assert bool((noisy > 1 + rounding).all())

@@ -623,6 +623,22 @@ def test_a_model_that_is_not_finite_at_the_start_is_refused():
         made(model=model)
 
 
+def test_micro_batches_are_added_in_float64():
+    private = made()
+    for value in (1.0, 2.0**-30, 2.0**-31):
+        private._add({"bias": torch.full((1,), value)})
+    assert float(private._sum["bias"]) == 1 + 2.0**-30 + 2.0**-31
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_single_number_that_is_no_longer_finite_stops_the_run(bad: float):
+    private = made()
+    batch = next(iter(private.loader))
+    private.model.weight.data[0, 1] = bad
+    with pytest.raises(PrivacyError, match="weight is no longer finite after step 1"):
+        private.step(batch)
+
+
 def test_parameters_that_are_no_longer_finite_stop_the_run_and_the_charge_stays(ledger):
     private = made(a_plan(noise_multiplier=100.0), account=ledger.account("icu"), run="r", lr=1e38)
     with pytest.raises(PrivacyError, match="no longer finite"):
@@ -709,7 +725,13 @@ def test_any_optimizer_makes_of_the_noisy_gradients_what_it_always_does(make, mo
     private = make_private(model, given, some_data(), a_plan(), loss=per_example)
     add = NoiseSource.add
     released = []
-    monkeypatch.setattr(NoiseSource, "add", lambda self, *a: (released.append(add(self, *a)), released[-1])[1])
+
+    def noted(self, *a):
+        noisy = add(self, *a)
+        released.append({name: value.clone() for name, value in noisy.items()})  # they are divided where they are
+        return noisy
+
+    monkeypatch.setattr(NoiseSource, "add", noted)
     train(private)
     for noisy in released:
         for name, parameter in plain.named_parameters():

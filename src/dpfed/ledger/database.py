@@ -28,13 +28,13 @@ from dpfed import checks
 from dpfed.errors import LedgerCorrupted, LedgerError, LedgerUnavailable
 from dpfed.ledger import backups, disks, forks
 from dpfed.ledger.address import Address
+from dpfed.ledger.creating import VERSION, create_ledger
 from dpfed.ledger.files import FilesMoved, LedgerFiles, Seen, leak
 from dpfed.ledger.prepared import Prepared
 from dpfed.ledger.schema import REVISION
 
 # Both databases count milliseconds in 31 bits.
 _LONGEST_WAIT = 2_000_000.0
-_VERSION = sa.table("alembic_version", sa.column("version_num"))
 _DAMAGED = ("malformed", "not a database", "unsupported file format", "database corruption")
 # What the triggers say to an entry that does not continue the chain.
 MOVED = "the head of the ledger has moved"
@@ -177,10 +177,11 @@ class Database:
             if not self.is_sqlite:
                 link.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
             before = _revision(link)
-            if before != REVISION:
+            if before is None:
+                create_ledger(link)
+            elif before != REVISION:
                 _upgrade(link)
-                if before is not None:
-                    seal(link)
+                seal(link)
             link.commit()
 
     def require_sqlite(self, other: str) -> None:
@@ -407,15 +408,16 @@ def _say(link: Connection, word: str) -> None:
 
 
 def _revision(link: Connection) -> str | None:
-    if not sa.inspect(link).has_table("alembic_version"):
+    if not sa.inspect(link).has_table(VERSION.name):
         return None
-    found = link.execute(sa.select(_VERSION.c.version_num)).scalar()
+    found = link.execute(sa.select(VERSION.c.version_num)).scalar()
     if not isinstance(found, str | None):
         raise LedgerCorrupted(f"the ledger's schema has the version {found!r:.40}, which is none")
     return found
 
 
 def _upgrade(link: Connection) -> None:
+    """Bring an older ledger to this schema; nothing else needs alembic."""
     from alembic import command
     from alembic.config import Config
     from alembic.util import CommandError

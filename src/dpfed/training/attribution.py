@@ -10,18 +10,20 @@ for all of them, the program has a fast way; everywhere else the model sees one 
 >>> model = nn.Linear(2, 2)
 >>> capture, leaves = Capture(model), Leaves(model)
 >>> losses = model(torch.ones(3, 2)).sum(1)
->>> [part.names for part in attributed(capture.taken(), leaves.graph([losses.grad_fn]), leaves, {}).parts]
+>>> sight = Sight([FRONT], {})
+>>> [part.names for part in attributed(capture.taken(), leaves.graph([losses.grad_fn]), leaves, {}, sight).parts]
 [{'weight': 'weight', 'bias': 'bias'}]
 >>> losses = (model(torch.ones(3, 2)) @ model.weight).sum(1)      # the weight is used once more
->>> attributed(capture.taken(), leaves.graph([losses.grad_fn]), leaves, {}).why
+>>> attributed(capture.taken(), leaves.graph([losses.grad_fn]), leaves, {}, sight).why
 'weight is used outside its layer'
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
@@ -29,15 +31,29 @@ from torch.autograd.graph import Node
 
 from dpfed.training import capture
 from dpfed.training.capture import Graph, Leaves
+from dpfed.training.marks import Place
+from dpfed.training.placing import FRONT, has_batch
 from dpfed.training.projection import Used
 from dpfed.training.recurrent import Steps
+from dpfed.training.rules import meeting
+from dpfed.training.rules.meeting import Meeting
 from dpfed.training.rules.pieces import Call
-from dpfed.training.rules.registry import Rule, rule_of
+from dpfed.training.rules.registry import MEETING, Rule, rule_of
 
 KNOWN_NAMES = ("weight", "bias")
 WHOLE = "whole"
 # Gradients in Python that keep examples apart: those of layers in this package.
 OURS = (Steps._backward_cls, Used._backward_cls)
+
+
+class Sight(NamedTuple):
+    """Where examples were seen: in input and output of each call, and in the results of nodes, by their numbers.
+
+    None is for a call without examples, or with different places; and for a result without any example.
+    """
+
+    calls: Sequence[Place | None]
+    nodes: Mapping[int, Place | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +63,19 @@ class Claim:
     number: int
     rule: Rule
     names: Mapping[str, str]
-    is_shared: bool = False  # another call explains one of the same parameters
+    place: Place = FRONT
+    is_shared: bool = False  # another call, or a meeting, explains one of the same parameters
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A use of a parameter outside layers: at which node, by number, and as which of its inputs, examples meet it."""
+
+    number: int
+    input: int
+    name: str
+    place: Place
+    is_shared: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +85,7 @@ class Part:
     call: Call
     rule: Rule
     names: Mapping[str, str]
+    place: Place = FRONT
     is_shared: bool = False
 
 
@@ -68,6 +97,7 @@ class Way:
     """
 
     parts: tuple[Claim, ...] = ()
+    met: tuple[Met, ...] = ()
     why: str | None = None
     is_apart: bool = False
 
@@ -76,21 +106,43 @@ class Way:
         """Whether the fast way will do: a general rule may turn out not to work."""
         return self.why is None and all(claim.rule.is_known for claim in self.parts)
 
-    def parts_of(self, calls: Sequence[Call]) -> list[Part]:
-        """Return the parts of a run of the program, from its calls."""
+    def parts_of(self, calls: Sequence[Call], meetings: Sequence[Meeting] = ()) -> list[Part]:
+        """Return the parts of a run of the program, from its calls and the meetings that `met` says."""
         for claim in self.parts:
             calls[claim.number].trainable = tuple(claim.names)
-        return [Part(calls[claim.number], claim.rule, claim.names, claim.is_shared) for claim in self.parts]
+        return [
+            *(Part(calls[claim.number], claim.rule, claim.names, claim.place, claim.is_shared) for claim in self.parts),
+            *(
+                Part(call, MEETING, {"weight": met.name}, met.place, met.is_shared)
+                for met, call in zip(self.met, meetings, strict=True)
+            ),
+        ]
 
 
-def attributed(calls: Sequence[Call], graph: Graph, leaves: Leaves, pinned: Mapping[str, str]) -> Way:
-    """Return who explains what in a graph, or why nobody can."""
+def barred(graph: Graph, pinned: Mapping[str, str]) -> str | None:
+    """Return why a program must run on one example at a time whatever its layers are, if it must."""
     if any(issubclass(type(node), BackwardCFunction) and type(node) not in OURS for node in graph.numbers):
-        return Way(why="a gradient of its own (autograd.Function, or a hook on a module) may mix examples")
-    used = [number for number, call in enumerate(calls) if graph.place(call) is not None]
+        return "a gradient of its own (autograd.Function, or a hook on a module) may mix examples"
     if WHOLE in pinned.values():
-        return Way(why=f"{next(path for path, method in pinned.items() if method == WHOLE)} is pinned to {WHOLE!r}")
-    claims = [claim for number in used if (claim := _claim(number, calls[number], leaves)) is not None]
+        return f"{next(path for path, method in pinned.items() if method == WHOLE)} is pinned to {WHOLE!r}"
+    return None
+
+
+def attributed(calls: Sequence[Call], graph: Graph, leaves: Leaves, pinned: Mapping[str, str], sight: Sight) -> Way:
+    """Return who explains what in a graph, or why nobody can."""
+    if (why := barred(graph, pinned)) is not None:
+        return Way(why=why)
+    used = [number for number, call in enumerate(calls) if graph.place(call) is not None]
+    claims = [
+        claim for number in used if (claim := _claim(number, calls[number], leaves, sight.calls[number])) is not None
+    ]
+    known = {name for claim in claims if claim.rule.is_known for name in claim.names.values()}
+    meetings = _meetings(graph, leaves, known, sight.nodes)
+    claims = [claim for claim in (_without(claim, meetings) for claim in claims) if claim.names]
+    for claim in claims:
+        if claim.place != FRONT and not claim.rule.is_positional:
+            path = calls[claim.number].path or "the model"
+            return Way(why=f"{path} has not the example as first axis", is_apart=True)
     outputs = {edge.node for claim in claims if claim.rule.is_known and (edge := calls[claim.number].edge)}
     counts = capture.counts(graph, leaves.nodes, outputs)
     claimed = dict.fromkeys(counts, 0)
@@ -98,6 +150,8 @@ def attributed(calls: Sequence[Call], graph: Graph, leaves: Leaves, pinned: Mapp
         for name, count in _explained(claim, calls[claim.number]).items():
             claimed[name] += count
     for name, count in counts.items():
+        if name in meetings:
+            continue
         if claimed[name] != count:
             return Way(why=f"{name} is used outside its layer")
         if count > 1 and _is_contested(name, claims, calls, leaves):
@@ -106,21 +160,67 @@ def attributed(calls: Sequence[Call], graph: Graph, leaves: Leaves, pinned: Mapp
         return Way(why=f"{stashed} keeps something for later that the losses use")
     users = Counter(name for claim in claims for name in claim.names.values())
     return Way(
-        tuple(
-            Claim(claim.number, claim.rule, claim.names, any(users[name] > 1 for name in claim.names.values()))
-            for claim in claims
-        )
+        tuple(replace(claim, is_shared=any(users[name] > 1 for name in claim.names.values())) for claim in claims),
+        tuple(replace(met, is_shared=len(uses) > 1) for uses in meetings.values() for met in uses),
     )
 
 
-def _claim(number: int, call: Call, leaves: Leaves) -> Claim | None:
-    """Return what a call could explain, None for one without a single tensor as input."""
+def _without(claim: Claim, meetings: Mapping[str, Sequence[Met]]) -> Claim:
+    """Return the claim without parameters that are served where they meet the examples."""
+    return replace(claim, names={own: name for own, name in claim.names.items() if name not in meetings})
+
+
+def _meetings(
+    graph: Graph, leaves: Leaves, known: Collection[str], seen: Mapping[int, Place | None]
+) -> dict[str, list[Met]]:
+    """Return where each parameter that no layer explains meets the examples, for those whose every use is served."""
+    users: dict[Node, list[tuple[Node, int]]] = {}
+    for node in graph.numbers:
+        for place, (child, _) in enumerate(node.next_functions):
+            if child is not None:
+                users.setdefault(child, []).append((node, place))
+    found = {}
+    for leaf, name in leaves.nodes.items():
+        if name not in known and (uses := _met_above(leaf, name, users, graph, seen)):
+            found[name] = uses
+    return found
+
+
+def _met_above(
+    leaf: Node,
+    name: str,
+    users: Mapping[Node, Sequence[tuple[Node, int]]],
+    graph: Graph,
+    seen: Mapping[int, Place | None],
+) -> list[Met]:
+    """Return all meetings of one parameter with the examples; none if one of its uses is not served."""
+    waiting, done, found = [leaf], {leaf}, list[Met]()
+    while waiting:
+        for node, place in users.get(waiting.pop(), ()):
+            number = graph.numbers[node]
+            if number not in seen:
+                return []
+            at = seen[number]
+            if at is None and node not in done:
+                done.add(node)
+                waiting.append(node)
+            if at is not None:
+                if not at.is_plain or not meeting.is_served(node, place, at.axis):
+                    return []
+                found.append(Met(number, place, name, at))
+    return found
+
+
+def _claim(number: int, call: Call, leaves: Leaves, place: Place | None) -> Claim | None:
+    """Return what a call could explain, None for one without a single tensor as input or without examples."""
     rule = rule_of(call.module)
+    if place is None:
+        return None
     has_others = bool(call.keywords) or any(isinstance(value, Tensor) for value in call.arguments[1:])
     if call.x is None or (has_others and not rule.is_known):
         return None
     names = _names(call, rule, leaves)
-    return Claim(number, rule, names) if names else None
+    return Claim(number, rule, names, place) if names else None
 
 
 def _names(call: Call, rule: Rule, leaves: Leaves) -> dict[str, str]:
@@ -187,11 +287,11 @@ def _above(leaves: set[Node], inside: set[Node], users: Mapping[Node, set[Node]]
 
 def is_ready(parts: Sequence[Part], size: int) -> bool:
     """Return whether every call of a run has its examples in front, and its input is still what the layer used."""
-    return all(_has_batch(part, size) and capture.is_unchanged(part.call) for part in parts)
+    return all(
+        has_batch(part.call, part.place, size) and _has_axes(part) and capture.is_unchanged(part.call) for part in parts
+    )
 
 
-def _has_batch(part: Part, size: int) -> bool:
-    call, axes = part.call, part.rule.axes
-    if call.x is None or (axes is not None and call.x.dim() != axes):
-        return False
-    return call.x.shape[:1] == call.shape[:1] == (size,)
+def _has_axes(part: Part) -> bool:
+    axes = part.rule.axes
+    return axes is None or (part.call.x is not None and part.call.x.dim() == axes)

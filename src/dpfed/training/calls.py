@@ -28,6 +28,8 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 _PLAIN = (str, bool, type(None))
+_WHOLE = (int, np.integer)
+_SEVERAL = (list, tuple)
 
 
 class Asked(NamedTuple):
@@ -70,14 +72,15 @@ class Calls(TorchFunctionMode):
         asked: list[Any] = [function]
         self._tell(args, asked)
         if keywords:
-            self._tell(keywords.items(), asked)
+            asked.append(tuple(keywords))
+            self._tell(keywords.values(), asked)
         try:
             output = function(*args, **keywords)
         except Exception as error:
             self._notes.append((*asked, type(error)))
             raise
         self._notes.append(tuple(asked))
-        for made in output if isinstance(output, list | tuple) else (output,):
+        for made in output if isinstance(output, _SEVERAL) else (output,):
             if isinstance(made, Tensor) and not made.requires_grad:
                 self._known[id(made)] = (made, len(self._notes))
         return output
@@ -94,10 +97,10 @@ class Calls(TorchFunctionMode):
                 self._sources.append(None if value.requires_grad else self._source(value))
             elif isinstance(value, _PLAIN):
                 asked.append(value)
-            elif isinstance(value, int | np.integer):
+            elif isinstance(value, _WHOLE):
                 times, rest = divmod(int(value), self._size) if self._size > 1 else (0, int(value))
                 asked.append(("batch", times) if times > 0 and not rest else value)
-            elif isinstance(value, list | tuple):
+            elif isinstance(value, _SEVERAL):
                 asked.append("(")
                 self._tell(value, asked)
                 asked.append(")")

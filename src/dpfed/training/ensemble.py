@@ -37,6 +37,7 @@ from dpfed.training.capture import form_of
 from dpfed.training.clip import TOLERANCE
 from dpfed.training.entropy import for_many
 from dpfed.training.forward import of_model
+from dpfed.training.placing import FRONT
 from dpfed.training.programs import Programs
 from dpfed.training.rules.pieces import Call
 from dpfed.training.segments import Layer, Stacked
@@ -315,8 +316,12 @@ def _layers(model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor], asked: Ha
         raise Unsupported(way.why)
     if asked not in (None, run.asked.calls):
         raise Unsupported("what is computed changes from pass to pass")
+    if way.met:
+        raise Unsupported(f"{way.met[0].name} is used outside a layer")
     parts = way.parts_of(run.calls)
     for part in parts:
+        if part.place != FRONT:
+            raise Unsupported(f"{part.call.path or 'the model'} has not the example as first axis")
         if part.is_shared or not part.rule.is_known:
             raise Unsupported(f"{part.call.path or 'the model'} has no rule, or shares its parameters")
     return [

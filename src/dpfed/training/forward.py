@@ -29,6 +29,7 @@ from dpfed.errors import InvalidArgument
 from dpfed.training.calls import Asked, Calls
 
 _ROUNDING = 1e-4
+_SEVERAL = (list, tuple)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,31 +112,32 @@ def of_model(model: nn.Module, loss: Callable[[Any, Any], Tensor], inputs: Any, 
 
 def _are_tensors(value: Any) -> bool:
     """Return whether there is nothing but tensors in it: what else there is cannot be cut into examples."""
-    if isinstance(value, Mapping):
-        return all(map(_are_tensors, value.values()))
-    return isinstance(value, Tensor) or (isinstance(value, list | tuple) and all(map(_are_tensors, value)))
+    if isinstance(value, Tensor):
+        return True
+    if isinstance(value, _SEVERAL):
+        return all(map(_are_tensors, value))
+    return isinstance(value, Mapping) and all(map(_are_tensors, value.values()))
 
 
 def require_losses(losses: Any, size: int | None = None) -> int:
     """Return how many losses there are, if there is one for each example."""
-    if isinstance(losses, Tensor) and losses.dim() == 1 and size in (None, len(losses)):
-        return len(losses)
+    if isinstance(losses, Tensor) and losses.dim() == 1 and size in (None, losses.shape[0]):
+        return losses.shape[0]
     shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
     wanted = "(batch,)" if size is None else f"({size},)"
     message = f'losses must have one value per example, shape {wanted}, got {shape}: use reduction="none"'
     raise InvalidArgument("losses", message + ", and .flatten(1).mean(1) where an example has several values")
 
 
-def tensors_of(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors of a value, in tuples, lists and dicts as well."""
+def tensors_of(value: Any) -> list[Tensor]:
+    """Return the tensors of a value, in tuples, lists and dicts as well."""
     if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from tensors_of(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from tensors_of(part)
+        return [value]
+    if isinstance(value, _SEVERAL):
+        return [tensor for part in value for tensor in tensors_of(part)]
+    if isinstance(value, Mapping):
+        return tensors_of(tuple(value.values()))
+    return []
 
 
 def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:

@@ -16,6 +16,7 @@ True
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import random
 import threading
@@ -187,17 +188,31 @@ class WorkerSeeds:
 @contextmanager
 def pinned(seed: int = 0) -> Iterator[None]:
     """Let all generators start from a seed inside, for trials on made-up records; their states come back afterwards."""
-    with _LENT.lock:
-        restore = [_restore_torch(torch.default_generator), _restore_numpy(), _restore_python()]
+    with _LENT.lock, _put_away():
         torch.default_generator.manual_seed(seed)  # torch.manual_seed asks for every kind of device, which takes long
         mtrand.set_bit_generator(_PINNED)
         np.random.seed(seed)
         random.seed(seed)
-        try:
-            yield
-        finally:
-            for bring_back in restore:
-                bring_back()
+        yield
+
+
+@contextmanager
+def restored() -> Iterator[None]:
+    """Let what is drawn inside change nothing outside: the states of all generators come back afterwards."""
+    with _put_away():
+        mtrand.set_bit_generator(copy.deepcopy(mtrand.get_bit_generator()))
+        yield
+
+
+@contextmanager
+def _put_away() -> Iterator[None]:
+    """Bring back the states of torch and Python, and the generator of numpy, which must be another one inside."""
+    restore = [_restore_torch(torch.default_generator), _restore_numpy(), _restore_python()]
+    try:
+        yield
+    finally:
+        for bring_back in restore:
+            bring_back()
 
 
 def devices_of(model: nn.Module) -> set[torch.device]:
@@ -245,11 +260,14 @@ def _restore_numpy() -> Callable[[], None]:
     is_plain = isinstance(own, np.random.MT19937)  # which numpy describes faster by a tuple
     state: Any = np.random.get_state() if is_plain else np.random.get_state(legacy=False)
     has_half = state[3] if is_plain else state["has_gauss"]
+    was_reseeded = isinstance(own, MT19937) and own.is_reseeded
 
     def bring_back() -> None:
         mtrand.set_bit_generator(own)
         if has_half:  # the second one of a pair of normal numbers, which is no part of `own`
             np.random.set_state(state)
+            if isinstance(own, MT19937):
+                own.is_reseeded = was_reseeded
 
     return bring_back
 

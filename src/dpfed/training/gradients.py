@@ -34,6 +34,7 @@ from dpfed.training import compat, shared
 from dpfed.training.attribution import Part, Way, is_ready
 from dpfed.training.clip import TOLERANCE, Clip, Named
 from dpfed.training.forward import Forward, Recorder, require_losses
+from dpfed.training.placing import fronted
 from dpfed.training.programs import Programs, Run
 from dpfed.training.rules import registry
 from dpfed.training.rules.pieces import Call, Materialised, rows_of
@@ -191,8 +192,9 @@ class ClippedGradients:
         self, way: Way, run: Run, mask: Tensor | None, forward: Forward | None
     ) -> tuple[Sums, Tensor] | None:
         """Return what book-keeping gives, None where this run of the program cannot be served by it."""
-        parts = way.parts_of(run.calls)
-        if not parts or not is_ready(parts, len(run.losses)):
+        size = len(run.losses)
+        parts = way.parts_of(run.calls, self._programs.meetings(way, run))
+        if not parts or not is_ready(parts, size):
             return None
         with self._programs.capture.paused(), self._recorder.paused():
             try:
@@ -203,6 +205,8 @@ class ClippedGradients:
                 return None  # a record on which the backward pass fails must not stop the others
             try:
                 with torch.no_grad():
+                    for part in parts:
+                        part.call = fronted(part.call, part.place, size)
                     return self._kept(parts, mask)
             except _NoRule as error:
                 self._programs.slow(run, str(error))

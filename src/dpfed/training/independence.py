@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 from torch._C import DisableTorchFunction
+from torch.autograd.graph import Node
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -30,7 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dpfed.training import operations
 from dpfed.training.calls import sweep
 from dpfed.training.forward import tensors_of
-from dpfed.training.marks import MIXED, NOISE, NONE, Marks, mark_of
+from dpfed.training.marks import MIXED, NOISE, NONE, Marks, Place, mark_of
 from dpfed.training.operations import Operation
 
 # What takes numbers out of torch's sight, or changes a gradient behind its back.
@@ -61,6 +62,8 @@ _OUT_OF_SIGHT: frozenset[Any] = frozenset(
 _READ: frozenset[Any] = frozenset(
     {torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor, torch.tensor_split, Tensor.tensor_split}
 )
+# What lays something without examples out for each of them, as a class token: from there on each has its own.
+_REPEATED = ("ExpandBackward0", "RepeatBackward0")
 _CLOSE = 1e-6
 
 
@@ -72,6 +75,7 @@ class Watch:
         self.seen: list[tuple[Any, ...]] = []
         self.why: str | None = None  # the first operation that is not known to keep examples apart
         self.escaped: str | None = None  # the first one that told Python something of the examples
+        self.nodes: dict[Node, Place | None] = {}  # where the results of autograd's nodes have examples; None for none
         self._modes: list[_Operations | _Functions] = []
         self._seed = torch.default_generator.initial_seed()
         for tensor in given:
@@ -98,6 +102,23 @@ class Watch:
         if found == MIXED and self.why is None:
             self.why = operation.name
         self.seen.append((operation.name, *_numbers(operation), *_constants(operation)))
+
+    def note_nodes(self, output: Any) -> None:
+        """Remember where the examples are in a result that has a gradient, if they are at one place or not in it."""
+        with DisableTorchFunction():
+            made = [(tensor, tensor.grad_fn) for tensor in tensors_of(output) if tensor.grad_fn is not None]
+            for tensor, node in made if len(made) == 1 else ():
+                mark, place = self.marks.of(tensor), self.marks.place(tensor)
+                if mark == NONE and node.name() in _REPEATED and (place := self._one_each(tensor)) is not None:
+                    self.marks.put(tensor, mark_of(tensor.shape, place))
+                if mark == NONE or place is not None:
+                    self.nodes[node] = place
+
+    def _one_each(self, tensor: Tensor) -> Place | None:
+        """Return the axis along which something without examples was repeated, once for each of them."""
+        axes = [Place(axis) for axis, length in enumerate(tensor.shape) if length == self.marks.size]
+        alike = [place for place in axes if self.marks.is_alike(tensor, place)]
+        return alike[0] if len(alike) == 1 else None
 
     def is_repeatable(self, operation: Operation) -> bool:
         """Return whether an operation draws numbers that somebody has seeded since: the same for the same places."""
@@ -184,11 +205,13 @@ class _Functions(TorchFunctionMode):
         if function in _READ and any(map(watch.is_example, _listed(args, keywords))):
             watch.escaped = watch.escaped or function.__name__
         try:
-            return function(*args, **keywords)
+            output = function(*args, **keywords)
         except Exception as error:  # which the pass may catch, and then the examples have decided
             if any(map(watch.is_example, tensors_of([*args, *keywords.values()]))):
                 watch.escaped = watch.escaped or type(error).__name__
             raise
+        watch.note_nodes(output)
+        return output
 
 
 def _judged(watch: Watch, operation: Operation) -> operations.Found:

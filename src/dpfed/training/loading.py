@@ -69,7 +69,7 @@ class Batch:
     @property
     def is_empty(self) -> bool:
         """Whether no record was drawn; this is secret, like every size of a sample."""
-        return not len(self.indices)
+        return not self.indices.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
         for piece in self.pieces():
@@ -147,10 +147,12 @@ class Loader:
 
     def _cut(self, draw: Draw) -> Iterator[tuple[_Key, Tensor]]:
         """Cut a draw into parts of at most so many records; an empty draw has none, unless it must be filled."""
-        found = torch.split(draw.indices, self.max_physical_batch) if len(draw.indices) else ()
-        nobody = draw.indices[:0]
-        for number, indices in enumerate((*found, *[nobody] * (self._parts - len(found)))):
-            yield (draw.number, number), indices
+        indices, most = draw.indices, self.max_physical_batch
+        drawn = indices.shape[0]
+        found = torch.split(indices, most) if drawn > most else (indices,) if drawn else ()
+        nobody = indices[:0]
+        for number, part in enumerate((*found, *[nobody] * (self._parts - len(found)))):
+            yield (draw.number, number), part
 
 
 _Key = tuple[int, int]  # the number of a draw, and that of a piece in it
@@ -173,8 +175,10 @@ class _Fetch:
         if not self.is_plain:
             return self.together(self.records.__getitems__(indices.tolist()))
         # At once, which gives the same and takes a tenth of the time.
-        filled = torch.cat([indices, indices.new_zeros(max(0, self._rows - len(indices)))])
-        return [Piece([tensor[filled] for tensor in self._tensors], len(indices))]
+        drawn = indices.shape[0]
+        if drawn < self._rows:
+            indices = torch.cat([indices, indices.new_zeros(self._rows - drawn)])
+        return [Piece([tensor.index_select(0, indices.to(tensor.device)) for tensor in self._tensors], drawn)]
 
 
 class _Ahead:

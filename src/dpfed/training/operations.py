@@ -59,7 +59,7 @@ class Operation:
     @property
     def shape(self) -> torch.Size:
         """The shape of the output, or of the first of several."""
-        return next(tensors_of(self.output)).shape
+        return tensors_of(self.output)[0].shape
 
     @property
     def own(self) -> Tensor:

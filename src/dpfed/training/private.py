@@ -50,7 +50,7 @@ from dpfed.guarantee import Account, Guarantee
 from dpfed.plan import LocalPlan
 from dpfed.randomness import RandomSource, or_system
 from dpfed.training import canaries as extra
-from dpfed.training import compat, screening, slowness
+from dpfed.training import compat, memory, screening, slowness
 from dpfed.training.canaries import Canaries
 from dpfed.training.clip import MOST_EXACT
 from dpfed.training.correlated import require_floats
@@ -58,7 +58,7 @@ from dpfed.training.forward import Forward, of_model
 from dpfed.training.generators import Generators, devices_of
 from dpfed.training.gradients import ClippedGradients
 from dpfed.training.loading import Batch, Loader
-from dpfed.training.noise import FLOAT, GRID, NoiseSource
+from dpfed.training.noise import FLOAT, GRID, NoiseSource, is_finite
 from dpfed.training.own_loop import OwnLoop, second_time
 from dpfed.training.paid import PaidSteps, paid_steps
 from dpfed.training.passes import sampler_of
@@ -67,8 +67,7 @@ from dpfed.training.release import Release
 from dpfed.training.schedules import Schedule
 from dpfed.training.screening import Loss
 
-# Above this the rounding of a float32 sum of clipped gradients could use up the margin of `clip.TOLERANCE`.
-MOST_PHYSICAL = 1024
+OWN_LOOP_ROWS = 256  # of a micro-batch of a loop whose losses nobody tried, if none are asked for
 
 
 class Private:
@@ -227,7 +226,7 @@ class Private:
 
     def _take(self, gradients: Mapping[str, Tensor], norms: Tensor) -> None:
         """Add the clipped gradients of examples, which had these norms, to the step."""
-        self._seen += len(norms)
+        self._seen += norms.shape[0]
         if self._gradients.is_exact and self._seen > MOST_EXACT:
             message = f"a draw of more than {MOST_EXACT} records is not added up exactly"
             raise InvalidArgument("losses", f'{message}: plan smaller batches, or use noise="float"')
@@ -305,9 +304,9 @@ class Private:
 
     def _add(self, gradients: Mapping[str, Tensor]) -> None:
         for name, value in gradients.items():
+            before = self._sum.get(name)
             # float64 between micro-batches: their number must not use up the margin of the clipping.
-            wide = value.to(torch.float64)
-            self._sum[name] = self._sum[name] + wide if name in self._sum else wide
+            self._sum[name] = value if before is None else before.to(torch.float64) + value
 
     @contextmanager
     def _whole_or_nothing(self) -> Iterator[None]:
@@ -365,7 +364,7 @@ class Private:
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         for name, value in self._parameters.items():
             value.grad = None
-            if not bool(torch.isfinite(value).all()):
+            if not is_finite(value):
                 raise PrivacyError(
                     f"{name} is no longer finite after step {self.steps_taken}: what was charged stays spent; "
                     "start again from a checkpoint with a smaller learning rate"
@@ -383,7 +382,7 @@ def make_private(
     run: str | None = None,
     source: RandomSource | None = None,
     noise: str = FLOAT,
-    max_physical_batch: int = 256,
+    max_physical_batch: int | None = None,
     ahead: int | None = None,
     schedule: Schedule | None = None,
     device: torch.device | str | None = None,
@@ -398,6 +397,8 @@ def make_private(
     have all the same size, and rows that nobody was drawn for count as zero. With an `account` all steps
     are reserved under the name `run`, and blocks of `ahead` steps (a hundredth of the plan, at most 32) are committed
     before the first noise of the block is drawn.
+    Draws come in micro-batches of at most `max_physical_batch` examples; without it as many as fit into a gigabyte, by
+    the shapes of a pass over made-up records (`dpfed.training.memory`), and at most 1024, or 256 in a loop of your own.
     `schedule` multiplies the optimizer's learning rates (`dpfed.training.schedules`). The model and all batches are
     moved to the `device`; only the CPU is tested.
 
@@ -405,16 +406,14 @@ def make_private(
     gradients that are clipped like an example's and added to the sum before the noise; see
     `dpfed.training.canaries`.
     """
-    physical = checks.count(max_physical_batch=max_physical_batch)
-    if physical > MOST_PHYSICAL:
-        message = f"max_physical_batch must be at most {MOST_PHYSICAL}, got {physical}: larger draws come in several"
-        raise InvalidArgument("max_physical_batch", message)
+    wanted = _require_rows(max_physical_batch)
     screening.require_trainable(model, optimizer)
     compat.check(model)
     place = None if device is None else torch.device(device)
     if place is not None:
         model.to(place)
-    screening.require_sound(data, model, loss, place)
+    tried = screening.require_sound(data, model, loss, place)
+    physical = wanted or (OWN_LOOP_ROWS if tried is None else memory.rows(model, tried))
     origin = or_system(source)
     noises = NoiseSource(origin, noise)
     if plan.tree:
@@ -462,6 +461,15 @@ def _loader(
         generators=generators,
         parts=parts,
     )
+
+
+def _require_rows(max_physical_batch: int | None) -> int:
+    """Return how many rows are asked for, 0 if none; refuse more than sums are precise enough for."""
+    wanted = 0 if max_physical_batch is None else checks.count(max_physical_batch=max_physical_batch)
+    if wanted > memory.MOST:
+        message = f"max_physical_batch must be at most {memory.MOST}, got {wanted}: larger draws come in several"
+        raise InvalidArgument("max_physical_batch", message)
+    return wanted
 
 
 def _own_parts(plan: LocalPlan, physical: int) -> tuple[int, int]:

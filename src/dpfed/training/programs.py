@@ -31,15 +31,18 @@ from torch import Tensor, nn
 from torch._C import DisableTorchFunction
 
 from dpfed.errors import InvalidArgument
-from dpfed.training.attribution import Way, attributed
+from dpfed.training.attribution import Sight, Way, attributed, barred
 from dpfed.training.calls import Asked
 from dpfed.training.capture import Capture, Graph, Leaves
 from dpfed.training.forward import Forward, Recorder
+from dpfed.training.generators import restored
 from dpfed.training.independence import Watch
-from dpfed.training.marks import NONE, Marks, mark_of
+from dpfed.training.marks import NONE, Marks, Place, mark_of
 from dpfed.training.operations import FRONT
+from dpfed.training.rules.meeting import Meeting, of_node
 from dpfed.training.rules.pieces import Call
 
+MOST = 1024  # programs of a model that are remembered
 TRIALS = 4  # times that a program is looked at of which random numbers decide what is computed
 FEW = 3  # examples of the second look
 MOVE = 0.01  # how far parameters are moved while a program is looked at
@@ -126,21 +129,34 @@ class Programs:
 
     def slow(self, run: Run, why: str) -> None:
         """Remember that a program is run on one example at a time from here on."""
-        self._ways[run.key] = Way(why=why, is_apart=True)  # or it would not have had a fast way
+        self._remember(run, Way(why=why, is_apart=True))  # or it would not have had a fast way
+
+    def _remember(self, run: Run, way: Way) -> None:
+        self._ways[run.key] = way
+        if len(self._ways) > MOST:  # a model that computes something else at every step
+            del self._ways[next(iter(self._ways))]
 
     def way(self, run: Run, forward: Forward) -> Way:
         """Return the way of the run's program; looks at it if it is new."""
         found = self.known(run)
         if found is None:
             self._require_used(run.graph)
-            found = self._ways[run.key] = self._looked_at(run, forward)
+            with restored():  # how often a program is looked at may depend on addresses, and must not show in a result
+                found = self._looked_at(run, forward)
+            self._remember(run, found)
             self._is_tried = True
         return found
 
+    def meetings(self, way: Way, run: Run) -> list[Meeting]:
+        """Return where parameters meet the examples in a run, before its backward pass."""
+        nodes = list(run.model.numbers) if way.met else []
+        parameters, size = self.leaves.parameters, len(run.losses)
+        return [of_node(met.name, parameters[met.name], nodes[met.number], met.input, size) for met in way.met]
+
     def _looked_at(self, run: Run, forward: Forward) -> Way:
-        way = attributed(run.calls, run.graph, self.leaves, self._pinned)
-        if way.why is not None and forward.part is None:  # all of it runs again, so nothing else has to be known
-            return way
+        why = barred(run.graph, self._pinned)
+        if why is not None and forward.part is None:  # all of it runs again, so nothing else has to be known
+            return Way(why=why)
         for _ in range(TRIALS):
             try:
                 every, most, few = (forward.rows(rows) for rows in _samples(forward.size))
@@ -151,19 +167,30 @@ class Programs:
             except Exception as error:  # of torch, or of the model on other numbers of examples
                 return Way(why=f"it cannot be watched ({type(error).__name__})")
             if any(look.watch.escaped for look in looks) or all(look.is_of(run) for look in looks):
-                return _judged(way, looks, run.calls)
+                return self._judged(run, looks)
         return Way(why="what is computed changes from pass to pass", is_apart=forward.size == 1)
 
     def _watched(self, forward: Forward) -> _Look:
         watch = Watch(forward.size, forward.tensors)
-        placed: dict[int, bool] = {}
+        placed: dict[int, Place | None] = {}
 
         def note(call: Call, output: Any) -> None:
-            placed[id(call)] = _is_placed(watch.marks, call, output)
+            placed[id(call)] = _place(watch.marks, call, output)
 
         with watch, self.capture.shown_to(note):
             run = self.run(forward)
-        return _Look(run, watch, [placed[id(call)] for call in run.calls], watch.marks.is_in_front(run.losses))
+        nodes = {number: watch.nodes[node] for node, number in run.model.numbers.items() if node in watch.nodes}
+        sight = Sight([placed[id(call)] for call in run.calls], nodes)
+        return _Look(run, watch, sight, watch.marks.is_in_front(run.losses))
+
+    def _judged(self, run: Run, looks: Sequence[_Look]) -> Way:
+        """Return the way of a program that was looked at, or the reason why it runs on one example at a time."""
+        if (why := next((look.why for look in looks if look.why is not None), None)) is not None:
+            return Way(why=why)
+        if not all(look.watch.agrees_with(looks[0].watch) for look in looks[1:3]):
+            return Way(why="what is computed depends on the number of examples")
+        way = attributed(run.calls, run.graph, self.leaves, self._pinned, _common(looks))
+        return way if way.why is None else replace(way, is_apart=True)
 
     @contextmanager
     def _moved(self, distance: float) -> Iterator[None]:
@@ -192,11 +219,11 @@ class Programs:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Look:
-    """A run that was watched, and whether examples are in front at each call and in the losses."""
+    """A run that was watched, where examples were seen in it, and whether they are in front in the losses."""
 
     run: Run
     watch: Watch
-    placed: list[bool]
+    sight: Sight
     is_apart: bool
 
     def is_of(self, run: Run) -> bool:
@@ -224,28 +251,29 @@ def _samples(size: int) -> list[list[int]]:
     return [every, most, few] if size > 1 else [every * 2, every * 2, few]
 
 
-def _is_placed(marks: Marks, call: Call, output: Any) -> bool:
-    """Return whether the examples are the first axis of a call's input and output."""
+def _place(marks: Marks, call: Call, output: Any) -> Place | None:
+    """Return where the examples are in a call's input and output, None if that is not one place for both."""
     if call.x is None or not isinstance(output, Tensor):
-        return False
+        return None
     is_same = marks.of(call.x) == marks.of(output) == NONE and call.x.shape[:1] == output.shape[:1] == (marks.size,)
     if is_same and marks.is_alike(call.x, FRONT):
         # The same for all examples, and from here on each has its own: a gradient in another row would not show else.
         marks.put(output, mark_of(output.shape, FRONT))
-        return True
-    return marks.is_in_front(call.x) and marks.is_in_front(output)
+        return FRONT
+    before, after = marks.place(call.x), marks.place(output)
+    return before if before == after and before is not None and 1 in (before.outer, before.inner) else None
 
 
-def _judged(way: Way, looks: Sequence[_Look], calls: Sequence[Call]) -> Way:
-    """Return the way, or one with the reason why it cannot be taken."""
-    if (why := next((look.why for look in looks if look.why is not None), None)) is not None:
-        return Way(why=why)
-    if not all(look.watch.agrees_with(looks[0].watch) for look in looks[1:3]):
-        return Way(why="what is computed depends on the number of examples")
-    if way.why is not None:
-        return replace(way, is_apart=True)
-    for claim in way.parts:
-        if not all(look.placed[claim.number] for look in looks):
-            path = calls[claim.number].path or "the model"
-            return Way(why=f"{path} has not the example as first axis", is_apart=True)
-    return way
+def _common(looks: Sequence[_Look]) -> Sight:
+    """Return what all looks have seen alike."""
+    first, *others = [look.sight for look in looks]
+    calls = [
+        place if all(each.calls[number] == place for each in others) else None
+        for number, place in enumerate(first.calls)
+    ]
+    nodes = {
+        number: place
+        for number, place in first.nodes.items()
+        if all(number in each.nodes and each.nodes[number] == place for each in others)
+    }
+    return Sight(calls, nodes)

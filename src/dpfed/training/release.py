@@ -57,7 +57,8 @@ class Release:
         noisy = self._tree.add(sums) if self._tree else self._noise.add(sums, self._std, self._plan.norm)
         if self._plan.adaptive is not None:
             self._adapt(self._plan.adaptive, count)
-        return {name: (noisy[name] / self._plan.batch_size).to(value.dtype) for name, value in self._parameters.items()}
+        size = self._plan.batch_size
+        return {name: noisy[name].div_(size).to(value.dtype) for name, value in self._parameters.items()}
 
     def _summand(self, total: Tensor | None, parameter: Tensor) -> Tensor:
         # In one precision whatever was drawn: roundings after the noise must not tell an empty draw from another.

@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -133,11 +134,13 @@ class PoissonSampler(Sampler):
 
     def _indices(self, number: int) -> Tensor:
         rate, size = Fraction(self.sample_rate), self.size_of_data
+        if size <= _CHUNK:
+            return torch.from_numpy(np.flatnonzero(coins(rate, size, self._source)))
         found = [
             start + np.flatnonzero(coins(rate, min(_CHUNK, size - start), self._source))
             for start in range(0, size, _CHUNK)
         ]
-        return torch.from_numpy(np.concatenate([np.empty(0, dtype=np.int64), *found]))
+        return torch.from_numpy(np.concatenate(found))
 
     def __repr__(self) -> str:
         stamp = "" if self.is_private else " [NOT PRIVATE]"
@@ -146,7 +149,7 @@ class PoissonSampler(Sampler):
 
 def coins(rate: Fraction, count: int, source: RandomSource) -> NDArray[np.bool_]:
     """So many independent coins, each True with probability `rate` exactly, however many digits it has."""
-    threshold, rest = divmod(rate * 2**_BITS, 1)
+    threshold, rest = _first_digit(rate)
     words = np.frombuffer(source.bytes(_BITS // 8 * count), dtype=np.uint16)
     heads: NDArray[np.bool_] = words < threshold
     if rest:
@@ -154,3 +157,10 @@ def coins(rate: Fraction, count: int, source: RandomSource) -> NDArray[np.bool_]
         if ties.size:
             heads[ties] = coins(rest, ties.size, source)
     return heads
+
+
+@lru_cache(maxsize=64)
+def _first_digit(rate: Fraction) -> tuple[int, Fraction]:
+    """Return the first digit of the rate in base 2¹⁶, and what comes after it."""
+    digit, rest = divmod(rate * 2**_BITS, 1)
+    return int(digit), rest

@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.training import compat
-from dpfed.training.forward import mapped, of_model, tensors_of
+from dpfed.training.forward import Forward, mapped, of_model, tensors_of
 from dpfed.training.generators import pinned
 from dpfed.training.gradients import ClippedGradients
 from dpfed.training.loading import moved
@@ -65,25 +65,28 @@ def require_trainable(model: nn.Module, optimizer: Optimizer) -> None:
 
 def require_sound(
     data: Dataset[Any] | DataLoader[Any], model: nn.Module, loss: Loss | None, device: torch.device | None
-) -> None:
+) -> Forward | None:
     """Refuse data that are not finite or do not fit the model, and a loss that is not one number for each record.
 
-    A `TensorDataset` is looked at as a whole; of other data sets the first records alone, for their form.
+    A `TensorDataset` is looked at as a whole; of other data sets the first records alone, for their form. Returns the
+    pass over a few examples of that form that was tried, if there was one.
     """
     tensors = _whole(data)
     if not all(map(_is_finite, tensors)):
         message = "fill or remove them by a rule that looks at one record at a time, or at none"
         raise InvalidArgument("data", f"data has values that are not finite: {message}")
     if loss is None:
-        return
+        return None
     if tensors:
         inputs, targets = pair(tensors)
         blank = tuple(part.new_zeros((TRIED, *part.shape[1:]), device=device) for part in tensors)
-        _require_fitting(model, loss, _made_up_pairs(blank))
+        forward = _require_fitting(model, loss, _made_up_pairs(blank))
         require_in_range(model, loss, inputs, targets, device)
-    elif (records := _readable(data)) is not None:
+        return forward
+    if (records := _readable(data)) is not None:
         fetch = _first(records, data.collate_fn if isinstance(data, DataLoader) else default_collate, device)
-        _require_fitting(model, loss, [*_made_up_pairs(fetch(torch.arange(TRIED))), fetch])
+        return _require_fitting(model, loss, [*_made_up_pairs(fetch(torch.arange(TRIED))), fetch])
+    return None
 
 
 def require_in_range(
@@ -182,8 +185,11 @@ def _taken(part: Any, rows: Tensor) -> Any:
     return mapped(part, lambda value: value[rows.to(value.device)])
 
 
-def _require_fitting(model: nn.Module, loss: Loss, several: list[Fetch]) -> None:
-    """Refuse unless model and loss run on one of these kinds of examples; some models know no token 0 or length 0."""
+def _require_fitting(model: nn.Module, loss: Loss, several: list[Fetch]) -> Forward:
+    """Refuse unless model and loss run on one of these kinds of examples; some models know no token 0 or length 0.
+
+    Returns the pass that ran.
+    """
     errors = []
     for fetch in several:
         try:
@@ -216,8 +222,11 @@ def try_out(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> None:
     _try(model, loss, partial(_taken, (inputs, targets)))
 
 
-def _try(model: nn.Module, loss: Loss, fetch: Fetch) -> None:
-    """Refuse losses that are not one number for each example, for one, two and three of them, or that mix."""
+def _try(model: nn.Module, loss: Loss, fetch: Fetch) -> Forward:
+    """Refuse losses that are not one number for each example, for one, two and three of them, or that mix.
+
+    Returns the pass over the three.
+    """
     rows = _Rows(model, loss, fetch)
     for count in range(1, TRIED + 1):
         compat.trial(rows, torch.arange(count))
@@ -225,8 +234,10 @@ def _try(model: nn.Module, loss: Loss, fetch: Fetch) -> None:
         if not _is_finite(rows.losses):
             raise _NotFinite
     compat.probe(rows, torch.arange(TRIED))
+    forward = of_model(model, loss, *fetch(torch.arange(TRIED)))
     with pinned(), ClippedGradients(model, clip_norm=1.0, takes_losses=False) as gradients:
-        gradients.clipped(of_model(model, loss, *fetch(torch.arange(TRIED))))
+        gradients.clipped(forward)
+    return forward
 
 
 def require_one_each(losses: Any, count: int) -> None:

@@ -126,7 +126,7 @@ def _added(parts: Sequence[Part], calls: Sequence[Call], owns: Sequence[Mapping[
     found: dict[str, Rows] = {}
     for part, call, names in zip(parts, calls, owns, strict=True):
         for own, rows in part.rule.direct(call).rows.items():
-            before = found.setdefault(names[own], rows)
-            if before is not rows:
-                before.values.add_(rows.values)
+            before = found.get(names[own])
+            # Not in place: rows may be the very gradient that another call needs.
+            found[names[own]] = rows if before is None else replace(before, values=before.values + rows.values)
     return Materialised(found)

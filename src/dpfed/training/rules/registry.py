@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.projection import Known
-from dpfed.training.rules import conv, embedding, expanded, leaf, linear, norms, parameter
+from dpfed.training.rules import conv, embedding, expanded, leaf, linear, meeting, norms, parameter
 from dpfed.training.rules.pieces import Call, Materialised, Method, Piece
 
 TRIALS = 3
@@ -38,12 +38,14 @@ class Rule:
     direct: Callable[[Call], Materialised]
     is_known: bool = True
     axes: int | None = None  # of an input with the example first; with one less, torch takes it for one example
+    is_positional: bool = False  # the same for each position, whichever axes examples and positions are
 
 
-LINEAR = Rule("linear", linear.methods, linear.direct)
+LINEAR = Rule("linear", linear.methods, linear.direct, is_positional=True)
 CONV = Rule("conv", conv.methods, conv.direct)
-EMBEDDING = Rule("embedding", embedding.methods, embedding.direct)
+EMBEDDING = Rule("embedding", embedding.methods, embedding.direct, is_positional=True)
 NORM = Rule("norm", norms.methods, norms.direct)
+MEETING = Rule("meeting", meeting.methods, meeting.direct)
 EXPANDED = Rule("expanded", expanded.methods, expanded.direct)
 LEAF = Rule("leaf", leaf.methods, leaf.direct, is_known=False)
 PARAMETER = Rule("parameter", parameter.methods, leaf.direct, is_known=False)
@@ -53,7 +55,10 @@ _RULES: dict[type[nn.Module], Rule] = {
     **dict.fromkeys(expanded.KINDS, EXPANDED),
     **{kind: replace(CONV, axes=conv.DIMENSIONS[kind]) for kind in conv.KINDS},
     **dict.fromkeys(embedding.KINDS, EMBEDDING),
-    **{kind: replace(NORM, axes=norms.DIMENSIONS.get(kind)) for kind in norms.KINDS},
+    **{
+        kind: replace(NORM, axes=norms.DIMENSIONS.get(kind), is_positional=kind not in norms.BY_CHANNEL)
+        for kind in norms.KINDS
+    },
 }
 
 
