@@ -136,6 +136,35 @@ ENGINE = (
         (INDEPENDENCE + MOVES + "[flip]",),
     ),
     Mutant(
+        "a product that differs by the place in the batch",
+        "training/operations.py",
+        "return place if operation.marks.is_alike(operation[right if place.axis else left], place) else None",
+        "return place",
+        ("tests/training/test_operations.py::test_what_a_rule_says_of_examples_is_so[addmm of a ramp]",),
+    ),
+    Mutant(
+        "parameters of before in a twin",
+        "training/twins.py",
+        "            found = self._twin(owner, *arguments, **keywords)\n",
+        "            self._twin._tie(owner)\n            self._twin._tie = lambda _: True\n"
+        "            found = self._twin(owner, *arguments, **keywords)\n",
+        ("tests/training/test_twins.py::test_parameters_that_were_put_in_place_later_are_used",),
+    ),
+    Mutant(
+        "steps backwards that forget the step after",
+        "training/cells.py",
+        "            state = flat @ self.weights.hh\n        return Gradients(found, found, totals, state, cell)",
+        "            state = 0 * (flat @ self.weights.hh)\n        return Gradients(found, found, totals, state, cell)",
+        ("tests/training/test_recurrent.py::test_clipped_sums_are_those_of_torchs_layer",),
+    ),
+    Mutant(
+        "a bias for the keys that no layer explains",
+        "training/rules/expanded.py",
+        "rows_of(call.pair[1])",
+        "rows_of(0 * call.pair[1])",
+        ("tests/training/test_attention.py::test_every_option_of_torchs_module_is_served",),
+    ),
+    Mutant(
         "rows moved by a sort",
         "training/operations.py",
         'cummin sort topk glu",\n    ),\n',

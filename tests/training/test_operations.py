@@ -77,6 +77,11 @@ CASES: dict[str, Case] = {
     "a constant's mm": (lambda x: WEIGHT @ x, ((4,),)),
     "linear": (lambda x: functional.linear(x, WEIGHT.t(), torch.ones(4)), ((2, 3),)),
     "linear of three axes": (lambda x: functional.linear(x, WEIGHT.t()), ((2, 2, 3),)),
+    "addmm of constants": (lambda x: torch.addmm(x, torch.ones(len(x), 2), torch.ones(2, x.shape[1])), ((3,),)),
+    "addmm of a ramp": (
+        lambda x: torch.addmm(x, torch.arange(2.0 * len(x)).view(-1, 2), torch.arange(6.0).view(2, -1)),
+        ((3,),),
+    ),
     "bmm": (torch.bmm, ((2, 3), (3, 2))),
     "bmm of a constant": (lambda x: torch.bmm(x, WEIGHT.expand(len(x), 3, 4)), ((2, 3),)),
     "bmm of a ramp": (lambda x: torch.bmm(x, torch.arange(len(x) * 12.0).view(len(x), 3, 4)), ((2, 3),)),
@@ -160,7 +165,7 @@ CASES: dict[str, Case] = {
     "lstm": (lambda x: LSTM(x)[0], ((2, 3),)),
     "gru": (lambda x: GRU(x)[0], ((2, 3),)),
 }
-NEVER = {"sum of all", "roll of all", "mm", "mean cross entropy", "another's column"}
+NEVER = {"addmm of a ramp", "sum of all", "roll of all", "mm", "mean cross entropy", "another's column"}
 
 
 def _whole(x: Tensor) -> Tensor:

@@ -125,6 +125,27 @@ def test_a_frozen_half_of_a_layer():
     require_fast(layer, torch.randn(6, 5, 3), all_outputs)
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_a_frozen_layer_below_others(kind):
+    class Frozen(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.head = made(kind).requires_grad_(False), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.head(self.layer(x)[0])
+
+    def losses(model: nn.Module, x: Tensor) -> Tensor:
+        return model(x).sin().flatten(1).sum(1)
+
+    model, x = Frozen(), torch.randn(6, 5, 3)
+    require_fast(model, x, losses)
+    with ClippedGradients(model, clip_norm=1.0) as engine:
+        for _ in range(3):
+            engine.sum(losses(model, x))
+        assert len(engine._programs._ways) <= 4  # a program that is not known again would be looked at at every step
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_an_example_that_is_not_finite_counts_as_zero(kind, value):

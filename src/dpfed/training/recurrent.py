@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C import DisableTorchFunction
 from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional
 
@@ -44,7 +45,8 @@ class Steps(Function):
         found = run.backwards(*gradients)
         values = found.inputs @ run.weights.ih if ctx.needs_input_grad[1] else None
         products = [found.inputs, found.hidden, *([] if found.projected is None else [found.projected])]
-        return (None, values, found.state, found.cell, *(product.transpose(0, 1) for product in products))
+        # As the rule of Linear reads them: example by example.
+        return (None, values, found.state, found.cell, *(each.transpose(0, 1).contiguous() for each in products))
 
 
 class Recurrent:
@@ -60,13 +62,15 @@ class Recurrent:
             return NotImplemented
         values = input.transpose(0, 1) if owner.batch_first else input
         starts = _starts(owner, values, hx)
-        if starts is None or not len(values):
+        if starts is None or not len(values) or not self._has_gradients(values, starts):
             return NotImplemented
         ends: list[tuple[Tensor, Tensor | None]] = []
         for layer in range(owner.num_layers):
             if layer:
                 values = functional.dropout(values, owner.dropout, owner.training)
-            sides = [self._side(owner, values, place, starts.pop(0)) for place in _directions(owner, layer)]
+            # Hundreds of small operations, none of them a decision of the model: nobody has to note each (`calls`).
+            with DisableTorchFunction():
+                sides = [self._side(owner, values, place, starts.pop(0)) for place in _directions(owner, layer)]
             values = sides[0][0] if len(sides) == 1 else torch.cat([outputs for outputs, _, _ in sides], 2)
             ends += [(state, cell) for _, state, cell in sides]
         states = torch.stack([state for state, _ in ends])
@@ -79,6 +83,12 @@ class Recurrent:
         return all(
             tied(product, own.get(f"weight_{name}"), own.get(f"bias_{name}")) for name, product in self.products.items()
         )
+
+    def _has_gradients(self, values: Tensor, starts: list[Start]) -> bool:
+        """Return whether anything is differentiated: of a layer that is frozen torch's own pass is the faster one."""
+        own = (value for product in self.products.values() for value in product._parameters.values())
+        used = (*own, values, *(part for start in starts for part in start))
+        return any(value is not None and value.requires_grad for value in used)
 
     def _side(
         self, owner: nn.RNNBase, values: Tensor, place: tuple[int, str], start: Start
