@@ -464,17 +464,23 @@ class Peak:
         return self.measure().value
 
 
+class TooLong(BaseException):
+    """No Exception, because who is measured may catch those."""
+
+
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
     """Raise TimeoutError after so many CPU seconds."""
 
     def stop(*_: object) -> None:
-        raise TimeoutError(f"more than {seconds:.0f} s of CPU time for the first steps")
+        raise TooLong
 
     signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
+    except TooLong:
+        raise TimeoutError(f"more than {seconds:.0f} s of CPU time for the first steps") from None
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
 
