@@ -375,7 +375,7 @@ class Workshop:
 
     def tasks(self) -> dict[str, Task]:
         steps: dict[str, Task] = {f"step/{name}": Steps(self, name) for name in CASES}
-        return steps | {f"peak/{name}": partial(self.peak, name) for name in CASES}
+        return steps | {f"peak/{name}": Peak(self, name) for name in CASES}
 
     def ready(self, name: str) -> Running:
         if self.running is None or self.name != name:
@@ -384,14 +384,10 @@ class Workshop:
             self.running, self.name = Running(self.way, CASES[name]), name
         return self.running
 
-    def peak(self, name: str, _: float) -> float:
-        """Of a child, because memory that an earlier case left behind would hide what this one takes."""
-        with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
-            return pool.submit(weighed, self.way, name).result()
-
 
 def weighed(way: Way, name: str) -> float:
     """Return the most bytes that setting up and some steps hold beside model and data."""
+    way(Job(replace(CASES[name], batch=4, size=4)))()  # loads what torch loads late, and holds next to nothing
     job = Job(CASES[name])
 
     def steps() -> None:
@@ -453,17 +449,38 @@ class Steps:
         return self.measure().seconds
 
 
+@dataclass(frozen=True)
+class Peak:
+    """The memory of a child, because what an earlier case left behind would hide what this one takes."""
+
+    workshop: Workshop
+    name: str
+
+    def measure(self) -> Result:
+        with ProcessPoolExecutor(1, mp_context=get_context("fork")) as pool:
+            return Result(pool.submit(weighed, self.workshop.way, self.name).result(), 0.0)
+
+    def __call__(self, nudge: float) -> float:
+        return self.measure().value
+
+
+class TooLong(BaseException):
+    """No Exception, because who is measured may catch those."""
+
+
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
     """Raise TimeoutError after so many CPU seconds."""
 
     def stop(*_: object) -> None:
-        raise TimeoutError(f"more than {seconds:.0f} s of CPU time for the first steps")
+        raise TooLong
 
     signal.signal(signal.SIGPROF, stop)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
+    except TooLong:
+        raise TimeoutError(f"more than {seconds:.0f} s of CPU time for the first steps") from None
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0.0)
 

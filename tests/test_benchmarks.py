@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import subprocess
@@ -261,6 +262,16 @@ def test_who_refuses_is_in_the_row_with_its_words_and_is_no_pass() -> None:
     assert str(plain.ours).startswith("InvalidArgument: model is not to our taste at")
     assert (plain.holds, opacus.holds, vmap.holds) == (False, False, False)
     assert (opacus.peer, vmap.peer) == ("not measured", "RuntimeError: in place")
+
+
+def test_who_takes_too_long_is_stopped_even_if_it_catches_exceptions() -> None:
+    def stubborn() -> None:
+        while True:
+            with contextlib.suppress(Exception):
+                sum(range(1000))
+
+    with pytest.raises(TimeoutError, match="CPU time"), whole_step.at_most(0.05):
+        stubborn()
 
 
 def test_a_bar_of_a_whole_step_is_its_rows_goal() -> None:
