@@ -438,6 +438,13 @@ ENGINE = (
         (PROGRAMS + "what_python_decides_out_of_torchs_sight_moves_the_sum_by_at_most_the_clip[by a counter]",),
     ),
     Mutant(
+        "a constant of numpy is taken for another at the same place",
+        "training/calls.py",
+        "return Same(first(tensor)) if known is None else known[1]",
+        "return 'kept' if known is None else known[1]",
+        ("tests/training/test_calls.py::test_a_constant_that_is_gone_is_not_taken_for_another_at_the_same_place",),
+    ),
+    Mutant(
         "calls without their whole numbers",
         "training/calls.py",
         'asked.append(("batch", times) if times > 0 and not rest else value)',

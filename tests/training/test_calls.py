@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import numpy as np
 import pytest
 import torch
 from torch.overrides import _get_current_function_mode
@@ -73,3 +74,25 @@ def test_a_mode_that_was_left_below_another_one_goes_with_it():
     second.__exit__(None, None, None)
     sweep()
     assert not isinstance(_get_current_function_mode(), Calls)
+
+
+def test_a_constant_that_is_gone_is_not_taken_for_another_at_the_same_place():
+    """Arrays of numpy become tensors out of torch's sight, and the next one may lie where the last one was."""
+    x = torch.ones(4, 3)
+
+    def scaled():
+        with Calls(4, [x]) as calls:
+            x * torch.from_numpy(np.ones(3, dtype=np.float32))
+        return calls.made
+
+    table = torch.ones(3)
+
+    def by_table():
+        with Calls(4, [x]) as calls:
+            x * table
+        return calls.made
+
+    seen = [scaled() for _ in range(5)]
+    assert all(one != two for number, one in enumerate(seen) for two in seen[:number])
+    assert len({one.calls for one in seen}) == 1
+    assert by_table() == by_table()

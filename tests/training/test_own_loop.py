@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.data import TensorDataset
 
 from dpfed import LocalPlan, make_private
@@ -215,3 +216,15 @@ def test_what_is_left_of_an_earlier_micro_batch_is_refused_where_it_is_used():
         else:
             loop.require_apart(losses)
     loop.close()
+
+
+def test_losses_that_are_refused_leave_no_watch_behind():
+    plan = LocalPlan(size=9, batch_size=9, steps=1, clip_norm=0.01, noise_multiplier=1e-9)
+    model = nn.Linear(3, 1)
+    data = TensorDataset(torch.randn(9, 3), torch.randn(9))
+    private = make_private(model, torch.optim.SGD(model.parameters(), lr=1.0), data, plan)
+    ((x, y),) = next(private.loader)
+    with pytest.raises(InvalidArgument, match="inside `for batch in"):
+        private.backward((model(x).squeeze(1) - y).square())
+    assert _get_current_dispatch_mode() is None
+    private.close()

@@ -18,6 +18,7 @@ its own random numbers, a counter, the size of the batch or an error that was ca
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Hashable, Iterable
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -32,6 +33,20 @@ from dpfed.training.kept import first
 _PLAIN = (str, bool, type(None))
 _WHOLE = (int, np.integer)
 _SEVERAL = (list, tuple)
+
+
+class Same:
+    """Something by its identity, which is not kept alive: equal to nothing but itself, hashable or not."""
+
+    def __init__(self, value: Any) -> None:
+        self._number = id(value)
+        self._value = weakref.ref(value)
+
+    def __hash__(self) -> int:
+        return self._number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self._value() is not None and self._value() is other._value()
 
 
 class Asked(NamedTuple):
@@ -88,9 +103,12 @@ class Calls(TorchFunctionMode):
         return output
 
     def _source(self, tensor: Tensor) -> Hashable:
-        """Return where a tensor comes from: which call made it, or else which one it is, as a buffer or a constant."""
+        """Return where a tensor comes from: which call made it, or else which one it is, as a buffer or a constant.
+
+        One that was made out of torch's sight, of an array of numpy, and is gone is no other one, wherever that lies.
+        """
         known = self._known.get(id(tensor))
-        return ("kept", id(first(tensor))) if known is None else known[1]
+        return Same(first(tensor)) if known is None else known[1]
 
     def _tell(self, values: Iterable[Any], asked: list[Any]) -> None:
         for value in values:

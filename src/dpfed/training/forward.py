@@ -12,7 +12,6 @@ call is one: the gradients of the losses with respect to its outputs stand for t
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from torch.autograd.graph import Node, get_gradient_edge
 from torch.utils.hooks import RemovableHandle
 
 from dpfed.errors import InvalidArgument
-from dpfed.training.calls import Asked, Calls
+from dpfed.training.calls import Asked, Calls, Same
 
 _ROUNDING = 1e-4
 _SEVERAL = (list, tuple)
@@ -88,20 +87,6 @@ class Forward:
             return value[chosen.to(value.device)] if value.shape[:1] == (self.size,) else value
 
         return replace(self, values=mapped(self.values, rows), size=len(numbers))
-
-
-class Same:
-    """Something by its identity, which is not kept alive: equal to nothing but itself, hashable or not."""
-
-    def __init__(self, value: Any) -> None:
-        self._number = id(value)
-        self._value = weakref.ref(value)
-
-    def __hash__(self) -> int:
-        return self._number
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self._value() is not None and self._value() is other._value()
 
 
 def of_model(model: nn.Module, loss: Callable[[Any, Any], Tensor], inputs: Any, targets: Any) -> Forward:

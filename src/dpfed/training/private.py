@@ -319,6 +319,8 @@ class Private:
             yield
         except BaseException:
             self._start(None)
+            if self._own_loop is not None:
+                self._own_loop.end()
             raise
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:

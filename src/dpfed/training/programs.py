@@ -47,6 +47,7 @@ TRIALS = 4  # times that a program is looked at of which random numbers decide w
 FEW = 3  # examples of the second look
 MOVE = 0.01  # how far parameters are moved while a program is looked at
 FAR = 3.0  # and how far the second time
+CHANGES = "what is computed changes from pass to pass"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -65,6 +66,11 @@ class Run:
     def key(self) -> Hashable:
         """What runs of one program have in common."""
         return self.setting, self.graph.form, self._calls(self.graph), self.asked
+
+    @property
+    def kin(self) -> Hashable:
+        """What it has in common with runs that only have other constants."""
+        return self.setting, self.graph.form, self._calls(self.graph), self.asked.calls
 
     @property
     def program(self) -> Hashable:
@@ -127,14 +133,14 @@ class Programs:
 
     def known(self, run: Run) -> Way | None:
         """Return the way of a program that was seen before."""
-        return self._ways.get(run.key)
+        return self._ways.get(run.key) or self._ways.get(run.kin)
 
     def slow(self, run: Run, why: str) -> None:
         """Remember that a program is run on one example at a time from here on."""
-        self._remember(run, Way(why=why, is_apart=True))  # or it would not have had a fast way
+        self._remember(run.key, Way(why=why, is_apart=True))  # or it would not have had a fast way
 
-    def _remember(self, run: Run, way: Way) -> None:
-        self._ways[run.key] = way
+    def _remember(self, key: Hashable, way: Way) -> None:
+        self._ways[key] = way
         if len(self._ways) > MOST:  # a model that computes something else at every step
             del self._ways[next(iter(self._ways))]
 
@@ -145,7 +151,8 @@ class Programs:
             self._require_used(run.graph)
             with restored():  # how often a program is looked at may depend on addresses, and must not show in a result
                 found = self._looked_at(run, forward)
-            self._remember(run, found)
+            # One that has other constants in every pass would be looked at in every pass, to the same end.
+            self._remember(run.kin if found.why == CHANGES else run.key, found)
             self._is_tried = True
         return found
 
@@ -170,7 +177,7 @@ class Programs:
                 return Way(why=f"it cannot be watched ({type(error).__name__})")
             if any(look.watch.escaped for look in looks) or all(look.is_of(run) for look in looks):
                 return self._judged(run, looks)
-        return Way(why="what is computed changes from pass to pass", is_apart=forward.size == 1)
+        return Way(why=CHANGES, is_apart=forward.size == 1)
 
     def _watched(self, forward: Forward) -> _Look:
         watch = Watch(forward.size, forward.tensors)
