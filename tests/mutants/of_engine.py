@@ -143,6 +143,13 @@ ENGINE = (
         ("tests/training/test_operations.py::test_what_a_rule_says_of_examples_is_so[addmm of a ramp]",),
     ),
     Mutant(
+        "nodes of a part by their numbers in the part",
+        "training/programs.py",
+        "used = {whole[node]: number for node, number in run.model.numbers.items() if node in whole}",
+        "used = {number: number for number in run.model.numbers.values()}",
+        (PROGRAMS + "where_a_bare_parameter_meets_the_examples_is_found_behind_a_loss_of_ones_own",),
+    ),
+    Mutant(
         "parameters of before in a twin",
         "training/twins.py",
         "            found = self._twin(owner, *arguments, **keywords)\n",
@@ -156,13 +163,6 @@ ENGINE = (
         "            state = flat @ self.weights.hh\n        return Gradients(found, found, totals, state, cell)",
         "            state = 0 * (flat @ self.weights.hh)\n        return Gradients(found, found, totals, state, cell)",
         ("tests/training/test_recurrent.py::test_clipped_sums_are_those_of_torchs_layer",),
-    ),
-    Mutant(
-        "a bias for the keys that no layer explains",
-        "training/rules/expanded.py",
-        "rows_of(call.pair[1])",
-        "rows_of(0 * call.pair[1])",
-        ("tests/training/test_attention.py::test_every_option_of_torchs_module_is_served",),
     ),
     Mutant(
         "rows moved by a sort",

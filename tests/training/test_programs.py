@@ -451,3 +451,18 @@ def test_what_is_the_same_for_few_rows_and_not_for_more_is_looked_at_with_more()
     ):
         with ClippedGradients(model, clip_norm=0.5) as engine:
             assert engine.way(of_model(model, squares, x, y)).why is not None
+
+
+def test_where_a_bare_parameter_meets_the_examples_is_found_behind_a_loss_of_ones_own():
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.positions, self.head = nn.Parameter(torch.randn(5, 4)), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.head((x + self.positions).tanh()), x.mean()
+
+    model = Positions()
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        engine.sum(model(torch.randn(6, 5, 4))[0].sin().cos().flatten(1).sum(1))
+        assert [[met.name for met in way.met] for way in engine._programs._ways.values()] == [["positions"]]

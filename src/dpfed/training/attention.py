@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dpfed.training.projection import Expanded, Projection, tied
+from dpfed.training.projection import Projection, tied
 
 
 class Masks(NamedTuple):
@@ -48,13 +48,11 @@ class Attention:
     """What stands in for the forward pass of multi-head attention; `products` are the layers that it runs."""
 
     def __init__(self, owner: nn.MultiheadAttention) -> None:
-        self.products: dict[str, nn.Module] = {"out_proj": Projection()}
+        self.products = {"out_proj": Projection()}
         if owner._qkv_same_embed_dim:
             self.products["in_proj"] = Projection()
         else:
-            self.products.update({f"{letter}_proj": Projection() for letter in "qkv"}, in_proj_bias=Expanded())
-        if owner.bias_k is not None:
-            self.products.update(bias_k=Expanded(), bias_v=Expanded())
+            self.products.update({f"{letter}_proj": Projection() for letter in "qkv"})
 
     def __call__(
         self,
@@ -76,7 +74,7 @@ class Attention:
         inputs = inputs if owner.batch_first else _transposed(inputs)
         if not _fits(owner, inputs, masks):
             return NotImplemented
-        q, k, v = (_heads(owner, part) for part in self._with_extra(owner, *self._projected(*inputs)))
+        q, k, v = (_heads(owner, part) for part in _with_extra(owner, *self._projected(owner, *inputs)))
         found, weights = _attended(owner, q, k, v, masks, need_weights=need_weights)
         outputs = self.products["out_proj"](found.transpose(1, 2).reshape(inputs[0].shape))
         weights = weights.mean(1) if weights is not None and average_attn_weights else weights
@@ -90,19 +88,18 @@ class Attention:
             is_tied &= tied(self.products["in_proj"], own.get("in_proj_weight"), bias)
         else:
             is_tied &= all(tied(self.products[f"{x}_proj"], own.get(f"{x}_proj_weight")) for x in "qkv")
-            tied(self.products["in_proj_bias"], bias)
-        if "bias_k" in self.products:
-            is_tied &= all(tied(self.products[name], own.get(name)) for name in ("bias_k", "bias_v"))
         return is_tied
 
-    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _projected(
+        self, owner: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return query, key and value after their projections.
 
         Different inputs go through the one Linear as positions of one sequence, each of which then gives up what
         it has too much: the weights belong to one parameter, and one call of one layer is one gradient.
         """
         if "in_proj" not in self.products:
-            return self._projected_apart(query, key, value)
+            return self._projected_apart(owner, query, key, value)
         if query is key and key is value:
             q, k, v = self.products["in_proj"](query).chunk(3, 2)
             return q, k, v
@@ -111,29 +108,26 @@ class Attention:
         q, k, v = (part.chunk(3, 2)[place] for place, part in enumerate((parts[0], parts[1], parts[-1])))
         return q, k, v
 
-    def _projected_apart(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _projected_apart(
+        self, owner: nn.MultiheadAttention, query: Tensor, key: Tensor, value: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the same for keys or values of other sizes, which have weights of their own and share the bias."""
         q, k, v = (self.products[f"{x}_proj"](part) for x, part in zip("qkv", (query, key, value), strict=True))
-        if self.products["in_proj_bias"]._parameters["weight"] is None:
+        bias = owner._parameters["in_proj_bias"]
+        if bias is None:
             return q, k, v
-        of_q, of_k, of_v = self._each(query, "in_proj_bias").unsqueeze(1).chunk(3, 2)
+        of_q, of_k, of_v = bias.expand(len(query), 1, -1).chunk(3, 2)  # first of all once for each example
         return q + of_q, k + of_k, v + of_v
 
-    def _with_extra(
-        self, owner: nn.MultiheadAttention, q: Tensor, k: Tensor, v: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the same with the keys and values that belong to no position."""
-        if "bias_k" in self.products:
-            k, v = (torch.cat([x, self._each(q, f"bias_{n}")[:, 0]], 1) for n, x in (("k", k), ("v", v)))
-        if owner.add_zero_attn:
-            nothing = q.new_zeros(len(q), 1, owner.embed_dim)
-            k, v = torch.cat([k, nothing], 1), torch.cat([v, nothing], 1)
-        return q, k, v
 
-    def _each(self, like: Tensor, name: str) -> Tensor:
-        """Return a bare parameter, once for each example."""
-        found: Tensor = self.products[name](like.new_zeros(len(like), 1))
-        return found
+def _with_extra(owner: nn.MultiheadAttention, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the same with the keys and values that belong to no position."""
+    if owner.bias_k is not None and owner.bias_v is not None:
+        k, v = (torch.cat([x, own.expand(len(q), 1, -1)], 1) for x, own in ((k, owner.bias_k), (v, owner.bias_v)))
+    if owner.add_zero_attn:
+        nothing = q.new_zeros(len(q), 1, owner.embed_dim)
+        k, v = torch.cat([k, nothing], 1), torch.cat([v, nothing], 1)
+    return q, k, v
 
 
 def _attended(

@@ -158,7 +158,7 @@ class Programs:
 
     def meetings(self, way: Way, run: Run) -> list[Meeting]:
         """Return where parameters meet the examples in a run, before its backward pass."""
-        nodes = list(run.model.numbers) if way.met else []
+        nodes = list(run.graph.numbers) if way.met else []
         parameters, size = self.leaves.parameters, len(run.losses)
         return [of_node(met.name, parameters[met.name], nodes[met.number], met.input, size) for met in way.met]
 
@@ -198,7 +198,7 @@ class Programs:
             return Way(why=why)
         if not all(look.watch.agrees_with(looks[0].watch) for look in looks[1:3]):
             return Way(why="what is computed depends on the number of examples")
-        way = attributed(run.calls, run.graph, self.leaves, self._pinned, _common(looks))
+        way = attributed(run.calls, run.graph, self.leaves, self._pinned, _within(run, _common(looks)))
         return way if way.why is None else replace(way, is_apart=True)
 
     @contextmanager
@@ -271,6 +271,13 @@ def _place(marks: Marks, call: Call, output: Any) -> Place | None:
         return FRONT
     before, after = marks.place(call.x), marks.place(output)
     return before if before == after and before is not None and 1 in (before.outer, before.inner) else None
+
+
+def _within(run: Run, sight: Sight) -> Sight:
+    """Return what was seen of the part that can be run again, by the numbers that its nodes have in the whole graph."""
+    whole = run.graph.numbers
+    used = {whole[node]: number for node, number in run.model.numbers.items() if node in whole}
+    return sight._replace(nodes={number: sight.nodes[own] for number, own in used.items() if own in sight.nodes})
 
 
 def _common(looks: Sequence[_Look]) -> Sight:

@@ -66,23 +66,8 @@ class Known(Projection):
         return found
 
 
-class Expanded(nn.Module):
-    """A parameter, once for each example: the gradient of what it gives is the gradient of every example."""
-
-    weight: nn.Parameter
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_parameter("weight", None)
-
-    def forward(self, like: Tensor) -> Tensor:
-        """Return the parameter with an axis in front, as long as the given tensor."""
-        return self.weight.expand(len(like), *self.weight.shape)
-
-
-def tied(product: nn.Module, weight: Tensor | None, bias: Tensor | None = None) -> bool:
+def tied(product: Projection, weight: Tensor | None, bias: Tensor | None = None) -> bool:
     """Give a product the parameters that it uses from now on; return whether there is a weight at all."""
     product._parameters["weight"] = weight  # type: ignore[assignment]
-    if "bias" in product._parameters:
-        product._parameters["bias"] = bias  # type: ignore[assignment]
+    product._parameters["bias"] = bias  # type: ignore[assignment]
     return isinstance(weight, Tensor)

@@ -52,6 +52,8 @@ def remedy_of(model: nn.Module, why: str) -> str | None:
     if words == "is used outside its layer" and (kind := _hidden(model, why.removesuffix(f" {words}"))) is not None:
         padded = "pad sequences in place of packing them, give the"
         return f"{padded} {kind} inputs with an axis of examples, and use the layer as torch has it"
+    if words == "lets the examples decide" and any(isinstance(module, nn.RNNBase) for module in model.modules()):
+        return f"{REMEDIES[words]}; pad sequences in place of packing them"
     return None if words is None else REMEDIES[words]
 
 

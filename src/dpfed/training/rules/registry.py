@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.projection import Known
-from dpfed.training.rules import conv, embedding, expanded, leaf, linear, meeting, norms, parameter
+from dpfed.training.rules import conv, embedding, leaf, linear, meeting, norms, parameter
 from dpfed.training.rules.pieces import Call, Materialised, Method, Piece
 
 TRIALS = 3
@@ -46,13 +46,11 @@ CONV = Rule("conv", conv.methods, conv.direct)
 EMBEDDING = Rule("embedding", embedding.methods, embedding.direct, is_positional=True)
 NORM = Rule("norm", norms.methods, norms.direct)
 MEETING = Rule("meeting", meeting.methods, meeting.direct)
-EXPANDED = Rule("expanded", expanded.methods, expanded.direct)
 LEAF = Rule("leaf", leaf.methods, leaf.direct, is_known=False)
 PARAMETER = Rule("parameter", parameter.methods, leaf.direct, is_known=False)
 
 _RULES: dict[type[nn.Module], Rule] = {
     **dict.fromkeys((*linear.KINDS, Known), LINEAR),
-    **dict.fromkeys(expanded.KINDS, EXPANDED),
     **{kind: replace(CONV, axes=conv.DIMENSIONS[kind]) for kind in conv.KINDS},
     **dict.fromkeys(embedding.KINDS, EMBEDDING),
     **{
