@@ -267,9 +267,9 @@ ENGINE = (
     Mutant(
         "one way for two losses, modes and shapes",
         "training/programs.py",
-        "return self.setting, self.graph.form, self._calls(self.graph)",
-        "return None, self.graph.form, self._calls(self.graph)",
-        (PROGRAMS + "two_losses_with_one_graph_are_two_programs",),
+        "return self.setting, self.graph.form, self._calls(self.graph), self.asked\n",
+        "return None, self.graph.form, self._calls(self.graph), self.asked\n",
+        (PROGRAMS + "two_losses_that_ask_the_same_of_torch_are_two_programs",),
     ),
     Mutant(
         "one look at a program",

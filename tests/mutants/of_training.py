@@ -214,8 +214,8 @@ TRAINING = (
     Mutant(
         "a part of a draw released after the rest failed",
         "training/private.py",
-        "        except BaseException:\n            self._start(None)\n            raise",
-        "        except BaseException:\n            raise",
+        "        except BaseException:\n            self._start(None)\n            if",
+        "        except BaseException:\n            if",
         (PRIVATE + "a_draw_of_which_a_part_failed_is_not_released",),
     ),
     Mutant(

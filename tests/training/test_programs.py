@@ -104,6 +104,18 @@ def test_two_losses_with_one_graph_are_two_programs():
         assert engine.slow_reasons != ()
 
 
+def test_two_losses_that_ask_the_same_of_torch_are_two_programs():
+    """A fraction is no part of what is asked, and one of them follows from the number of examples."""
+    model, (x, y) = Changing(), data()
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        engine.clipped(
+            of_model(model, lambda output, targets: squares(output, targets) * (0 * len(output) + 0.5), x, y)
+        )
+        assert engine.slow_reasons == ()
+        engine.clipped(of_model(model, lambda output, targets: squares(output, targets) * (1 / len(output)), x, y))
+        assert engine.slow_reasons == ("what is computed depends on the number of examples",)
+
+
 class Picky(nn.Module):
     """Fails on a record with a large number, as a table does on a token out of range."""
 
