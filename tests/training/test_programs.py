@@ -472,7 +472,7 @@ def test_where_a_bare_parameter_meets_the_examples_is_found_behind_a_loss_of_one
             self.positions, self.head = nn.Parameter(torch.randn(5, 4)), nn.Linear(4, 2)
 
         def forward(self, x):
-            return self.head((x + self.positions).tanh()), x.mean()
+            return self.head((x + self.positions).tanh()), x.sum((1, 2)) * self.head.bias[0]
 
     model = Positions()
     with ClippedGradients(model, clip_norm=0.5) as engine:

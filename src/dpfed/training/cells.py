@@ -147,22 +147,23 @@ class Long(Plain):
             raise TypeError("an LSTM starts from a cell state as well")
         cells = self.around(start.cell)
         self.cells, after = (cells[1:], cells[:-1]) if self.is_reverse else (cells[:-1], cells[1:])
-        self.curved, added = torch.empty_like(after), torch.empty_like(after)
+        self.curved, fresh = torch.empty_like(after), torch.empty_like(start.cell)
         weight, projection = self.weights.hh.t(), self.weights.hr
         self.inner = None if projection is None else torch.empty_like(after)
         outputs = self.after if self.inner is None else self.inner
         i, f, g, o = self.gates.chunk(4, 2)
         both = self.gates[:, :, : 2 * i.shape[2]]
-        steps = (self.gates, both, i, f, g, o, self.cells, after, self.curved, added, self.before, self.after, outputs)
-        for gates, opened, i, f, g, o, cell, new, curved, fresh, before, state, output in self.forwards(*steps):
-            gates.addmm_(before, weight)
+        state, cell = start.state, start.cell
+        steps = (self.gates, both, i, f, g, o, after, self.curved, self.after, outputs)
+        for gates, opened, i, f, g, o, new, curved, row, output in self.forwards(*steps):
+            gates.addmm_(state, weight)
             opened.sigmoid_()
             g.tanh_()
             o.sigmoid_()
-            torch.addcmul(torch.mul(i, g, out=fresh), f, cell, out=new)
-            torch.mul(o, torch.tanh(new, out=curved), out=output)
+            cell = torch.addcmul(torch.mul(i, g, out=fresh), f, cell, out=new)
+            state = torch.mul(o, torch.tanh(new, out=curved), out=output)
             if projection is not None:
-                torch.mm(output, projection.t(), out=state)
+                state = torch.mm(output, projection.t(), out=row)
         self.last_cell = after[0 if self.is_reverse else -1]
 
     def backwards(self, gradient: Tensor, last: Tensor | None) -> Gradients:
@@ -175,11 +176,12 @@ class Long(Plain):
         state = torch.zeros_like(self.states[0])
         cell = torch.zeros_like(self.cells[0]) if last is None else last
         steps = (gradient, factors[:, :, :3], factors[:, :, 3], slope, forget, rows[:, :, :3], rows[:, :, 3], found)
-        kept = self.after if totals is None else totals
-        for g, three, fourth, bent, keep, by_cell, by_state, flat, total in self.in_reverse(*steps, kept):
+        for g, three, fourth, bent, keep, by_cell, by_state, flat, *total in self.in_reverse(
+            *steps, *([] if totals is None else [totals])
+        ):
             state.add_(g)
             if projection is not None:
-                state = total.copy_(state) @ projection
+                state = total[0].copy_(state) @ projection
             cell = torch.addcmul(cell, state, bent)
             torch.mul(three, cell.unsqueeze(1), out=by_cell)
             torch.mul(fourth, state, out=by_state)

@@ -100,7 +100,7 @@ class Recurrent:
         with torch.no_grad():
             weights = Weights(inputs.weight, hidden.weight, inputs.bias, hidden.bias, own)
             run = CELLS[owner.mode](values, weights, start, is_reverse=bool(place[1]))
-            gates, before = run.gates.transpose(0, 1), run.before.transpose(0, 1)
+            gates, before = run.gates.transpose(0, 1), run.before.transpose(0, 1).contiguous()
         products = [inputs(values.transpose(0, 1), gates), hidden(before, gates)]
         if projection is not None and run.inner is not None:
             products.append(projection(run.inner.transpose(0, 1), run.after.transpose(0, 1)))
