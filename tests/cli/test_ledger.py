@@ -491,7 +491,7 @@ def test_looking_at_a_ledger_leaves_no_entry(run, icu):
     assert icu.head() == before
 
 
-def test_a_backup_is_made_restored_and_unfrozen_by_its_head(run, icu, book, tmp_path):
+def test_a_backup_is_made_restored_and_unfrozen_by_a_steward_with_its_head(run, icu, book, tmp_path):
     copy, new = tmp_path / "may.backup", tmp_path / "new.db"
     icu.close()
     made = facts(run("backup", str(copy), "--json"))
@@ -501,9 +501,11 @@ def test_a_backup_is_made_restored_and_unfrozen_by_its_head(run, icu, book, tmp_
     assert facts(run("restore", str(copy), "--ledger", str(new), "--json"))["frozen"] == ["icu"]
     refused(run("restore", str(copy), "--ledger", str(new)), "nothing is overwritten")
     refused(run("unfreeze", "icu", "--ledger", str(new), "--reason", "x"), "--steward")
-    refused(run("unfreeze", "icu", "--ledger", str(new), "--reason", "x", "--head", "1:" + "0" * 64), "may be missing")
-    done = run("unfreeze", "icu", "--ledger", str(new), "--reason", "nothing came after", "--head", made["head"])
-    assert "unfrozen icu" in shown(done)
+    answer = ("unfreeze", "icu", "--ledger", str(new), "--reason", "nothing came after", "--steward", "dpo")
+    refused(run(*answer, "--head", "1:" + "0" * 64), "may be missing")
+    refused(run(*answer[:-2], "--head", made["head"]), "by name")
+    refused(run("open", "other", "--ledger", str(new), "--epsilon", "1", "--delta", "1e-5"), "no account is opened")
+    assert "unfrozen icu" in shown(run(*answer, "--head", made["head"]))
     assert "sound" in shown(run("verify", "--ledger", str(new)))
 
 

@@ -46,7 +46,7 @@ def restore(file: Path, url: str, as_json: bool) -> None:
 
     \b
       dpfed ledger restore 2026-05-01.backup
-      dpfed ledger unfreeze icu --steward "A. Steward" --head 12:ab… --reason "nothing came later"
+      dpfed ledger unfreeze icu --steward dpo --reason "nothing came later"
     """
     from dpfed.cli.show import print_json, say
     from dpfed.ledger.ledger import Ledger
