@@ -24,7 +24,7 @@ LEDGER = (
     Mutant(
         "a large commit that is acknowledged without an entry",
         "ledger/reservation.py",
-        "        wanted = words.charges(charges)\n        with self._store.writing() as journal:\n            self._commit(journal, wanted)\n",
+        "        wanted = words.charges(charges)\n        with self._charging() as journal:\n            self._commit(journal, wanted)\n",
         "        words.charges(charges)\n",
         (RESERVATION + "a_commit_of_several_accounts_is_all_or_nothing",),
     ),

@@ -10,7 +10,8 @@ allow-list (`independence`). Any other program runs on one example at a time, wh
 
 >>> import torch
 >>> from torch import nn
->>> >>> model = nn.Linear(2, 1, bias=False)
+>>> from dpfed.training.forward import of_model
+>>> model = nn.Linear(2, 1, bias=False)
 >>> inputs, targets = torch.tensor([[3.0, 4.0], [0.0, 0.5]]), torch.zeros(2)
 >>> with ClippedGradients(model, clip_norm=1.0) as gradients:
 ...     sums, norms = gradients.clipped(of_model(model, lambda output, _: output.squeeze(1), inputs, targets))

@@ -110,7 +110,7 @@ class Watch:
             for tensor, node in made if len(made) == 1 else ():
                 mark, place = self.marks.of(tensor), self.marks.place(tensor)
                 if mark == NONE and node.name() in _REPEATED and (place := self._one_each(tensor)) is not None:
-                    self.marks.put(tensor, mark_of(tensor.shape, place))
+                    self.marks.deal(tensor, place)
                 if mark == NONE or place is not None:
                     self.nodes[node] = place
 

@@ -116,6 +116,10 @@ class Marks:
         if (mark > NONE or mark == MIXED) and (address := _address(tensor)) is not None:
             self._memory[address] = tensor.untyped_storage()
 
+    def deal(self, tensor: Tensor, place: Place) -> None:
+        """Mark a tensor without examples as one that has a row for each of them; its memory may be a parameter's."""
+        self._marks[tensor] = mark_of(tensor.shape, place)
+
     def overwrite(self, tensor: Tensor, mark: int) -> None:
         """Mark a tensor that is about to be written in place, and with it all that shares its memory."""
         before = self.of(tensor)

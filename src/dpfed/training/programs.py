@@ -6,7 +6,8 @@ constants that follow from their number show. What was found holds for every lat
 
 >>> import torch
 >>> from torch import nn
->>> >>> model = nn.Linear(2, 1)
+>>> from dpfed.training.forward import of_model
+>>> model = nn.Linear(2, 1)
 >>> programs = Programs(model, {})
 >>> inputs = torch.randn(5, 2), torch.zeros(5)
 >>> tidy = of_model(model, lambda output, _: output.squeeze(1), *inputs)

@@ -13,16 +13,15 @@ from dpfed.training.gradients import ClippedGradients
 class Token(nn.Module):
     """A class token and a layer scale, as in image transformers; the scale is also the last operation."""
 
-    def __init__(self, dropout: float = 0.0) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.token = nn.Parameter(torch.randn(1, 1, 4))
         self.scale = nn.Parameter(torch.randn(4))
         self.inner = nn.Linear(4, 4)
-        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x):
         x = torch.cat([self.token.expand(len(x), -1, -1), x], dim=1)
-        return self.dropout(self.inner(x)) * self.scale + self.token
+        return self.inner(x) * self.scale + self.token
 
 
 def test_parameters_beside_children():
@@ -63,8 +62,17 @@ def test_an_owner_that_returns_what_its_child_returns():
 
 def test_an_owner_that_draws_random_numbers_needs_its_loss_beside_it():
     """It runs on one example at a time, with other random numbers than those that the losses were computed with."""
+
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.matrix, self.inner, self.dropout = nn.Parameter(torch.randn(4, 4)), nn.Linear(4, 4), nn.Dropout()
+
+        def forward(self, x):
+            return self.dropout(self.inner(x)) @ self.matrix
+
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 4), Token(dropout=0.5)).double()
+    model = nn.Sequential(nn.Linear(4, 4), Mixed()).double()
     x = torch.randn(6, 3, 4, dtype=torch.float64)
     with ClippedGradients(model, clip_norm=0.5) as gradients:
         with pytest.raises(InvalidArgument, match=r"does not give the same twice.*step"):
