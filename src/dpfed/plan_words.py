@@ -7,8 +7,8 @@ study: 2 rounds, all clients in each, averaged by declared size
 - a: 1 step a round on about 3 of 9 declared records, not clipped
 <BLANKLINE>
 - Nobody is protected: nothing is noised, and nothing is charged.
-- A client that fails, takes longer than 3600 s or sends an update of a root mean square above 1000 contributes zero in \
-that round, and the run goes on.
+- A client that fails, takes longer than 3600 s or sends an update of a root mean square above 1000 contributes zero \
+in that round, and the run goes on.
 """
 
 from __future__ import annotations
