@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import signal
 import socket
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ import torch
 
 from dpfed.config.run import RunConfig
 from dpfed.errors import InvalidArgument
+from dpfed.federated import deadline
 from dpfed.federated.deadline import Late, within
 from dpfed.federated.runners.ensemble import EnsembleRunner
 from dpfed.federated.runners.local import LocalRunner
@@ -87,6 +90,38 @@ def test_code_that_catches_everything_once_is_interrupted_again():
 
     with pytest.raises(Late):
         within(SHORT, stubborn)
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package that takes a while to load, and that a half of would spoil for everybody."""
+    folder = tmp_path / "slowly_loaded"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("from . import part\nimport time\ntime.sleep(DURATION)\nwhole = part.number\n")
+    (folder / "part.py").write_text("number = 7\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def load(seconds: float):
+        text = (folder / "__init__.py").read_text().replace("DURATION", str(seconds))
+        (folder / "__init__.py").write_text(text)
+        return importlib.import_module("slowly_loaded")
+
+    yield load
+    for name in ("slowly_loaded", "slowly_loaded.part"):
+        sys.modules.pop(name, None)
+
+
+def test_a_late_client_is_not_interrupted_in_the_middle_of_an_import_that_others_need(package):
+    """Half of a module stays loaded, and those who import it next fail because somebody else was late."""
+    with pytest.raises(Late):
+        within(SHORT, lambda: package(3 * SHORT))
+    assert sys.modules["slowly_loaded"].whole == 7
+
+
+def test_an_import_that_never_ends_is_interrupted_too(package, monkeypatch):
+    monkeypatch.setattr(deadline, "IMPORTING", SHORT)
+    with pytest.raises(Late):
+        within(SHORT, lambda: package(FOREVER))
 
 
 def test_somebody_elses_alarm_is_given_back_with_the_time_that_is_left():
@@ -261,6 +296,9 @@ def test_of_torch_clients_that_share_a_model_only_the_late_one_fails():
         clients = [TorchClient(name, (values, labels), "", model) for name, values in features.items()]
         local = LocalPlan(size=20, batch_size=10, steps=2)
         plan = Plan("study", 1, dict.fromkeys(features, local), style="none", client_timeout=4 * AMPLE)
+        first = LocalRunner(clients)  # what torch loads at a first step is loaded in nobody's time
+        first.enroll(replace(plan, client_timeout=FOREVER), model.first_weights)
+        assert all(isinstance(each, Update) for each in first.train(Task(1, model.first_weights), list(features)))
         runner = EnsembleRunner(clients)
         runner.enroll(plan, model.first_weights)
     outcomes = {each.client: each for each in runner.train(Task(1, model.first_weights), list(features))}

@@ -337,4 +337,11 @@ FEDERATION = (
         "UNCLIPPED_MEAN = 1e9 ",
         (NONSENSE + "without_a_clip_norm_one_clients_1e9_does_not_fit_and_large_steps_of_an_honest_one_do",),
     ),
+    Mutant(
+        "a late client that leaves half a module to the others",
+        "federated/deadline.py",
+        "        if _is_importing(frame) and ",
+        "        if frame is None and ",
+        (DEADLINE + "a_late_client_is_not_interrupted_in_the_middle_of_an_import_that_others_need",),
+    ),
 )

@@ -16,11 +16,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
+from types import FrameType
 from typing import TypeVar
 
 T = TypeVar("T")
 LONGEST = 1e8  # seconds that a timer can be set to
 GRACE = 5.0  # seconds until a client that cannot be interrupted is told from one that is being so
+IMPORTING, AGAIN = 60.0, 0.05  # seconds more for what is being imported, and until the next look
 HANGS = (
     "for the owner alone: a client has taken longer than client_timeout in code that Python cannot interrupt, and the "
     "run waits for it: to go on without it, end this process, put `runner: processes` into the run's config.yaml, and "
@@ -55,18 +57,29 @@ def _watched(seconds: float) -> Iterator[None]:
         timer.cancel()
 
 
+def _is_importing(frame: FrameType | None) -> bool:
+    """Return whether a module is being loaded: half of one would stay, and fail whoever imports it next."""
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
+
+
 def _is_main() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
 def _interrupted(seconds: float, call: Callable[[], T]) -> T:
-    is_over = False
+    is_over, started = False, monotonic()
 
-    def ring(*_: object) -> None:
-        if not is_over:
-            raise Late
+    def ring(_: int, frame: FrameType | None) -> None:
+        if is_over:
+            return
+        if _is_importing(frame) and monotonic() - started < seconds + IMPORTING:
+            signal.setitimer(signal.ITIMER_REAL, AGAIN, min(seconds, LONGEST))
+            return
+        raise Late
 
-    started, before = monotonic(), signal.signal(signal.SIGALRM, ring)
+    before = signal.signal(signal.SIGALRM, ring)
     earlier = 0.0
     try:
         # It rings again: code that catches everything is interrupted once more.
