@@ -100,8 +100,12 @@ class Programs:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why programs seen so far run on one example at a time."""
-        return tuple(dict.fromkeys(way.why for way in self._ways.values() if way.why is not None))
+        """Why programs seen so far run on one example at a time.
+
+        Not of draws of a single one, which is alone anyway, and which torch may compute by other operations.
+        """
+        ways = (way for way in self._ways.values() if not (way.is_apart and way.why == CHANGES))
+        return tuple(dict.fromkeys(way.why for way in ways if way.why is not None))
 
     def close(self) -> None:
         """Take the hooks off the model."""
