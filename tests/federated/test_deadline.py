@@ -115,6 +115,7 @@ def test_a_late_client_is_not_interrupted_in_the_middle_of_an_import_that_others
     """Half of a module stays loaded, and those who import it next fail because somebody else was late."""
     with pytest.raises(Late):
         within(SHORT, lambda: package(3 * SHORT))
+    assert "slowly_loaded" in sys.modules
     assert sys.modules["slowly_loaded"].whole == 7
 
 
