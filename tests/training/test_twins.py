@@ -239,3 +239,14 @@ def test_a_slow_loop_of_ones_own_is_told_once():
             optimizer.step()
     (only,) = [each for each in told if each.category is SlowModelWarning]
     assert "call the layer" in str(only.message)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_a_draw_of_one_record_is_no_reason_to_be_slow(kind):
+    """Its layout is contiguous where that of several is not, so torch adds a bias otherwise."""
+    plain, x = model(kind), torch.randn(1, 5, 3)
+    rows = gradients(losses(plain, x), plain)
+    with ClippedGradients(plain, clip_norm=0.1) as engine:
+        found, _ = engine.clipped(of_model(plain, lambda output, _: output.sin().sum(1), x, torch.zeros(1)))
+        assert engine.slow_reasons == ()
+    assert distance(found, clipped(rows, 0.1)) < 1e-5

@@ -47,6 +47,8 @@ TRIALS = 4  # times that a program is looked at of which random numbers decide w
 FEW = 3  # examples of the second look
 MOVE = 0.01  # how far parameters are moved while a program is looked at
 FAR = 3.0  # and how far the second time
+# Of a single example, which torch may compute by other operations (a layout that is contiguous only then).
+ALONE = Way(why="what is computed changes from pass to pass", is_apart=True)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -92,8 +94,9 @@ class Programs:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why programs seen so far run on one example at a time."""
-        return tuple(dict.fromkeys(way.why for way in self._ways.values() if way.why is not None))
+        """Return why programs run on one example at a time; not of a draw of a single one, which is alone anyway."""
+        whys = (way.why for way in self._ways.values() if way.why is not None and way != ALONE)
+        return tuple(dict.fromkeys(whys))
 
     def close(self) -> None:
         """Take the hooks off the model."""
@@ -168,7 +171,7 @@ class Programs:
                 return Way(why=f"it cannot be watched ({type(error).__name__})")
             if any(look.watch.escaped for look in looks) or all(look.is_of(run) for look in looks):
                 return self._judged(run, looks)
-        return Way(why="what is computed changes from pass to pass", is_apart=forward.size == 1)
+        return ALONE if forward.size == 1 else replace(ALONE, is_apart=False)
 
     def _watched(self, forward: Forward) -> _Look:
         watch = Watch(forward.size, forward.tensors)
