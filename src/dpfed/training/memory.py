@@ -34,11 +34,16 @@ BUDGET = 1 << 30
 TIMES = 4
 # Above this the rounding of a float32 sum of clipped gradients could use up the margin of `clip.TOLERANCE`.
 MOST = 1024
+UNKNOWN = 256  # where nothing can be known of a model
 
 
 def rows(model: nn.Module, forward: Forward) -> int:
     """Return how many examples like those of the pass may go through the model at a time."""
-    return min(MOST, max(1, BUDGET // max(1, bytes_each(model, forward))))
+    try:
+        each = bytes_each(model, forward)
+    except RuntimeError:  # torch.func in a model shows nobody what it keeps
+        return UNKNOWN
+    return min(MOST, max(1, BUDGET // max(1, each)))
 
 
 def bytes_each(model: nn.Module, forward: Forward) -> int:
