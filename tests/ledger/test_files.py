@@ -300,6 +300,22 @@ def test_what_others_do_beside_the_ledger_and_to_it_as_a_ledger_disturbs_nobody(
         assert held.committed("icu") == 7
 
 
+def test_a_number_that_sqlite_has_closed_and_others_use_disturbs_nobody(place):
+    with dpfed.Ledger(place.file) as ledger:
+        held = place.reserve(ledger)
+        held.commit(STEP)
+        files = ledger._store.database._files
+        read, write = os.pipe()
+        other = os.open(place.older, os.O_RDONLY)
+        for wrong in ((read, write), (other, other), (987, 988)):
+            files._numbers = wrong
+            for _ in range(3):
+                held.commit(STEP)
+        for number in (read, write, other):
+            os.close(number)
+        assert held.committed("icu") == 10
+
+
 def overwrite(path: Path, content: bytes) -> None:
     """Write over the file as cp does: it stays the same file."""
     with path.open("r+b") as file:

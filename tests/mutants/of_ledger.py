@@ -160,7 +160,7 @@ LEDGER = (
         "a commit that is acknowledged into a file that was moved",
         "ledger/database.py",
         """            cursor.execute(statement.text(link), tuple(values))  # drivers take a plain tuple faster than a row
-            self._require_files(self._seen)
+            self._require_after()
 """,
         """            cursor.execute(statement.text(link), tuple(values))  # drivers take a plain tuple faster than a row
 """,
@@ -170,7 +170,7 @@ LEDGER = (
         "a large commit that is acknowledged into a file that was moved",
         "ledger/database.py",
         """                _say(link, "COMMIT")
-                self._require_files(self._seen)
+                self._require_after()
 """,
         """                _say(link, "COMMIT")
 """,
@@ -200,7 +200,7 @@ LEDGER = (
     Mutant(
         "a log that may be cut by its name alone",
         "ledger/files.py",
-        "        if not self._is_log_as_long():",
+        "        if self._last and not self._reaches(self._last):",
         "        if False:",
         (FILES + "a_file_that_is_cut_short_by_its_name_alone_is_noticed",),
     ),

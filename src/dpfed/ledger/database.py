@@ -88,10 +88,10 @@ class Database:
         with self._translated():
             try:
                 link = self._begun()
-                self._require_files(self._seen)
+                self._require_before()
                 yield link
                 _say(link, "COMMIT")
-                self._require_files(self._seen)
+                self._require_after()
                 self._used = time.monotonic()
             except BaseException:
                 self._drop_writer()
@@ -108,9 +108,9 @@ class Database:
             return False
         self._used = started
         try:
-            self._require_files(self._seen)
+            self._require_before()
             cursor.execute(statement.text(link), tuple(values))  # drivers take a plain tuple faster than a row
-            self._require_files(self._seen)
+            self._require_after()
         except BaseException as error:
             if isinstance(error, self.driver_error) and MOVED in str(error):
                 return False
@@ -221,6 +221,16 @@ class Database:
         """Refuse if a file that the connection has open is not where others look for it; PostgreSQL has none."""
         if seen is not None and self._files is not None:
             self._files.require(seen)
+
+    def _require_before(self) -> None:
+        """Refuse to write if a file that the writer has open is not where others look for it, or not whole."""
+        if self._seen is not None and self._files is not None:
+            self._files.require_before(self._seen)
+
+    def _require_after(self) -> None:
+        """Refuse to acknowledge what was written, for the same reasons."""
+        if self._seen is not None and self._files is not None:
+            self._files.require_after(self._seen)
 
     def _begun(self) -> Connection:
         """The writer's connection in a new transaction; a new connection where the old one has died meanwhile."""

@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 from pathlib import Path
 from typing import Any
 
-from dpfed.ledger.log import INDEX_BYTES, Contents
+from dpfed.ledger.log import INDEX_BYTES, Contents, last_byte
 from dpfed.ledger.watching import RENAMED, WRITTEN, Watch
 
 # Device and inode of the ledger's file, of its log and of the log's index.
@@ -47,7 +48,7 @@ class LedgerFiles:
         self._watch: Watch | None = None
         self._contents = Contents(path)
         self._numbers: tuple[int, ...] = ()  # under which this process has log and index open
-        self._length = (0, 0)  # of the log, after its inode
+        self._last = 0  # byte of the log that is needed
         self._noted = _ANYTHING  # was done to them, until a look has found all well
         self._is_lost = False
         self.can_be_watched = False
@@ -59,9 +60,8 @@ class LedgerFiles:
 
     def require_own(self) -> None:
         """Refuse to connect where there is another file, or none, so that none is made in its place."""
-        if self._own is not None and _identity(self._path) != self._own:
-            self._is_lost = True
-        if self._is_lost:
+        if self._is_lost or (self._own is not None and _identity(self._path) != self._own):
+            self._is_lost, self._noted = True, _ANYTHING
             raise FilesMoved
 
     def opened(self) -> Seen:
@@ -70,35 +70,48 @@ class LedgerFiles:
         self._watch_again()
         seen, mine = self.look(), _open_here()
         if seen is None or seen[:2] != self._own or (mine and not {seen[:2], seen[2:4], seen[4:]} <= set(mine)):
-            self._is_lost = True
+            self._is_lost, self._noted = True, _ANYTHING
         if self._is_lost or seen is None:
             raise FilesMoved
         if seen != self._seen:
-            self._seen, self._numbers = seen, _numbers(mine, seen)
+            self._seen, self._numbers, self._last = seen, _numbers(mine, seen), 0
             if self._numbers:
                 self._contents.note(self._numbers[1])
         return seen
 
     def require(self, seen: Seen | None = None) -> None:
         """Refuse if the files are not those that a connection has open, the newest where none is given."""
-        if self._is_lost:
-            raise FilesMoved
         watch = self._watch
-        if watch is None:
-            self._noted = _ANYTHING
-        elif not watch.is_quiet():
-            self._noted |= WRITTEN  # for every thread, until this one has looked
-            self._noted |= watch.read()
-        if not self._is_log_as_long():  # who cuts it by its name alone is not noted
-            self._noted |= _ANYTHING
-        noted = self._noted
-        if not noted:
+        is_quiet = watch is not None and watch.is_quiet()
+        if is_quiet and not self._noted:
             return
-        if noted & RENAMED or not self._are_as_before(seen or self._seen, noted):
-            self._is_lost = True
+        if not is_quiet:
+            self._noted |= WRITTEN if watch is not None else _ANYTHING  # for every thread, until this one has looked
+            self._noted |= 0 if watch is None else watch.read()
+        noted = self._noted
+        if self._is_lost or noted & RENAMED or not self._are_as_before(seen or self._seen, noted):
+            self._is_lost, self._noted = True, _ANYTHING
             raise FilesMoved
         if noted == self._noted:
             self._noted = 0 if self._contents.is_settled else WRITTEN
+
+    def require_before(self, seen: Seen) -> None:
+        """Refuse to write if the files have changed, or the log does not reach as far as it did after the last commit.
+
+        Who cuts it by its name alone is not noted. It is read, not asked for its size: a file whose times somebody has
+        seen is dearer to write on Linux.
+        """
+        if self._last and not self._reaches(self._last):
+            self._noted |= _ANYTHING
+        self.require(seen)
+
+    def require_after(self, seen: Seen) -> None:
+        """Refuse to acknowledge a commit if the files have changed."""
+        self.require(seen)
+        try:
+            self._last = last_byte(self._numbers[1])
+        except (OSError, LookupError, struct.error):  # the system does not say which it is, or SQLite has closed it
+            self._last = 0
 
     def look(self) -> Seen | None:
         """Return which files are there now; None where one is missing or cut so short that SQLite would crash."""
@@ -112,7 +125,7 @@ class LedgerFiles:
 
     def close(self) -> None:
         """Watch no more; a child would share what is noted."""
-        self._watch, self._seen, self._noted = None, None, _ANYTHING
+        self._watch, self._seen, self._noted, self._last = None, None, _ANYTHING, 0
 
     def _are_as_before(self, seen: Seen | None, noted: int) -> bool:
         if seen is None:
@@ -128,14 +141,11 @@ class LedgerFiles:
         # When SQLite alone has written the file, the log was not touched.
         return self._contents.is_file_whole(index) and (noted == WRITTEN or self._contents.is_log_whole(log, index))
 
-    def _is_log_as_long(self) -> bool:
-        """Whether the log is the same and has not become shorter since it was last asked."""
+    def _reaches(self, last: int) -> bool:
         try:
-            found = os.fstat(self._numbers[0]) if self._numbers else os.stat(self._log)  # noqa: PTH116 - a Path is slower
-        except OSError:
+            return bool(os.pread(self._numbers[0], 1, last))
+        except (OSError, LookupError):
             return False
-        before, self._length = self._length, (found.st_ino, found.st_size)
-        return before[0] == found.st_ino and before[1] <= found.st_size
 
     def _watch_again(self) -> None:
         """Watch the files that are there now, before they are looked at."""

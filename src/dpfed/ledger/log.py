@@ -26,6 +26,7 @@ import numpy as np
 _KNOWN = struct.Struct("=12xBBHI4x2I8s8x")
 _TAKEN = struct.Struct("=I28xI")
 INDEX_BYTES = 2 * _KNOWN.size + _TAKEN.size
+_LENGTH, _LENGTH_AT = struct.Struct("=HI"), 14  # size of a page and number of frames
 _LOG_HEADER, _FRAME_HEADER = 32, 24
 _SALT = slice(8, 16)  # of a frame
 _LOG_CHECKSUM = struct.Struct(">24x2I")
@@ -207,6 +208,12 @@ def _weights(pairs: int) -> tuple[list[Any], Any]:
             mine[:0] = [(row[0] + row[1]) % _WORDS, row[1]]
         carry = [[(row[0] + row[1]) % _WORDS, (row[0] + 2 * row[1]) % _WORDS] for row in carry]
     return [np.array(mine, np.uint32) for mine in ours], np.array(carry, np.uint32)
+
+
+def last_byte(index: int) -> int:
+    """Return where the last frame of the log ends; its beginning where it has none."""
+    page, frames = _LENGTH.unpack(os.pread(index, _LENGTH.size, _LENGTH_AT))
+    return _LOG_HEADER - 1 + frames * (_FRAME_HEADER + (page & 0xFE00) + ((page & 1) << 16)) if frames else 0
 
 
 def _read(index: int) -> Progress | None:
