@@ -186,8 +186,8 @@ LEDGER = (
     Mutant(
         "files that were away and are used as before",
         "ledger/files.py",
-        "if noted & RENAMED or not self._are_as_before",
-        "if not self._are_as_before",
+        "if self._is_lost or noted & RENAMED or not self._are_as_before",
+        "if self._is_lost or not self._are_as_before",
         (FILES + "files_that_were_away_for_a_while_are_used_no_more_by_who_has_missed_them",),
     ),
     Mutant(
