@@ -373,7 +373,7 @@ ENGINE = (
     Mutant(
         "inputs that a pass over all examples has written into",
         "training/forward.py",
-        "        values = mapped(self.values, Tensor.clone)\n",
+        "        values = mapped(self.values, _copied)\n",
         "        values = self.values\n",
         (KEPT + WRITES + "[shifted]", KEPT + WRITES + "[divided]"),
     ),

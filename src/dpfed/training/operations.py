@@ -558,7 +558,7 @@ POINTWISE = named(
     "_prelu_kernel native_dropout complex polar bernoulli normal poisson",
 )
 IN_ORDER = named(
-    "view _unsafe_view unsqueeze squeeze alias detach clone",
+    "view _unsafe_view unsqueeze squeeze alias detach clone _lazy_clone",
     "_to_copy lift_fresh lift _conj _neg_view view_copy fill zero",
 )
 SHAPES = named("expand permute transpose t select slice")
