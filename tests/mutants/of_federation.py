@@ -242,9 +242,9 @@ FEDERATION = (
     ),
     Mutant(
         "a key that the run's files show",
-        "federated/runners/local.py",
+        "ledger/ledger.py",
         "return first.checked().hash.encode()",
-        "return str(plan.name).encode()",
+        "return run.encode()",
         (CHANGED + "the_key_of_a_run_is_in_none_of_its_files_and_no_head",),
     ),
     Mutant(

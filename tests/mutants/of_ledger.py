@@ -23,7 +23,7 @@ LEDGER = (
     Mutant(
         "a large commit that is acknowledged without an entry",
         "ledger/reservation.py",
-        "        wanted = words.charges(charges)\n        with self._store.writing() as journal:\n            self._commit(journal, wanted)\n",
+        "        wanted = words.charges(charges)\n        with self._charging() as journal:\n            self._commit(journal, wanted)\n",
         "        words.charges(charges)\n",
         (RESERVATION + "a_commit_of_several_accounts_is_all_or_nothing",),
     ),
@@ -164,8 +164,8 @@ LEDGER = (
     Mutant(
         "files that were away and are used as before",
         "ledger/files.py",
-        "if noted & RENAMED or not self._are_as_before",
-        "if not self._are_as_before",
+        "if self._is_lost or noted & RENAMED or not self._are_as_before",
+        "if self._is_lost or not self._are_as_before",
         (FILES + "files_that_were_away_for_a_while_are_used_no_more_by_who_has_missed_them",),
     ),
     Mutant(
