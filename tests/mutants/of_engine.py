@@ -470,7 +470,9 @@ ENGINE = (
         "training/marks.py",
         "mark = MIXED if _address(tensor) in self._memory else NONE",
         "mark = NONE",
-        (PROGRAMS + "memory_of_examples_is_theirs_under_any_name",),
+        (
+            "tests/training/test_independence.py::test_memory_of_examples_that_nobody_has_seen_being_named_may_show_them_in_any_order",
+        ),
     ),
     Mutant(
         "random numbers by a seed of the model's own",

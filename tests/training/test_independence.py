@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from dpfed.training.independence import Watch
+from dpfed.training.marks import MIXED, NONE, Marks
 
 SIZE = 5
 
@@ -267,3 +268,12 @@ def test_an_operation_of_ones_own_with_the_name_of_one_of_torchs_is_seen():
     library._destroy()
     assert not watch.marks.is_in_front(output)
     assert watch.why == "dpfed_tests::tanh"
+
+
+def test_memory_of_examples_that_nobody_has_seen_being_named_may_show_them_in_any_order():
+    x, marks = torch.randn(4, 3), Marks(4)
+    marks.put(x, 3)
+    other = torch.empty(0).set_(x.untyped_storage(), 0, (4, 3))
+    assert marks.of(x) == 3
+    assert marks.of(other) == MIXED
+    assert marks.of(torch.randn(4, 3)) == NONE
