@@ -52,13 +52,23 @@ def _setting(
     margin = "  " * (len(place) - 1)
     if isinstance(value, Block):
         yield f"{margin}{dump(name)}:"
-        yield from _block(value, place, notes, kinds)
+        yield from _said(list(_block(value, place, notes, kinds)), "  " * len(place))
     elif value is None:
         yield f"{margin}{dump(name)}:"
         for kind in kinds[:1]:
             yield from _blank(kind, place)
     else:
         yield from _written(f"{margin}{dump(name)}: ", _plain(value), margin)
+
+
+def _said(lines: list[str], margin: str) -> list[str]:
+    """The lines of a block that is there, of which one at least must be no comment, or it would read as none."""
+    if any(line.strip() and not line.lstrip().startswith("#") for line in lines):
+        return lines
+    start = f"#{margin}"
+    of_own = (number for number, line in enumerate(lines) if line.startswith(start) and line[len(start)] != " ")
+    first = next((number for number in of_own if ": " in lines[number]), None)
+    return [line[1:] if number == first else line for number, line in enumerate(lines)]
 
 
 def _blank(kind: type[Block], place: tuple[str, ...]) -> Iterator[str]:

@@ -35,7 +35,7 @@ from dpfed.ledger.schema import REVISION
 
 # Both databases count milliseconds in 31 bits.
 _LONGEST_WAIT = 2_000_000.0
-_DAMAGED = ("malformed", "not a database", "unsupported file format", "database corruption")
+_DAMAGED = ("malformed", "not a database", "unsupported file format", "database corruption", "Could not decode")
 _WITHOUT_ROOM = ("full", "disk I/O", "No space", "could not extend file")
 # What the triggers say to an entry that does not continue the chain.
 MOVED = "the head of the ledger has moved"
@@ -452,5 +452,5 @@ def _upgrade(link: Connection) -> None:
     config.attributes["connection"] = link
     try:
         command.upgrade(config, "head")
-    except CommandError as error:
+    except (CommandError, AssertionError, LookupError, ValueError) as error:  # what alembic makes of nonsense
         raise LedgerCorrupted(f"the ledger's schema has a version that never was: {error}") from error
