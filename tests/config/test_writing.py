@@ -19,6 +19,7 @@ CHANGES = [
     {"data.names": [f"ward {n}: 'x'" for n in range(10)], "data.feature_bounds": {"a: b": [0, 1e-7]}},
     {"data.partition": {"kind": "column", "column": "y"}, "data.sizes": {"010": 14, "no": 20}},
     {"ledger": {"url": "sqlite:///x", "client_accounts": "{id}"}, "model.options": {"hidden": [64, 32]}},
+    {"privacy.record.tree": {}},
 ]
 
 
