@@ -196,3 +196,25 @@ def test_a_batch_may_have_more_positions_than_the_one_that_was_looked_at():
     rows = torch.arange(12).view(2, 6)
     assert brought(rows.reshape(-1), Place(0, inner=3), size=2).flatten(1).equal(rows)
     assert brought(rows.t().reshape(-1), Place(0, outer=3), size=2).flatten(1).equal(rows)
+
+
+def test_a_factor_that_is_changed_in_place_stops_nobody():
+    """Its gradient cannot be had, by whatever way, so that the records count as zero."""
+
+    class Overwritten(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.layer = nn.Parameter(torch.ones(2)), nn.Linear(WIDTH, 2)
+
+        def forward(self, x):
+            hidden = self.layer(x)
+            product = hidden * self.scale
+            hidden.mul_(2)
+            return product
+
+    model = Overwritten()
+    whole = of_model(model, squares, torch.ones(SIZE, WIDTH), torch.zeros(SIZE, 1))
+    with ClippedGradients(model, clip_norm=0.1, is_tried=True) as gradients:
+        sums, norms = gradients.clipped(whole)
+    assert norms.isinf().all()
+    assert all(not value.any() for value in sums.values())

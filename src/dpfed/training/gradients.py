@@ -204,7 +204,12 @@ class ClippedGradients:
     ) -> tuple[Sums, Tensor] | None:
         """Return what book-keeping gives, None where this run of the program cannot be served by it."""
         size = len(run.losses)
-        parts = way.parts_of(run.calls, self._programs.meetings(way, run))
+        try:
+            parts = way.parts_of(run.calls, self._programs.meetings(way, run))
+        except RuntimeError:  # a factor was changed in place: the backward pass would fail as well
+            if forward is None or not self._is_tried:
+                raise
+            return None
         if not parts or not is_ready(parts, size):
             return None
         with self._programs.capture.paused(), self._recorder.paused():
