@@ -187,6 +187,19 @@ def test_the_probe_finds_a_forward_pass_that_changes_parameters(is_frozen):
         compat.probe(Shortened(is_frozen), torch.arange(5))
 
 
+def test_parameters_that_a_forward_pass_changes_out_of_torchs_sight_are_refused_and_come_back():
+    class Renormed(nn.Linear):
+        def forward(self, x):
+            self.weight.data = torch.renorm(self.weight.data, 2, 0, 0.1)
+            return super().forward(x)
+
+    model = Renormed(3, 2)
+    before = model.weight.detach().clone()
+    with pytest.raises(InvalidArgument, match="changes the parameter weight"):
+        compat.probe(model, torch.randn(4, 3))
+    assert torch.equal(model.weight, before)
+
+
 @pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
 @pytest.mark.parametrize("setting", [{"max_norm": 1.0}, {"scale_grad_by_freq": True}])
 def test_tables_that_mix_or_change_are_refused(kind, setting):

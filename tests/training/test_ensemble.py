@@ -396,3 +396,31 @@ def test_a_record_on_which_the_pass_fails_counts_as_zero_and_stops_no_model(mode
     except IndexError as error:
         pytest.fail(f"one record stops the step: {error}")
     assert all(torch.allclose(found[name], rest[name], rtol=1e-4, atol=1e-6) for name in found)
+
+
+class Spoiled(LookedUp):
+    """The same; a number that is in no row spoils what the model has, for all that come later."""
+
+    def forward(self, x):
+        try:
+            return super().forward(x)
+        except IndexError:
+            self.table.zero_()
+            self.layer.weight.data.zero_()
+            raise
+
+
+@pytest.mark.parametrize("models", [1, 2])
+def test_what_a_record_makes_the_pass_write_reaches_no_other(models):
+    model = Spoiled()
+    ensemble = Ensemble(model, squares, (torch.randint(0, 2, (4, 2)), torch.zeros(4).long()))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    inputs = torch.zeros(models, 5, 2, dtype=torch.long)
+    targets, mask, clips = torch.zeros(models, 5, dtype=torch.long), torch.ones(models, 5), torch.ones(models)
+    mask[0, 2] = 0
+    rest = ensemble.clipped_sums(ensemble.stacked(models), inputs, targets, mask, clips)
+    inputs[0, 2] = 3  # 3 + 3 is no row of the table
+    mask[0, 2] = 1
+    found = ensemble.clipped_sums(ensemble.stacked(models), inputs, targets, mask, clips)
+    assert all(torch.allclose(found[name], rest[name], rtol=1e-4, atol=1e-6) for name in found)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

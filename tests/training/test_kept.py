@@ -1,7 +1,8 @@
-"""What some records alone make a model do: write into its buffers, or into what it is given."""
+"""What some records alone make a model do: write into its buffers and parameters, or into what it is given."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -10,17 +11,18 @@ from torch.utils.data import Dataset
 from dpfed import LocalPlan, make_private
 from dpfed.training.kept import Kept, first
 
-SIZE = 6
+SIZE, ODD = 6, 1
+REST = [number for number in range(SIZE) if number != ODD]
 UNUSUAL = 3e4  # in one record alone, so that nothing made up shows what becomes of it
 
 
 class Records(Dataset):
-    """The first of nine records, of which the last is the unusual one."""
+    """Some of six records, of which one is unusual."""
 
     def __init__(self, numbers) -> None:
         generator = torch.Generator().manual_seed(1)
         self._x, self._y = torch.randn(SIZE, 3, generator=generator), torch.randn(SIZE, generator=generator)
-        self._x[-1, 0] = UNUSUAL
+        self._x[ODD, 0] = UNUSUAL
         self._numbers = list(numbers)
 
     def __len__(self) -> int:
@@ -38,6 +40,7 @@ class Model(nn.Module):
         self.layer = nn.Linear(3, 1)
         self.register_buffer("seen", torch.tensor(100.0))
         self.register_buffer("rows", torch.zeros(64))
+        self.fixed = nn.Parameter(torch.full((64,), 100.0), requires_grad=False)
         self._change = change
 
     def forward(self, x):
@@ -54,17 +57,20 @@ def loop_of_ones_own(private, batch):
     private.optimizer.step()
 
 
-def released(change, numbers, *, has_loss=True, loss=squares):
+def released(change, numbers, *, has_loss=True, loss=squares, loss_of=None):
     """What one step over these records moves the parameters by, in clip norms, and the model's buffers."""
     torch.manual_seed(0)
     model = Model(change)
+    trained = list(model.layer.parameters())
     before = torch.cat([value.detach().flatten() for value in model.parameters()])
+    loss = loss if loss_of is None else loss_of(model)
     plan = LocalPlan(size=SIZE, batch_size=SIZE, steps=1, clip_norm=0.01, noise_multiplier=1e-9)
     optimizer = torch.optim.SGD(model.parameters(), lr=SIZE / 0.01)
     private = make_private(model, optimizer, Records(numbers), plan, loss=loss if has_loss else None)
     for batch in private.loader:
         private.step(batch) if has_loss else loop_of_ones_own(private, batch)
     private.close()
+    assert all(map(lambda one, two: one is two, trained, model.layer.parameters()))
     moved = before - torch.cat([value.detach().flatten() for value in model.parameters()])
     return moved, {name: value.clone() for name, value in model.named_buffers()}
 
@@ -113,7 +119,92 @@ def by_rows(model, x):
     return x
 
 
-CHANGES = (shifted, divided, put_in_place, written, written_out_of_sight, counted, made, by_rows)
+def is_unusual(x):
+    return bool(x.abs().max() > 1e3)
+
+
+def weights_written(model, x):
+    if is_unusual(x):
+        with torch.no_grad():
+            model.layer.weight.mul_(-3.0)
+    return x
+
+
+def weights_written_out_of_sight(model, x):
+    if is_unusual(x):
+        model.layer.weight.data.mul_(-3.0)
+    return x
+
+
+def weights_written_by_all(model, x):
+    model.layer.weight.data.mul_(1 - 4 * (x.abs() > 1e3).any().float())
+    return x
+
+
+def weights_replaced(model, x):
+    if is_unusual(x):
+        model.layer.weight = nn.Parameter(-3 * model.layer.weight.detach())
+    return x
+
+
+def weights_with_other_values(model, x):
+    if is_unusual(x):
+        model.layer.weight.data = -3 * model.layer.weight.data
+    return x
+
+
+def weights_frozen(model, x):
+    if is_unusual(x):
+        model.layer.weight.requires_grad_(False)
+    return x
+
+
+def weights_removed(model, x):
+    if is_unusual(x):
+        del model.layer.bias
+    return x
+
+
+def frozen_weights_written(model, x):
+    if is_unusual(x):
+        model.fixed.div_(3e4)
+    return x / model.fixed[0]
+
+
+def frozen_weights_by_rows(model, x):
+    model.fixed.data[: len(x)] = 100 + (x.detach().abs() > 1e3).any(1).float()
+    return x
+
+
+def weights_written_going_back(model, x):
+    """In the backward pass, and after every call of the model."""
+
+    def write(gradient):
+        model.layer.weight.data.mul_(-3.0)
+
+    def hook(layer, arguments, output):
+        handle.remove()
+        output.register_hook(write)
+
+    if is_unusual(x):
+        handle = model.layer.register_forward_hook(hook)
+    return x
+
+
+BUFFER_CHANGES = (shifted, divided, put_in_place, written, written_out_of_sight, counted, made, by_rows)
+PARAMETER_CHANGES = (
+    weights_written,
+    weights_written_out_of_sight,
+    weights_written_by_all,
+    weights_replaced,
+    weights_with_other_values,
+    weights_frozen,
+    weights_removed,
+    frozen_weights_written,
+    frozen_weights_by_rows,
+    weights_written_going_back,
+)
+CHANGES = BUFFER_CHANGES + PARAMETER_CHANGES
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -126,9 +217,29 @@ def test_what_one_record_alone_makes_a_pass_write_reaches_no_other_and_nobody_el
 
 
 def test_a_loop_of_ones_own_leaves_nothing_of_the_records_in_a_buffer():
-    for numbers in (range(SIZE), range(SIZE - 1)):
+    for numbers in (range(SIZE), REST):
         _, buffers = released(by_rows, numbers, has_loss=False)
         assert not buffers["rows"].any()
+
+
+def test_a_loop_of_ones_own_leaves_nothing_of_the_records_in_a_parameter():
+    whole, rest = (
+        released(frozen_weights_by_rows, numbers, has_loss=False)[0] for numbers in (range(SIZE), REST)
+    )
+    assert float((whole - rest).norm()) <= 1 + 1e-3
+
+
+def test_what_a_loss_writes_into_a_parameter_reaches_no_other_record():
+    def loss_of(model):
+        def loss(outputs, targets):
+            if outputs.abs().max() > 50:
+                model.layer.weight.data.mul_(-3.0)
+            return squares(outputs, targets)
+
+        return loss
+
+    whole, rest = (released(lambda _, x: x, numbers, loss_of=loss_of)[0] for numbers in (range(SIZE), REST))
+    assert float((whole - rest).norm()) <= 1 + 1e-3
 
 
 class Scaled(nn.Module):
@@ -148,7 +259,7 @@ def test_buffers_of_a_loss_stay_as_they_are():
     loss = Scaled()
     whole, _ = released(lambda _, x: x, range(SIZE), loss=loss)
     assert float(loss.largest) == 1e4
-    rest, _ = released(lambda _, x: x, range(SIZE - 1), loss=loss)
+    rest, _ = released(lambda _, x: x, REST, loss=loss)
     assert float((whole - rest).norm()) <= 1 + 1e-3
 
 
@@ -190,4 +301,30 @@ def test_a_buffer_of_two_modules_stays_one():
     model(torch.ones(()))
     assert model["one"].seen is model["two"].seen
     assert float(model["two"].seen) == 100
+    kept.close()
+
+
+def test_what_is_written_again_and_again_comes_back_each_time():
+    model = Model(lambda own, x: x)
+    kept, before = Kept(model), model.layer.weight.detach().clone()
+    with kept.scope():
+        for _ in range(3):
+            model.layer.weight.data.add_(1.0)
+            model.seen.add_(1.0)
+            kept.bring_back()
+            assert torch.equal(model.layer.weight, before)
+            assert float(model.seen) == 100
+    kept.close()
+
+
+def test_memory_that_torch_cannot_copy_when_it_is_written_is_copied_at_once():
+    model = Model(lambda own, x: x)
+    model.layer.weight.data = torch.from_numpy(np.ones((1, 3), dtype=np.float32))
+    model.seen.data.share_memory_()
+    kept = Kept(model)
+    with kept.scope():
+        model.layer.weight.data.add_(1.0)
+        model.seen.add_(1.0)
+    assert torch.equal(model.layer.weight, torch.ones(1, 3))
+    assert float(model.seen) == 100
     kept.close()

@@ -31,6 +31,7 @@ from torch.overrides import TorchFunctionMode
 from dpfed.errors import InvalidArgument
 from dpfed.training.forward import tensors_of
 from dpfed.training.generators import pinned
+from dpfed.training.kept import Copy
 from dpfed.training.rules import embedding
 
 Buffers = Mapping[str, Tensor]
@@ -175,18 +176,27 @@ def _differ(one: Tensor, two: Tensor) -> bool:
 def trial(model: nn.Module, inputs: Tensor, seed: int = 0) -> tuple[list[Tensor], Buffers, Buffers]:
     """Return the model's outputs, and its buffers before and after; these and random states stay as they were."""
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    versions = {name: parameter._version for name, parameter in model.named_parameters()}
+    copies = {name: (Copy(parameter), parameter._version) for name, parameter in model.named_parameters()}
     with pinned(seed), torch.no_grad():
         found = list(tensors_of(model(inputs)))
         left = {name: buffer.clone() for name, buffer in model.named_buffers()}
         for name, buffer in model.named_buffers():
             if name in buffers:
                 buffer.copy_(buffers[name])
+    _require_unwritten(model, copies)
+    return found, buffers, left
+
+
+def _require_unwritten(model: nn.Module, copies: Mapping[str, tuple[Copy, int]]) -> None:
+    """Refuse a model whose forward pass has written into parameters; they get their values back."""
     for name, parameter in model.named_parameters():
-        if parameter._version != versions.get(name):
+        before, version = copies.get(name, (Copy(parameter), -1))
+        is_written = before.is_written and not torch.equal(parameter, before.values)
+        if is_written or parameter._version != version or parameter is not before.tensor:
+            for own, _ in copies.values():
+                own.bring_back()
             message = f"the forward pass changes the parameter {name}, which no noise covers: leave out what does so"
             raise InvalidArgument("model", f"{message} (max_norm of an embedding, for one)")
-    return found, buffers, left
 
 
 def _refusal(module: nn.Module) -> str | None:

@@ -38,6 +38,7 @@ from dpfed.training.clip import TOLERANCE
 from dpfed.training.entropy import for_many
 from dpfed.training.forward import of_model, silenced
 from dpfed.training.gradients import REACH
+from dpfed.training.kept import Snapshot, copy_on_write
 from dpfed.training.placing import FRONT
 from dpfed.training.programs import Programs
 from dpfed.training.rules.pieces import Call
@@ -71,6 +72,7 @@ class Ensemble:
         compat.check(model)
         screening.probe(model, loss, *like)
         self._model = model
+        self._modules = list(model.modules())
         self._loss = for_many(loss)
         self._layers = _layers(model, loss, like)
         self.like = like
@@ -131,14 +133,18 @@ class Ensemble:
 
         With `is_shared` the parameters are those of one model that all of them still are: one pass over K·B examples.
         """
+        before = Snapshot(self._modules)
         try:
-            calls = self._calls(parameters, inputs.clone(), targets.clone(), is_shared=is_shared)
+            values = (_each(copy_on_write, part) for part in (parameters, inputs, targets))
+            calls = self._calls(*values, is_shared=is_shared)
         except Exception:  # for a reason in the records, or in how many there are: nobody may hear of it
             if not self._is_tried:
                 raise
             weights = self.stacked(len(inputs), parameters) if is_shared else parameters
             with self._in_bounds():
-                return self._one_by_one(weights, inputs, targets, mask, clip_norms)
+                return self._one_by_one(weights, inputs, targets, mask, clip_norms, before)
+        finally:
+            before.bring_back()
         sums = segments.clipped_sums(self._layers, calls, mask, clip_norms)
         return {name: sums[name] for name in parameters}
 
@@ -240,11 +246,22 @@ class Ensemble:
             raise Unsupported(f"vmap refuses them ({error})") from error
 
     def _one_by_one(
-        self, weights: Parameters, inputs: Tensor, targets: Tensor, mask: Tensor, clip_norms: Tensor
+        self,
+        weights: Parameters,
+        inputs: Tensor,
+        targets: Tensor,
+        mask: Tensor,
+        clip_norms: Tensor,
+        before: Snapshot | None = None,
     ) -> Stacked:
-        """The clipped sums by autograd alone, one example after the other; what fails on an example makes it zero."""
+        """The clipped sums by autograd alone, one example after the other; what fails on an example makes it zero.
+
+        Each begins with buffers and frozen parameters as they were `before`.
+        """
         sums = {name: torch.zeros_like(value) for name, value in weights.items()}
+        before = before or Snapshot(self._modules)
         for model, place in mask.nonzero().tolist():
+            before.bring_back()
             own = {name: value[model].detach().clone().requires_grad_() for name, value in weights.items()}
             found = self._alone(
                 own, inputs[model, place : place + 1].clone(), targets[model, place : place + 1].clone()

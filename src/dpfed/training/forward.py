@@ -26,6 +26,7 @@ from torch.utils.hooks import RemovableHandle
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.calls import Asked, Calls, Same
+from dpfed.training.kept import copy_on_write
 
 _ROUNDING = 1e-4
 _SEVERAL = (list, tuple)
@@ -71,7 +72,7 @@ class Forward:
         """Run the pass; return the losses, the roots of its own part (None if all of it is), and what that asked."""
         # A pass may write into what it is given, and then the next one, over single examples, would see what all of
         # them together have made of it.
-        values = mapped(self.values, _copied)
+        values = mapped(self.values, copy_on_write)
         if self.part is not None:
             return replace(self, values=values).losses(), *self.part()
         with Calls(self.size, tensors_of(values)) as calls:
@@ -145,12 +146,6 @@ def mapped(value: Any, function: Callable[[Tensor], Tensor]) -> Any:
         return part
 
     return walk(value)
-
-
-def _copied(tensor: Tensor) -> Tensor:
-    """Return a copy, which torch makes when somebody writes into it, where it can."""
-    is_plain = tensor.device.type == "cpu" and tensor.layout is torch.strided
-    return torch._lazy_clone(tensor) if is_plain else tensor.clone()
 
 
 def silenced() -> AbstractContextManager[Any]:

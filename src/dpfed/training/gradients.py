@@ -113,7 +113,7 @@ class ClippedGradients:
         _require_full_precision()
         if not forward.size:
             return self._nothing()
-        with self._recorder.paused():
+        with self._recorder.paused(), self._programs.kept.scope():
             try:
                 run = self._programs.run(forward)
             except Exception:
@@ -147,7 +147,8 @@ class ClippedGradients:
                 return self._nothing()
             if losses.grad_fn is None:
                 raise InvalidArgument("losses", "losses have no gradient: compute them outside torch.no_grad()")
-            return self._summed(self._programs.recorded(losses, self._recorder), None, mask)
+            with self._programs.kept.scope():
+                return self._summed(self._programs.recorded(losses, self._recorder), None, mask)
         finally:
             self._programs.capture.taken()
             self._recorder.forget()
@@ -283,6 +284,7 @@ class ClippedGradients:
         norms = torch.zeros(forward.size, dtype=torch.float64)
         with self._programs.capture.paused(), self._recorder.paused():
             for number in range(forward.size) if mask is None else mask.nonzero().flatten().tolist():
+                self._programs.kept.bring_back()  # what the pass before has written
                 own, norms[number] = self._alone(forward.rows([number]))
                 for name, value in own.items():
                     sums[name] += value

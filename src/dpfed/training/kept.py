@@ -1,6 +1,6 @@
-"""Buffers that are, after every pass of a model, what they were before it.
+"""Buffers and parameters that are, after every pass of a model, what they were before it.
 
-A buffer that a pass changes would carry something of the records to later passes, and to whoever gets the model,
+What a pass writes into them would carry something of the records to later passes, and to whoever gets the model,
 without noise. Models that do so with any record are refused (`compat.probe`). Of one that does it for some records only
 (it counts missing values, say) nothing is known before they are drawn, and a refusal would tell of them. So what was
 written is taken back, in silence.
@@ -24,8 +24,9 @@ tensor(0.)
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,16 +44,30 @@ def first(tensor: Tensor) -> Tensor:
     return found
 
 
-class Kept:
-    """Hooks on a module that bring its buffers back after each of its calls, also after one that fails.
+def copy_on_write(tensor: Tensor) -> Tensor:
+    """Return a copy of a tensor's values, for which torch moves memory only when somebody writes into either.
 
-    Privacy: what a pass writes into a buffer, or puts in its place, is used by no later pass and is in no model that is
-    given away.
+    Where torch cannot do that (memory of numpy, of other processes or of a file) the copy is made at once.
+    """
+    if tensor.device.type == "cpu" and tensor.layout is torch.strided:
+        try:
+            return torch._lazy_clone(tensor)
+        except RuntimeError:
+            pass
+    return tensor.clone()
+
+
+class Kept:
+    """Hooks on a module that bring its buffers and parameters back after each of its calls, also after one that fails.
+
+    Privacy: what a pass writes into a buffer or a parameter, or puts in its place, is used by no later pass and is in
+    no model that is given away.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self._modules = list(module.modules())
-        self._open: list[_Snapshot] = []  # calls inside calls
+        self._scopes: list[Snapshot] = []
+        self._calls: list[Snapshot] = []  # outside of any scope, some inside others
         self._handles = [
             module.register_forward_pre_hook(self._begin, prepend=True),
             module.register_forward_hook(self._end, always_call=True),
@@ -63,51 +78,93 @@ class Kept:
         for handle in self._handles:
             handle.remove()
 
-    def _begin(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
-        tables = [own._buffers for own in self._modules]
-        if not any(tables):
-            self._open.append(_Snapshot(tables, [{}] * len(tables), {}))
-            return
-        with DisableTorchFunction(), _unwatched():  # this is not the model's doing
-            values = [dict(table.items()) for table in tables]
-            every = {id(value): value for own in values for value in own.values() if value is not None}
-            copies = {number: value.detach().clone() for number, value in every.items()}
-            self._open.append(_Snapshot(tables, values, copies))
-
-    def _end(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
-        snapshot = self._open.pop() if self._open else None
-        if snapshot is not None and any(snapshot.tables):
-            with DisableTorchFunction(), _unwatched():
-                snapshot.bring_back()
-
-
-class _Snapshot(NamedTuple):
-    """The tables of buffers, what was in them, and a copy of each tensor by its id."""
-
-    tables: list[Any]
-    values: list[dict[str, Tensor | None]]
-    copies: dict[int, Tensor]
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Bring back at the end, and not after each call, what calls, losses and backward passes write inside."""
+        self._scopes.append(Snapshot(self._modules))
+        try:
+            yield
+        finally:
+            self._scopes.pop().bring_back()
 
     def bring_back(self) -> None:
-        """Put back what is not the same any more.
+        """Bring buffers and parameters back to what they were when the innermost scope began."""
+        if self._scopes:
+            self._scopes[-1].bring_back()
 
-        A copy takes the place of a tensor that was written: the backward pass may still need what is in it.
-        """
-        for table, values in zip(self.tables, self.values, strict=True):
-            for name in [name for name in table if name not in values]:
+    def _begin(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        if not self._scopes:
+            self._calls.append(Snapshot(self._modules))
+
+    def _end(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
+        if self._calls and not self._scopes:
+            self._calls.pop().bring_back()
+
+
+class Snapshot:
+    """What is in the tables of buffers and parameters of modules, and a copy of each tensor."""
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        tables = [table for own in modules for table in (own._buffers, own._parameters)]
+        self._found: list[tuple[Any, dict[str, Any]]] = [(table, dict(table)) for table in tables]
+        every = {id(value): value for _, own in self._found for value in own.values() if value is not None}
+        with DisableTorchFunction(), torch.no_grad(), _unwatched():  # this is not the model's doing
+            self._copies = {number: Copy(value) for number, value in every.items()}
+
+    def bring_back(self) -> None:
+        """Put back what is not the same any more; may be called again."""
+        with DisableTorchFunction(), torch.no_grad(), _unwatched():
+            changed = {number: copy.bring_back() for number, copy in self._copies.items() if copy.is_written}
+        for table, found in self._found:
+            for name in [name for name in table if name not in found] if len(table) > len(found) else ():
                 del table[name]
-            for name, value in values.items():
-                right = None if value is None else self._right(value)
-                if table.get(name) is not right:
-                    table[name] = right
+            for name, value in found.items():
+                wanted = changed.get(id(value), value) if changed else value
+                if table.get(name, table) is not wanted:
+                    table[name] = wanted
 
-    def _right(self, value: Tensor) -> Tensor:
-        """Return the tensor if it was not written, and else its copy."""
-        copy = self.copies[id(value)]
-        if torch.equal(value, copy):
-            return value
-        _FIRST[copy] = first(value)
-        return copy
+
+class Copy:
+    """A tensor with a copy of its values, where these lay in memory, and whether it had a gradient."""
+
+    __slots__ = ("_address", "_requires_grad", "tensor", "values")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self.values = copy_on_write(tensor)
+        address = _address(tensor)
+        self._address = address if address and address == _address(self.values) else None
+        self._requires_grad = tensor.requires_grad
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the tensor may be another now: a write moves it away from its copy."""
+        if self.tensor.requires_grad != self._requires_grad:
+            return True
+        if self._address is None:
+            return not torch.equal(self.tensor, self.values)
+        return _address(self.tensor) != self._address or self.tensor.shape != self.values.shape
+
+    def bring_back(self) -> Tensor:
+        """Return the tensor with the values it had.
+
+        Another one takes the place of a buffer that was written, since the backward pass may still need what is in it.
+        A parameter stays the same object, which its optimizer holds, and gets its values back.
+        """
+        values = copy_on_write(self.values)  # these stay as they are, whatever is written later
+        if isinstance(self.tensor, nn.Parameter):
+            self.tensor.data = values
+            return self.tensor.requires_grad_(self._requires_grad)
+        _FIRST[values] = first(self.tensor)
+        return values
+
+
+def _address(tensor: Tensor) -> int | None:
+    """Return where a tensor lies in memory, without moving it there; None for one that has no memory of its own."""
+    try:
+        return int(torch._C._data_address(tensor))  # type: ignore[attr-defined]
+    except RuntimeError:
+        return None
 
 
 def _unwatched() -> AbstractContextManager[Any]:

@@ -92,7 +92,7 @@ class Programs:
     def __init__(self, model: nn.Module, pinned: Mapping[str, str], *, is_tried: bool = False) -> None:
         self.leaves = Leaves(model)
         self.capture = Capture(model)
-        self._kept = Kept(model)
+        self.kept = Kept(model)
         self._modules = list(model.modules())
         self._pinned = pinned
         self._ways = _WAYS.setdefault(model, {}) if not pinned else {}
@@ -110,12 +110,15 @@ class Programs:
     def close(self) -> None:
         """Take the hooks off the model."""
         self.capture.close()
-        self._kept.close()
+        self.kept.close()
 
     def run(self, forward: Forward) -> Run:
         """Run a pass."""
         self.capture.taken()
-        losses, roots, asked = forward.run()
+        try:
+            losses, roots, asked = forward.run()
+        finally:
+            self.kept.bring_back()
         with DisableTorchFunction():  # what is asked of torch in here is not the model's doing
             graph = self.leaves.graph([losses.grad_fn])
         model = graph if roots is None else self.leaves.graph(roots)
@@ -215,7 +218,8 @@ class Programs:
             for parameter, values in before:
                 by = distance * torch.rand(values.shape, generator=generator).to(values)
                 parameter.data = values * (1 + by) + by if distance < 1 else by - distance / 2
-            yield
+            with self.kept.scope():
+                yield
         finally:
             for parameter, values in before:
                 parameter.data = values
