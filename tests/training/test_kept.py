@@ -223,9 +223,7 @@ def test_a_loop_of_ones_own_leaves_nothing_of_the_records_in_a_buffer():
 
 
 def test_a_loop_of_ones_own_leaves_nothing_of_the_records_in_a_parameter():
-    whole, rest = (
-        released(frozen_weights_by_rows, numbers, has_loss=False)[0] for numbers in (range(SIZE), REST)
-    )
+    whole, rest = (released(frozen_weights_by_rows, numbers, has_loss=False)[0] for numbers in (range(SIZE), REST))
     assert float((whole - rest).norm()) <= 1 + 1e-3
 
 
