@@ -65,6 +65,7 @@ _READ: frozenset[Any] = frozenset(
 # What lays something without examples out for each of them, as a class token: from there on each has its own.
 _REPEATED = ("ExpandBackward0", "RepeatBackward0")
 _CLOSE = 1e-6
+_PIECE = 1 << 16  # of a constant
 
 
 class Watch:
@@ -92,6 +93,11 @@ class Watch:
         for mode in self._modes:
             mode.watch = None
         sweep()
+
+    def forget(self) -> None:
+        """Let go of the pass: its tensors, and autograd's graph."""
+        self.marks = Marks(self.marks.size)
+        self.nodes = {}
 
     def agrees_with(self, other: Watch) -> bool:
         """Return whether two passes were the same operations with the same numbers, whatever their sizes."""
@@ -268,7 +274,7 @@ def _constants(operation: Operation) -> list[_Constant]:
     marks = operation.marks
     constants = [value.detach() for value in operation.tensors if marks.of(value) == NONE and value.numel()]
     reals = [torch.view_as_real(value.resolve_conj()) if value.is_complex() else value for value in constants]
-    return [_Constant.of(value.double()) for value in reals]
+    return [_Constant.of(value) for value in reals]
 
 
 class _Constant(NamedTuple):
@@ -282,10 +288,16 @@ class _Constant(NamedTuple):
 
     @classmethod
     def of(cls, values: Tensor) -> _Constant:
-        """Return what tells these values."""
-        weights = torch.arange(1, values.numel() + 1, dtype=torch.float64, device=values.device).sin()
-        weighted = float((values.flatten() * weights).sum())
-        return cls(float(values.clamp(min=0).mean()), float(values.clamp(max=0).mean()), values.shape, weighted)
+        """Return what tells these values, a piece at a time: a table of words is large."""
+        positive = negative = weighted = 0.0
+        for number, piece in enumerate(values.flatten().split(_PIECE)):
+            exact = piece.double()
+            first = 1 + number * _PIECE
+            weights = torch.arange(first, first + len(exact), dtype=torch.float64, device=values.device).sin_()
+            weighted += float(weights.mul_(exact).sum())
+            positive += float(exact.clamp(min=0).sum())
+            negative += float(exact.clamp(max=0).sum())
+        return cls(positive / values.numel(), negative / values.numel(), values.shape, weighted)
 
     def is_close(self, other: _Constant) -> bool:
         """Return whether the other may be the same constant."""

@@ -198,7 +198,9 @@ class Programs:
             run = self.run(forward)
         nodes = {number: watch.nodes[node] for node, number in run.model.numbers.items() if node in watch.nodes}
         sight = Sight([placed[id(call)] for call in run.calls], nodes)
-        return _Look(run, watch, sight, watch.marks.is_in_front(run.losses))
+        is_apart = watch.marks.is_in_front(run.losses)
+        watch.forget()
+        return _Look(len(run.losses), run.program, run.asked, watch, sight, is_apart)
 
     def _judged(self, run: Run, looks: Sequence[_Look]) -> Way:
         """Return the way of a program that was looked at, or the reason why it runs on one example at a time."""
@@ -216,8 +218,8 @@ class Programs:
         generator = torch.Generator().manual_seed(0)
         try:
             for parameter, values in before:
-                by = distance * torch.rand(values.shape, generator=generator).to(values)
-                parameter.data = values * (1 + by) + by if distance < 1 else by - distance / 2
+                by = torch.rand(values.shape, generator=generator).to(values).mul_(distance)
+                parameter.data = torch.addcmul(by, values, by).add_(values) if distance < 1 else by.sub_(distance / 2)
             with self.kept.scope():
                 yield
         finally:
@@ -237,17 +239,19 @@ class Programs:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Look:
-    """A run that was watched, where examples were seen in it, and whether they are in front in the losses."""
+    """What was seen of a run, without what it computed: where examples were, and whether they are in front of losses."""
 
-    run: Run
+    size: int
+    program: Hashable
+    asked: Asked
     watch: Watch
     sight: Sight
     is_apart: bool
 
     def is_of(self, run: Run) -> bool:
         """Return whether this is the run's program: the same graph, and for as many examples the same calls."""
-        is_as_large = len(self.run.losses) == len(run.losses)
-        return self.run.program == run.program and (not is_as_large or self.run.asked == run.asked)
+        is_as_large = self.size == len(run.losses)
+        return self.program == run.program and (not is_as_large or self.asked == run.asked)
 
     @property
     def why(self) -> str | None:
