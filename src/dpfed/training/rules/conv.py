@@ -118,9 +118,11 @@ def methods(call: Call) -> dict[str, Method]:
             ways.update(channels_last=written(channels_last))
         if set(view.stride) == {1}:
             ways.update(shift=written(shift))
-        is_large = view.weight.numel() * view.g.shape[0] * view.g.element_size() > DIRECT_BYTES
-        if is_large and isinstance(call.module, PLAIN) and can_be_ghost(view.g):
-            return {"ghost": ghost}
+        if isinstance(call.module, PLAIN) and can_be_ghost(view.g):
+            if view.weight.numel() * view.g.shape[0] * view.g.element_size() > DIRECT_BYTES:
+                return {"ghost": ghost}
+            if 2 * view.g[0, 0].numel() ** 2 < view.weight.numel():
+                ways.update(ghost=ghost)
     return ways
 
 
