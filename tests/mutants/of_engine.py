@@ -482,6 +482,17 @@ ENGINE = (
         (PROGRAMS + "numbers_by_a_seed_of_the_models_own_are_no_noise",),
     ),
     Mutant(
+        "a seed that the pass before has set as well",
+        "training/programs.py",
+        "        renumbered()  #",
+        "        pass  #",
+        (
+            PROGRAMS + "numbers_by_a_seed_of_the_models_own_are_no_noise",
+            PROGRAMS
+            + "what_python_decides_out_of_torchs_sight_moves_the_sum_by_at_most_the_clip[by a seed that stays]",
+        ),
+    ),
+    Mutant(
         "only sizes that were drawn are looked at",
         "training/programs.py",
         "most = (every * 2)[: 2 ** size.bit_length() - 1]",

@@ -35,7 +35,7 @@ from dpfed.training.attribution import Sight, Way, attributed, barred
 from dpfed.training.calls import Asked
 from dpfed.training.capture import Capture, Graph, Leaves
 from dpfed.training.forward import Forward, Recorder
-from dpfed.training.generators import restored
+from dpfed.training.generators import renumbered, restored
 from dpfed.training.independence import Watch
 from dpfed.training.kept import Kept
 from dpfed.training.marks import NONE, Marks, Place, mark_of
@@ -185,6 +185,7 @@ class Programs:
         return Way(why=CHANGES, is_apart=forward.size == 1)
 
     def _watched(self, forward: Forward) -> _Look:
+        renumbered()  # or a pass that seeds torch's generator, as the run before this look did, would change nothing
         watch = Watch(forward.size, forward.tensors)
         placed: dict[int, Place | None] = {}
 
