@@ -15,6 +15,7 @@ SHARED = "tests/training/test_shared.py::test_"
 INDEPENDENCE = "tests/training/test_independence.py::test_"
 MOVES = "an_operation_that_moves_or_mixes_rows_is_seen"
 PROGRAMS = "tests/training/test_programs.py::test_"
+OWN_LOOP = "tests/training/test_own_loop.py::test_"
 ZOO = "tests/zoo/test_zoo.py::test_the_sum_is_that_of_a_loop_over_single_records_or_the_model_is_refused["
 
 ENGINE = (
@@ -468,7 +469,7 @@ ENGINE = (
     Mutant(
         "memory of examples under another name",
         "training/marks.py",
-        "mark = MIXED if _address(tensor) in self._memory else NONE",
+        "mark = MIXED if address(tensor) in self._memory else NONE",
         "mark = NONE",
         (
             "tests/training/test_independence.py::test_memory_of_examples_that_nobody_has_seen_being_named_may_show_them_in_any_order",
@@ -491,6 +492,34 @@ ENGINE = (
             PROGRAMS
             + "what_python_decides_out_of_torchs_sight_moves_the_sum_by_at_most_the_clip[by a seed that stays]",
         ),
+    ),
+    Mutant(
+        "nobody looks at a call of the model under no_grad",
+        "training/own_loop.py",
+        " and self._depth == 1 and torch.is_grad_enabled():",
+        " and self._depth == 1:",
+        (OWN_LOOP + "a_call_of_the_model_without_a_part_in_the_gradient_may_not_mix[by_no_grad]",),
+    ),
+    Mutant(
+        "nobody looks at a call of the model that is detached",
+        "training/own_loop.py",
+        "        if len(self._calls) < 2:",
+        "        if self._calls:",
+        (OWN_LOOP + "a_call_of_the_model_without_a_part_in_the_gradient_may_not_mix[by_detach]",),
+    ),
+    Mutant(
+        "a loop remembers tensors and not their memory",
+        "training/own_loop.py",
+        "            watch.marks.recall(self._left(given))\n",
+        "",
+        (OWN_LOOP + "what_is_left_of_an_earlier_micro_batch_is_found_wherever_it_lies[in_a_bank-4]",),
+    ),
+    Mutant(
+        "rows that come alone meet earlier ones",
+        "training/lone.py",
+        "                if any(map(self.is_mixed, used)):\n",
+        "                if False:\n",
+        (OWN_LOOP + "what_is_left_of_an_earlier_micro_batch_is_found_wherever_it_lies[queued-1]",),
     ),
     Mutant(
         "only sizes that were drawn are looked at",
