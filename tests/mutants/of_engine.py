@@ -118,8 +118,8 @@ ENGINE = (
     Mutant(
         "a record that stops the slow way",
         "training/gradients.py",
-        "        except Exception as error:\n            if not self._is_tried:\n",
-        "        except Exception as error:\n            if True:\n",
+        "        except BaseException as error:\n            if not self._is_tried:\n",
+        "        except BaseException as error:\n            if True:\n",
         (PROGRAMS + "a_record_on_which_the_loss_fails_counts_as_zero",),
     ),
     Mutant(
@@ -506,13 +506,6 @@ ENGINE = (
         "        if len(self._calls) < 2:",
         "        if self._calls:",
         (OWN_LOOP + "a_call_of_the_model_without_a_part_in_the_gradient_may_not_mix[by_detach]",),
-    ),
-    Mutant(
-        "a loop remembers tensors and not their memory",
-        "training/own_loop.py",
-        "            watch.marks.recall(self._left(given))\n",
-        "",
-        (OWN_LOOP + "what_is_left_of_an_earlier_micro_batch_is_found_wherever_it_lies[in_a_bank-4]",),
     ),
     Mutant(
         "rows that come alone meet earlier ones",

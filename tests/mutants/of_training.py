@@ -26,9 +26,12 @@ TRAINING = (
     Mutant(
         "an own loop that uses earlier micro-batches",
         "training/own_loop.py",
-        "                    self._watch.marks.put(tensor, MIXED)\n",
-        "                    pass\n",
-        (OWN_LOOP + "what_is_left_of_an_earlier_micro_batch_is_refused_where_it_is_used",),
+        "            watch.marks.recall(self._left(given))\n",
+        "",
+        (
+            OWN_LOOP + "what_is_left_of_an_earlier_micro_batch_is_refused_where_it_is_used",
+            OWN_LOOP + "what_is_left_of_an_earlier_micro_batch_is_found_wherever_it_lies[in_a_bank-4]",
+        ),
     ),
     Mutant(
         "half noise on the grid",
@@ -350,6 +353,44 @@ TRAINING = (
         "        alone = [value for record in records if (value := self._alone(record)) is not _UNREAD]\n",
         "        return [Piece(self._collate(records), len(records))] if records else []\n",
         (READING + "an_odd_record_moves_the_sum_by_at_most_the_clip_norm_and_stops_nobody[to which all are padded]",),
+    ),
+    Mutant(
+        "a record that panics stops the step",
+        "training/reading.py",
+        "            return self._records[number]\n        except STOPS:\n            raise\n        except BaseException:\n",
+        "            return self._records[number]\n        except Exception:\n",
+        (READING + "an_odd_record_moves_the_sum_by_at_most_the_clip_norm_and_stops_nobody[that panics]",),
+    ),
+    Mutant(
+        "a worker drops what it cannot send and the loop waits",
+        "training/reading.py",
+        "            if get_worker_info() is not None:\n",
+        "            if False:\n",
+        (READING + "the_same_in_a_worker[that no worker can send]",),
+    ),
+    Mutant(
+        "a record with a graph gives it to the others",
+        "training/reading.py",
+        "    return mapped(values, Tensor.detach) if any(tensor.requires_grad for tensor in tensors_of(values)) else values\n",
+        "    return values\n",
+        (READING + "the_same_in_a_loop_of_ones_own[with a graph]",),
+    ),
+    Mutant(
+        "another record is read by luck",
+        "training/reading.py",
+        "            with pinned():  # the random numbers with which",
+        "            if True:  # the random numbers with which",
+        (READING + "a_broken_record_stops_nobody_where_reading_is_a_matter_of_luck",),
+    ),
+    Mutant(
+        "everybody hears of warnings",
+        "training/faults.py",
+        "    warnings.showwarning = _show_nothing\n",
+        "",
+        (
+            READING + "an_odd_record_moves_the_sum_by_at_most_the_clip_norm_and_stops_nobody[that is warned of]",
+            READING + "nobody_hears_of_a_record_of_which_the_model_warns",
+        ),
     ),
     Mutant(
         "records of different types in one batch",

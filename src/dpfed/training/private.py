@@ -54,6 +54,7 @@ from dpfed.training import compat, memory, screening, slowness
 from dpfed.training.canaries import Canaries
 from dpfed.training.clip import MOST_EXACT
 from dpfed.training.correlated import require_floats
+from dpfed.training.faults import unheard
 from dpfed.training.forward import Forward, of_model
 from dpfed.training.generators import Generators, devices_of
 from dpfed.training.gradients import ClippedGradients
@@ -191,7 +192,7 @@ class Private:
             raise InvalidArgument("batch", "batch must be the one that the loader gave last: each draw is used once")
         self._start(batch)
         with self._generators.scope():
-            with self._whole_or_nothing():
+            with self._whole_or_nothing(), unheard():
                 self._has_losses = True
                 for forward in filter(None, map(partial(self._forward, self._loss), batch.pieces())):
                     self._take(*self._gradients.clipped(forward))
