@@ -503,8 +503,8 @@ ENGINE = (
     Mutant(
         "nobody looks at a call of the model that is detached",
         "training/own_loop.py",
-        "        if len(self._calls) < 2:",
-        "        if self._calls:",
+        "    if len(calls) < 2:",
+        "    if calls:",
         (OWN_LOOP + "a_call_of_the_model_without_a_part_in_the_gradient_may_not_mix[by_detach]",),
     ),
     Mutant(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -311,6 +313,24 @@ def test_rows_that_come_alone_may_use_what_all_have_in_common():
         loop.begin(Piece((x,), 1))
         losses = (model(x) * table * model.weight.sum()).square().sum(1) / x.abs().max().item()
         assert loop.require_apart(losses) == (1, 0)
+    loop.close()
+
+
+def test_a_teacher_may_be_a_copy_of_the_model_made_in_the_loop():
+    model = Taught()
+    loop = OwnLoop(model)
+    for turn in range(3):
+        x, y = piece()
+        loop.begin(Piece((x, y), 6))
+        if turn == 1:
+            model(x)
+        teacher = copy.deepcopy(model)
+        losses = (model(x) - by_no_grad(teacher, x, is_teacher=turn == 2)).square().sum(1)
+        if not turn:
+            assert loop.require_apart(losses) == (6, 0)
+        else:
+            with pytest.raises(InvalidArgument, match=r"not known to keep examples apart|which nobody looks at"):
+                loop.require_apart(losses)
     loop.close()
 
 

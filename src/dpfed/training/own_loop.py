@@ -65,6 +65,11 @@ class OwnLoop:
             model.register_forward_hook(self._leave_model, always_call=True),
         ]
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy of the model has a copy of its hooks, which watches nothing: references to memory have one owner each.
+        nothing: dict[str, Any] = {"_watch": None, "_piece": None, "_is_on": False, "_calls": [], "_earlier": []}
+        return {**self.__dict__, **nothing}
+
     def begin(self, piece: Piece, number: int = 0) -> None:
         """Watch from here on; one row alone can meet nothing but what is left of earlier ones."""
         self.end()
@@ -94,7 +99,7 @@ class OwnLoop:
         """Stop watching; return what was seen, None if nothing was watched."""
         self._piece = None
         self._switch(is_on=False)
-        watch, self._watch = self._watch, None
+        watch, self._watch, self._calls = self._watch, None, []
         known = {reference.cdata for reference in self._earlier}
         for storage in () if watch is None else watch.memory:
             reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
@@ -107,7 +112,8 @@ class OwnLoop:
 
         Return how many of them, from the first on, are of records that were drawn, and the micro-batch's number.
         """
-        piece, watch = self._piece, self.end()
+        piece, calls = self._piece, self._calls
+        watch = self.end()
         if piece is None:
             raise second_time()
         if isinstance(watch, Lone) and watch.is_mixed(losses):
@@ -119,17 +125,8 @@ class OwnLoop:
             raise InvalidArgument("losses", f"{message}: call it afterwards, on what was released, or not at all")
         if self._is_mixed or not watch.marks.is_in_front(losses):
             raise _mixed(watch.why or "something")
-        self._require_looked_at(losses)
+        _require_looked_at(losses, calls)
         return piece
-
-    def _require_looked_at(self, losses: Tensor) -> None:
-        """Refuse losses beside calls of the model that the engine does not look at, since nothing is to learn there."""
-        if len(self._calls) < 2:  # of a single one the engine itself says so
-            return
-        used = _below(losses)
-        if not all(any(node in used for node in call) for call in self._calls):
-            message = "the model was called for something without a part in the gradient, which nobody looks at"
-            raise InvalidArgument("losses", f"{message}: call it under torch.no_grad(), or after backward")
 
     def close(self) -> None:
         """Take the hooks off the model."""
@@ -170,6 +167,16 @@ def _is_fit(watch: Watch, tensor: Tensor) -> bool:
     if watch.is_example(tensor):
         return watch.marks.is_in_front(tensor)
     return tensor.shape[:1] != (watch.marks.size,) or watch.marks.is_alike(tensor, FRONT)
+
+
+def _require_looked_at(losses: Tensor, calls: list[list[Node]]) -> None:
+    """Refuse losses beside calls of the model that the engine does not look at, since nothing is to learn there."""
+    if len(calls) < 2:  # of a single one the engine itself says so
+        return
+    used = _below(losses)
+    if not all(any(node in used for node in call) for call in calls):
+        message = "the model was called for something without a part in the gradient, which nobody looks at"
+        raise InvalidArgument("losses", f"{message}: call it under torch.no_grad(), or after backward")
 
 
 def _mixed(what: str) -> InvalidArgument:
