@@ -15,6 +15,7 @@ SHARED = "tests/training/test_shared.py::test_"
 INDEPENDENCE = "tests/training/test_independence.py::test_"
 MOVES = "an_operation_that_moves_or_mixes_rows_is_seen"
 PROGRAMS = "tests/training/test_programs.py::test_"
+OWN_LOOP = "tests/training/test_own_loop.py::test_"
 ZOO = "tests/zoo/test_zoo.py::test_the_sum_is_that_of_a_loop_over_single_records_or_the_model_is_refused["
 
 ENGINE = (
@@ -117,8 +118,8 @@ ENGINE = (
     Mutant(
         "a record that stops the slow way",
         "training/gradients.py",
-        "        except Exception as error:\n            if not self._is_tried:\n",
-        "        except Exception as error:\n            if True:\n",
+        "        except BaseException as error:\n            if not self._is_tried:\n",
+        "        except BaseException as error:\n            if True:\n",
         (PROGRAMS + "a_record_on_which_the_loss_fails_counts_as_zero",),
     ),
     Mutant(
@@ -503,7 +504,7 @@ ENGINE = (
     Mutant(
         "memory of examples under another name",
         "training/marks.py",
-        "mark = MIXED if _address(tensor) in self._memory else NONE",
+        "mark = MIXED if address(tensor) in self._memory else NONE",
         "mark = NONE",
         (
             "tests/training/test_independence.py::test_memory_of_examples_that_nobody_has_seen_being_named_may_show_them_in_any_order",
@@ -515,6 +516,38 @@ ENGINE = (
         "    if watch.is_repeatable(operation):\n",
         "    if False:\n",
         (PROGRAMS + "numbers_by_a_seed_of_the_models_own_are_no_noise",),
+    ),
+    Mutant(
+        "a seed that the pass before has set as well",
+        "training/programs.py",
+        "        renumbered()  #",
+        "        pass  #",
+        (
+            PROGRAMS + "numbers_by_a_seed_of_the_models_own_are_no_noise",
+            PROGRAMS
+            + "what_python_decides_out_of_torchs_sight_moves_the_sum_by_at_most_the_clip[by a seed that stays]",
+        ),
+    ),
+    Mutant(
+        "nobody looks at a call of the model under no_grad",
+        "training/own_loop.py",
+        " and self._depth == 1 and torch.is_grad_enabled():",
+        " and self._depth == 1:",
+        (OWN_LOOP + "a_call_of_the_model_without_a_part_in_the_gradient_may_not_mix[by_no_grad]",),
+    ),
+    Mutant(
+        "nobody looks at a call of the model that is detached",
+        "training/own_loop.py",
+        "    if len(calls) < 2:",
+        "    if calls:",
+        (OWN_LOOP + "a_call_of_the_model_without_a_part_in_the_gradient_may_not_mix[by_detach]",),
+    ),
+    Mutant(
+        "rows that come alone meet earlier ones",
+        "training/lone.py",
+        "                if any(map(self.is_mixed, used)):\n",
+        "                if False:\n",
+        (OWN_LOOP + "what_is_left_of_an_earlier_micro_batch_is_found_wherever_it_lies[queued-1]",),
     ),
     Mutant(
         "only sizes that were drawn are looked at",

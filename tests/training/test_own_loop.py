@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -215,6 +217,120 @@ def test_what_is_left_of_an_earlier_micro_batch_is_refused_where_it_is_used():
                 loop.require_apart(losses)
         else:
             loop.require_apart(losses)
+    loop.close()
+
+
+class Taught(nn.Module):
+    """A model that centres what it teaches by the mean of the batch."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x, *, is_teacher=False):
+        found = self.layer(x)
+        return found - 50 * found.mean(0) if is_teacher else found
+
+
+def by_no_grad(model, x, *, is_teacher):
+    with torch.no_grad():
+        return model(x, is_teacher=is_teacher)
+
+
+def by_detach(model, x, *, is_teacher):
+    return model(x, is_teacher=is_teacher).detach()
+
+
+@pytest.mark.parametrize("taught", [by_no_grad, by_detach])
+def test_a_call_of_the_model_without_a_part_in_the_gradient_may_not_mix(taught):
+    """The engine looks at what is to learn: a target by another call of the model would be out of everybody's sight."""
+    model = Taught()
+    loop = OwnLoop(model)
+    x, y = piece()
+    loop.begin(Piece((x, y), 6))
+    losses = (model(x) - taught(model, x, is_teacher=True)).square().sum(1)
+    with pytest.raises(InvalidArgument, match=r"not known to keep examples apart|which nobody looks at"):
+        loop.require_apart(losses)
+    loop.begin(Piece((x, y), 6))
+    assert loop.require_apart((model(x) - by_no_grad(model, x, is_teacher=False)).square().sum(1)) == (6, 0)
+    loop.close()
+
+
+def queued(kept, outputs):
+    queue = kept.setdefault("queue", [])
+    queue.append(outputs.detach())
+    return sum(queue[:-1], torch.zeros(())).sum()
+
+
+def in_a_bank(kept, outputs):
+    """Write a row into one place of a table, whose other places are read as well."""
+    bank = kept.setdefault("bank", torch.zeros(4, 2))
+    before = bank.sum()
+    bank[1] = outputs.detach()[0]
+    return before
+
+
+def behind_its_back(kept, outputs):
+    bank = kept.setdefault("bank", torch.zeros(2))
+    before = bank.sum()
+    bank.data.copy_(outputs.detach()[0])
+    return before
+
+
+def under_another_name(kept, outputs):
+    """Keep another tensor on the same memory, made where nobody watches."""
+    before = kept["late"]().sum() if "late" in kept else torch.zeros(())
+    kept["late"] = outputs.detach
+    return before
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("keep", [queued, in_a_bank, behind_its_back, under_another_name])
+def test_what_is_left_of_an_earlier_micro_batch_is_found_wherever_it_lies(keep, rows):
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    loop, kept = OwnLoop(model), {}
+    for turn in range(2):
+        x = torch.randn(rows, 3)
+        loop.begin(Piece((x,), rows))
+        outputs = model(x)
+        losses = (outputs * (1 + keep(kept, outputs))).square().sum(1)
+        if turn:
+            with pytest.raises(InvalidArgument, match=r"not known to keep examples apart|lets Python decide"):
+                loop.require_apart(losses)
+        else:
+            loop.require_apart(losses)
+    loop.close()
+
+
+def test_rows_that_come_alone_may_use_what_all_have_in_common():
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    loop, table = OwnLoop(model), torch.ones(2)
+    for _ in range(3):
+        x = torch.randn(1, 3)
+        loop.begin(Piece((x,), 1))
+        losses = (model(x) * table * model.weight.sum()).square().sum(1) / x.abs().max().item()
+        assert loop.require_apart(losses) == (1, 0)
+    loop.close()
+
+
+def test_a_teacher_may_be_a_copy_of_the_model_made_in_the_loop():
+    model = Taught()
+    loop = OwnLoop(model)
+    for turn in range(3):
+        x, y = piece()
+        loop.begin(Piece((x, y), 6))
+        if turn == 1:
+            model(x)
+        teacher = copy.deepcopy(model)
+        losses = (model(x) - by_no_grad(teacher, x, is_teacher=turn == 2)).square().sum(1)
+        if not turn:
+            assert loop.require_apart(losses) == (6, 0)
+        else:
+            with pytest.raises(InvalidArgument, match=r"not known to keep examples apart|which nobody looks at"):
+                loop.require_apart(losses)
     loop.close()
 
 

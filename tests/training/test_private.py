@@ -957,3 +957,68 @@ def test_dropout_in_training_mode_is_not_taken_for_mixing():
     train(private)
     assert model.training
     assert private.slow_reasons == ()
+
+
+class Branching(nn.Module):
+    """A model that sorts long records, which keeps no example in its place, and counts them."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        if x.shape[1] > 5:
+            self.seen += 1
+            x = x[x.sum((1, 2)).argsort()]
+        return self.layer(x).mean(1)
+
+
+class Lengths(Dataset):
+    """Records of one length, and a long one at the end if `is_odd`."""
+
+    def __init__(self, *, is_odd):
+        self.lengths = [5] * 8 + [9] * is_odd
+
+    def __len__(self):
+        return len(self.lengths)
+
+    def __getitem__(self, number):
+        return torch.ones(self.lengths[number], 3), number % 2
+
+
+def branching(*, is_odd):
+    model, plan = Branching(), a_plan(size=9, batch_size=9, steps=1)
+    loss = nn.CrossEntropyLoss(reduction="none")
+    return make_private(model, torch.optim.SGD(model.parameters(), lr=1.0), Lengths(is_odd=is_odd), plan, loss=loss)
+
+
+@pytest.mark.parametrize("is_odd", [False, True])
+def test_why_a_model_is_slow_tells_nothing_of_the_records_drawn(is_odd):
+    private = branching(is_odd=is_odd)
+    train(private)
+    assert private.slow_reasons == ()
+    private.close()
+
+
+def test_a_run_that_was_closed_looks_at_no_record():
+    private = branching(is_odd=True)
+    batch = next(private.loader)
+    private.close()
+    with pytest.raises(InvalidArgument, match="each draw is used once"):
+        private.step(batch)
+    with pytest.raises(InvalidArgument, match="this run was closed"):
+        next(private.loader)
+    assert private.model.seen == 0
+
+
+@pytest.mark.parametrize("loss", [None, per_example])
+def test_a_loop_that_adds_up_nothing_is_refused_whether_somebody_was_drawn_or_not(loss):
+    nobody = a_plan(batch_size=1, size=10**6)
+    private = made(nobody, loss=loss)
+    batch = next(private.loader)
+    assert batch.is_empty
+    with pytest.raises(InvalidArgument, match="nothing was added up"):
+        private.optimizer.step()
+    assert private.steps_taken == 0
+    private.close()

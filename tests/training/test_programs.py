@@ -323,6 +323,11 @@ def forked(model, x):
         return torch.dropout(x, 0.5, train=True)
 
 
+def reseeded(model, x):
+    torch.manual_seed(7)
+    return x * torch.randn(x.shape)
+
+
 DECIDING = {
     "by a counter": lambda model, x: rolled(x) if model.is_late else x,
     "by which axis": lambda model, x: x + 3 * x.roll(1, int(not model.is_late)),
@@ -336,6 +341,7 @@ DECIDING = {
     "by memory that is shared": lambda model, x: x + torch.from_dlpack(torch.utils.dlpack.to_dlpack(x)).flip(0),
     "by a table that learns": lambda model, x: x + model.table[: len(x)].relu(),
     "by a seed of its own": forked,
+    "by a seed that stays": reseeded,
     "by a generator of its own": lambda model, x: x * torch.rand(x.shape, generator=torch.Generator().manual_seed(1)),
     "by what is kept for the backward pass": kept,
 }
@@ -406,6 +412,7 @@ def test_numbers_by_a_seed_of_the_models_own_are_no_noise():
     own = looked_at(lambda model, x: x * torch.rand(x.shape, generator=generator.manual_seed(0)))
     assert own == "rand with a seed of its own is not known to keep examples apart"
     assert looked_at(forked) is not None
+    assert looked_at(reseeded) == "randn with a seed of its own is not known to keep examples apart"
 
 
 class Weighed(nn.Module):

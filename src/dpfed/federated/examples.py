@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset, default_collate
 
 from dpfed.errors import InvalidArgument
+from dpfed.training.faults import unheard
 from dpfed.training.generators import pinned
 from dpfed.training.reading import Piece, Readable, Together
 
@@ -80,7 +81,15 @@ class Items:
     def apart(self, numbers: Tensor) -> list[Piece]:
         """Return the records so that none acts on another: those alike together, without what cannot be read."""
         pieces = Together(default_collate)(Readable(self.data).__getitems__(numbers.tolist()))
-        return [piece._replace(values=self._typed(piece.values)) for piece in pieces if _is_pair(piece.values)]
+        with unheard():
+            typed = [(piece, self._typed_or_none(piece.values)) for piece in pieces if _is_pair(piece.values)]
+        return [piece._replace(values=values) for piece, values in typed if values is not None]
+
+    def _typed_or_none(self, pair: Pair) -> Pair | None:
+        try:
+            return self._typed(pair)
+        except Exception:  # of tensors that cannot be turned into others
+            return None
 
     def _typed(self, pair: Pair) -> Pair:
         inputs, targets = (_typed(part, self.dtype) if isinstance(part, Tensor) else part for part in pair)

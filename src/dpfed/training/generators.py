@@ -204,6 +204,11 @@ def restored() -> Iterator[None]:
         yield
 
 
+def renumbered() -> None:
+    """Let torch's generator go on from a seed that nobody chose, by which another one that somebody sets is noticed."""
+    torch.default_generator.manual_seed(int(torch.randint(1 << 48, 1 << 62, ())))
+
+
 @contextmanager
 def _put_away() -> Iterator[None]:
     """Bring back the states of torch and Python, and the generator of numpy, which must be another one inside."""

@@ -33,6 +33,7 @@ from dpfed.errors import InvalidArgument
 from dpfed.training import capture, compat, shared
 from dpfed.training.attribution import Part, Way, is_ready
 from dpfed.training.clip import TOLERANCE, Clip, Named
+from dpfed.training.faults import STOPS
 from dpfed.training.forward import Forward, Recorder, require_losses, silenced
 from dpfed.training.placing import fronted
 from dpfed.training.programs import Programs, Run
@@ -116,7 +117,9 @@ class ClippedGradients:
         with self._recorder.paused(), self._programs.kept.scope():
             try:
                 run = self._programs.run(forward)
-            except Exception:
+            except STOPS:
+                raise
+            except BaseException:
                 if not self._is_tried:
                     raise
                 return self._one_by_one(forward, None)  # a record on which the pass fails must not stop the others
@@ -216,7 +219,9 @@ class ClippedGradients:
         with self._programs.capture.paused(), self._recorder.paused():
             try:
                 _differentiate([part.call for part in parts], run.losses, self._programs.leaves.type)
-            except Exception:
+            except STOPS:
+                raise
+            except BaseException:
                 if forward is None or not self._is_tried:
                     raise
                 return None  # a record on which the backward pass fails must not stop the others
@@ -296,7 +301,9 @@ class ClippedGradients:
             with torch.enable_grad(), silenced():
                 losses = forward.losses()
                 found = torch.autograd.grad(losses.sum(), list(self._parameters.values()), allow_unused=True)
-        except Exception as error:
+        except STOPS:
+            raise
+        except BaseException as error:
             if not self._is_tried:
                 message = "the model or the loss fails on one example alone, which programs that may mix examples need"
                 raise InvalidArgument("model", f"{message}: {type(error).__name__}") from error

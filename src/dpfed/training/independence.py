@@ -132,6 +132,11 @@ class Watch:
             return False
         return operation.get("generator") is not None or torch.default_generator.initial_seed() != self._seed
 
+    @property
+    def memory(self) -> list[torch.UntypedStorage]:
+        """The memory that has something of examples."""
+        return self.marks.memory
+
     def is_example(self, value: Any) -> bool:
         """Return whether a tensor has something of examples."""
         return isinstance(value, Tensor) and self.marks.of(value) not in operations.EXAMPLE_FREE
@@ -166,16 +171,15 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run an operation, and mark what it makes or writes."""
         marks, schema = watch.marks, function._schema
         if schema.is_mutable:
-            written = [value for a, value in zip(schema.arguments, args, strict=False) if _is_written(a)]
-            written += [keywords[a.name] for a in schema.arguments if _is_written(a) and a.name in keywords]
+            into = written(schema, args, keywords)
             # Before it happens: afterwards the old numbers are gone.
-            found = _judged(watch, Operation(function, args, keywords, written[0] if written else (), marks))
+            found = _judged(watch, Operation(function, args, keywords, into[0] if into else (), marks))
             if torch.Tag.inplace_view in function.tags:  # the same memory, seen with other axes
                 output = function(*args, **keywords)
                 marks.put(output, _mark_in(output, found, marks))
                 return output
-            for value in tensors_of(written):
-                marks.overwrite(value, _mark_in(value, found, marks) if len(written) == 1 else _or_mixed(found))
+            for value in tensors_of(into):
+                marks.overwrite(value, _mark_in(value, found, marks) if len(into) == 1 else _or_mixed(found))
             return function(*args, **keywords)
         output = function(*args, **keywords)
         operation = Operation(function, args, keywords, output, marks)
@@ -244,6 +248,12 @@ def _is_kept_by_others() -> bool:
     """Return whether what autograd keeps for the backward pass goes through hooks, other than torch's checkpoints."""
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
     return hooks is not None and any(hook.__module__ != checkpoint.__name__ for hook in hooks)
+
+
+def written(schema: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+    """Return the arguments into which an operation writes."""
+    found = [value for each, value in zip(schema.arguments, arguments, strict=False) if _is_written(each)]
+    return found + [keywords[each.name] for each in schema.arguments if _is_written(each) and each.name in keywords]
 
 
 def _is_written(argument: Any) -> bool:

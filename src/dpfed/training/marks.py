@@ -14,7 +14,7 @@ Place(axis=0, outer=1, inner=7)
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -84,7 +84,7 @@ class Marks:
         """
         mark: int = self._marks.get(tensor, _UNSEEN)  # type: ignore[no-untyped-call]
         if mark == _UNSEEN:
-            mark = MIXED if _address(tensor) in self._memory else NONE
+            mark = MIXED if address(tensor) in self._memory else NONE
         if not self._written:
             return mark
         entry = self._written.get(tensor.untyped_storage()._cdata)
@@ -95,10 +95,14 @@ class Marks:
         found = self._found(tensor, entry[1]) if entry[1] > NONE else MIXED
         return found if mark in (NONE, NOISE, COUNT, found) else MIXED
 
-    def examples(self) -> list[Tensor]:
-        """Return the tensors that have something of examples and are still in use."""
-        marked = self._marks.items()  # type: ignore[no-untyped-call]
-        return [tensor for tensor, mark in marked if mark > NONE or mark == MIXED]
+    @property
+    def memory(self) -> list[torch.UntypedStorage]:
+        """The memory that has something of examples, or had it."""
+        return [*self._memory.values(), *(storage for storage, step in self._written.values() if step != NONE)]
+
+    def recall(self, memory: Iterable[torch.UntypedStorage]) -> None:
+        """Take what nobody has seen being made on this memory for something of several examples."""
+        self._memory |= {storage.data_ptr(): storage for storage in memory}
 
     def place(self, tensor: Tensor) -> Place | None:
         """Return where the examples are, if the tensor has any at one axis."""
@@ -113,8 +117,8 @@ class Marks:
     def put(self, tensor: Tensor, mark: int) -> None:
         """Mark a new tensor."""
         self._marks[tensor] = mark
-        if (mark > NONE or mark == MIXED) and (address := _address(tensor)) is not None:
-            self._memory[address] = tensor.untyped_storage()
+        if (mark > NONE or mark == MIXED) and (place := address(tensor)) is not None:
+            self._memory[place] = tensor.untyped_storage()
 
     def deal(self, tensor: Tensor, place: Place) -> None:
         """Mark a tensor without examples as one that has a row for each of them; its memory may be a parameter's."""
@@ -175,6 +179,6 @@ class Marks:
         return MIXED
 
 
-def _address(tensor: Tensor) -> int | None:
+def address(tensor: Tensor) -> int | None:
     """Return where the tensor's memory begins, None if it has none."""
     return (tensor.untyped_storage().data_ptr() or None) if tensor.layout is torch.strided else None

@@ -23,16 +23,20 @@ compute each loss from its own row, or give make_private the loss and call step(
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch._C import DisableTorchFunction
-from torch.utils.weak import WeakTensorKeyDictionary
+from torch.autograd.graph import Node
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.forward import tensors_of
 from dpfed.training.independence import Watch
-from dpfed.training.marks import MIXED, NONE, Place, mark_of
+from dpfed.training.lone import Lone
+from dpfed.training.marks import NONE, Place, address, mark_of
 from dpfed.training.operations import FRONT
 from dpfed.training.reading import Piece
 
@@ -49,19 +53,25 @@ class OwnLoop:
     """Hooks on a model that leave its own call out of what is watched; made for one loop at a time."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._watch: Watch | None = None
+        self._watch: Watch | Lone | None = None
         self._piece: tuple[int, int] | None = None  # how many were drawn of the one handed out last, and its number
         self._is_on = False
         self._depth = 0
         self._is_mixed = False
-        self._earlier = WeakTensorKeyDictionary()  # what is left of micro-batches that were handed out before
+        self._calls: list[list[Node]] = []  # of the model in this micro-batch, by what they gave that has a gradient
+        self._earlier: list[StorageWeakRef] = []  # memory of micro-batches that were handed out before
         self._handles = [
             model.register_forward_pre_hook(self._enter_model, with_kwargs=True, prepend=True),
             model.register_forward_hook(self._leave_model, always_call=True),
         ]
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy of the model has a copy of its hooks, which watches nothing: references to memory have one owner each.
+        nothing: dict[str, Any] = {"_watch": None, "_piece": None, "_is_on": False, "_calls": [], "_earlier": []}
+        return {**self.__dict__, **nothing}
+
     def begin(self, piece: Piece, number: int = 0) -> None:
-        """Watch from here on, where the micro-batch has at least two examples; one alone can meet none."""
+        """Watch from here on; one row alone can meet nothing but what is left of earlier ones."""
         self.end()
         self._piece = piece.drawn, number
         given = list(tensors_of(piece.values))
@@ -69,21 +79,32 @@ class OwnLoop:
             message = "a micro-batch must be of tensors, or tuples, lists and dicts of them, or nobody can watch it"
             raise InvalidArgument("data", f"{message}: let the collate_fn make them so")
         size = given[0].shape[0] if given and given[0].dim() else 0
+        self._depth, self._is_mixed, self._calls = 0, False, []
         if size > 1:
-            self._watch = Watch(size, [tensor for tensor in given if tensor.shape[:1] == (size,)])
-            for tensor in list(self._earlier):
-                if all(tensor is not own for own in given):
-                    self._watch.marks.put(tensor, MIXED)
-            self._depth, self._is_mixed = 0, False
-            self._switch(is_on=True)
+            watch = Watch(size, [tensor for tensor in given if tensor.shape[:1] == (size,)])
+            watch.marks.recall(self._left(given))
+            self._watch = watch
+        else:
+            self._watch = Lone(given, self._left(given))
+        self._switch(is_on=True)
 
-    def end(self) -> Watch | None:
+    def _left(self, given: list[Tensor]) -> list[torch.UntypedStorage]:
+        """Return what is still in use of the memory of earlier micro-batches, without that of this one."""
+        found = [torch.UntypedStorage._new_with_weak_ptr(reference.cdata) for reference in self._earlier]
+        self._earlier = [each for each, storage in zip(self._earlier, found, strict=True) if storage is not None]
+        own = set(map(address, given))
+        return [storage for storage in found if storage is not None and storage.data_ptr() not in own]
+
+    def end(self) -> Watch | Lone | None:
         """Stop watching; return what was seen, None if nothing was watched."""
         self._piece = None
         self._switch(is_on=False)
-        watch, self._watch = self._watch, None
-        for tensor in () if watch is None else watch.marks.examples():
-            self._earlier[tensor] = None
+        watch, self._watch, self._calls = self._watch, None, []
+        known = {reference.cdata for reference in self._earlier}
+        for storage in () if watch is None else watch.memory:
+            reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+            if reference.cdata not in known:
+                self._earlier.append(reference)
         return watch
 
     def require_apart(self, losses: Tensor) -> tuple[int, int]:
@@ -91,17 +112,20 @@ class OwnLoop:
 
         Return how many of them, from the first on, are of records that were drawn, and the micro-batch's number.
         """
-        piece, watch = self._piece, self.end()
+        piece, calls = self._piece, self._calls
+        watch = self.end()
         if piece is None:
             raise second_time()
-        if watch is None:
+        if isinstance(watch, Lone) and watch.is_mixed(losses):
+            raise _mixed("what is left of an earlier micro-batch")
+        if not isinstance(watch, Watch):
             return piece
         if watch.escaped is not None:
             message = f"{watch.escaped} before backward lets Python decide by the records of a batch"
             raise InvalidArgument("losses", f"{message}: call it afterwards, on what was released, or not at all")
         if self._is_mixed or not watch.marks.is_in_front(losses):
-            message = f"{watch.why or 'something'} in this loop is not known to keep examples apart"
-            raise InvalidArgument("losses", f"{message}, and then clipping protects none: {_REMEDY}")
+            raise _mixed(watch.why or "something")
+        _require_looked_at(losses, calls)
         return piece
 
     def close(self) -> None:
@@ -117,25 +141,56 @@ class OwnLoop:
 
     def _enter_model(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         self._depth += 1
-        if self._watch is not None and self._depth == 1:
+        # Without gradients the engine has nothing to look at, and the call is a part of the loop like any other.
+        if isinstance(self._watch, Watch) and self._depth == 1 and torch.is_grad_enabled():
             self._switch(is_on=False)
             with DisableTorchFunction():  # what is asked of torch in here is not the model's doing
-                self._is_mixed |= not all(map(self._is_fit, tensors_of((arguments, keywords))))
-
-    def _is_fit(self, tensor: Tensor) -> bool:
-        """Return whether the model may take this for rows of examples, or for something that all have in common."""
-        watch = self._watch
-        if watch is None or watch.is_example(tensor):
-            return watch is None or watch.marks.is_in_front(tensor)
-        return tensor.shape[:1] != (watch.marks.size,) or watch.marks.is_alike(tensor, FRONT)
+                fit = partial(_is_fit, self._watch)
+                self._is_mixed |= not all(map(fit, tensors_of((arguments, keywords))))
 
     def _leave_model(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         self._depth -= 1
-        if self._watch is None or self._depth:
+        watch = self._watch
+        if not isinstance(watch, Watch) or self._depth or self._is_on:
             return
         for tensor in tensors_of(output):
             # That this is where its examples are, the engine sees: it looks at the model's call.
-            axis = next((axis for axis, length in enumerate(tensor.shape) if length == self._watch.marks.size), None)
-            if self._watch.marks.of(tensor) == NONE and axis is not None:
-                self._watch.marks.put(tensor, mark_of(tensor.shape, Place(axis)))
+            axis = next((axis for axis, length in enumerate(tensor.shape) if length == watch.marks.size), None)
+            if watch.marks.of(tensor) == NONE and axis is not None:
+                watch.marks.put(tensor, mark_of(tensor.shape, Place(axis)))
+        self._calls.append([tensor.grad_fn for tensor in tensors_of(output) if tensor.grad_fn is not None])
         self._switch(is_on=True)
+
+
+def _is_fit(watch: Watch, tensor: Tensor) -> bool:
+    """Return whether the model may take this for rows of examples, or for something that all have in common."""
+    if watch.is_example(tensor):
+        return watch.marks.is_in_front(tensor)
+    return tensor.shape[:1] != (watch.marks.size,) or watch.marks.is_alike(tensor, FRONT)
+
+
+def _require_looked_at(losses: Tensor, calls: list[list[Node]]) -> None:
+    """Refuse losses beside calls of the model that the engine does not look at, since nothing is to learn there."""
+    if len(calls) < 2:  # of a single one the engine itself says so
+        return
+    used = _below(losses)
+    if not all(any(node in used for node in call) for call in calls):
+        message = "the model was called for something without a part in the gradient, which nobody looks at"
+        raise InvalidArgument("losses", f"{message}: call it under torch.no_grad(), or after backward")
+
+
+def _mixed(what: str) -> InvalidArgument:
+    message = f"{what} in this loop is not known to keep examples apart"
+    return InvalidArgument("losses", f"{message}, and then clipping protects none: {_REMEDY}")
+
+
+def _below(losses: Tensor) -> set[Node]:
+    """Return the nodes of the losses' graph."""
+    waiting = [] if losses.grad_fn is None else [losses.grad_fn]
+    seen = set(waiting)
+    while waiting:
+        for node, _ in waiting.pop().next_functions:
+            if node is not None and node not in seen:
+                seen.add(node)
+                waiting.append(node)
+    return seen

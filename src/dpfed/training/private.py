@@ -54,6 +54,7 @@ from dpfed.training import compat, memory, screening, slowness
 from dpfed.training.canaries import Canaries
 from dpfed.training.clip import MOST_EXACT
 from dpfed.training.correlated import require_floats
+from dpfed.training.faults import unheard
 from dpfed.training.forward import Forward, of_model
 from dpfed.training.generators import Generators, devices_of
 from dpfed.training.gradients import ClippedGradients
@@ -133,7 +134,9 @@ class Private:
         self._release = Release(plan, noise, self._parameters)
         self._own_loop = OwnLoop(model) if loss is None else None
         self._kept = Kept(loss) if isinstance(loss, nn.Module) else None
-        self._is_told = False  # whether somebody heard that an own loop is slow
+        # By made-up records, or the first ones of an own loop: later on it would tell what was drawn.
+        self._slow_reasons = None if loss is None else self._gradients.slow_reasons
+        self._is_closed = False
         self._open: Batch | None = None  # the draw that was handed out and not charged yet
         self._start(None)
         self._hooks = [
@@ -180,8 +183,11 @@ class Private:
 
     @property
     def slow_reasons(self) -> tuple[str, ...]:
-        """Why the model runs on one example at a time, if it does; known from the first step on."""
-        return self._gradients.slow_reasons
+        """Why the model runs on one example at a time, if it does; in an own loop known from the first losses on.
+
+        It is about records like the first ones: that others may be slow, and came, is not told.
+        """
+        return self._slow_reasons or ()
 
     def step(self, batch: Batch) -> None:
         """Take one step with the batch: forward, clip, charge, noise, optimizer."""
@@ -191,7 +197,7 @@ class Private:
             raise InvalidArgument("batch", "batch must be the one that the loader gave last: each draw is used once")
         self._start(batch)
         with self._generators.scope():
-            with self._whole_or_nothing():
+            with self._whole_or_nothing(), unheard():
                 self._has_losses = True
                 for forward in filter(None, map(partial(self._forward, self._loss), batch.pieces())):
                     self._take(*self._gradients.clipped(forward))
@@ -222,8 +228,8 @@ class Private:
             mask = torch.arange(len(losses)) < count
             gradients, norms = self._gradients.sum_and_norms(losses, weights=mask)
             self._take(gradients, norms[:count])
-            if not self._is_told:
-                self._is_told = True
+            if self._slow_reasons is None:
+                self._slow_reasons = self._gradients.slow_reasons
                 slowness.warn(self.model, self.slow_reasons, stacklevel=2)
 
     def _take(self, gradients: Mapping[str, Tensor], norms: Tensor) -> None:
@@ -248,7 +254,12 @@ class Private:
         return Guarantee(spent, chosen, self.plan.unit, self.plan.adjacency)
 
     def close(self) -> None:
-        """Takes all hooks off the model and the optimizer; returns what was never charged to the account."""
+        """Takes all hooks off the model and the optimizer; returns what was never charged to the account.
+
+        No draw is handed out or used from here on: nothing would take back what a pass writes into a buffer.
+        """
+        self._is_closed, self._open = True, None
+        self._start(None)
         self._gradients.close()
         if self._own_loop is not None:
             self._own_loop.close()
@@ -277,6 +288,8 @@ class Private:
                 self._own_loop.end()
 
     def _next_batch(self) -> Batch | None:
+        if self._is_closed:
+            raise InvalidArgument("batch", "this run was closed, so there is no draw to use: make_private a new one")
         if self._open is None:
             self._open = next(self._served, None)
         return self._open
@@ -350,13 +363,14 @@ class Private:
 
     def _require_losses(self, batch: Batch) -> None:
         # Not one for each record: a loop may leave out a record for a reason of its own, and then it counts as zero.
-        if not batch.is_empty and not self._has_losses:
+        # Also for a draw of nobody, which looks like any other: without records at all there is nothing to call it for.
+        if batch.parts != 0 and not self._has_losses:
             message = "nothing was added up for this draw, so the model would get noise alone; loss.backward() does not"
             remedy = "use private.backward(losses), with one loss for each record, or private.step(batch)"
             raise InvalidArgument(
                 "losses", f"{message} clip: {remedy}; nothing was charged, and the draw is still open"
             )
-        if not batch.is_empty and self._own_loop is not None and len(self._used) != batch.parts:
+        if self._own_loop is not None and len(self._used) != batch.parts:
             message = "a part of this draw was left out, and which records are in it depends on others"
             raise InvalidArgument("losses", f"{message}: call backward for every micro-batch of it, to the last")
 
@@ -424,6 +438,8 @@ def make_private(
     noises = NoiseSource(origin, noise)
     if plan.tree:
         require_floats(noises)
+    if noises.mode == GRID:
+        _require_exact(plan, data)
     generators = Generators(origin, devices_of(model))
     rows, parts = (physical, 0) if loss is not None else _own_parts(plan, physical)
     served = partial(_loader, data, plan, origin, generators, rows, parts, place)
@@ -476,6 +492,15 @@ def _require_rows(max_physical_batch: int | None) -> int:
         message = f"max_physical_batch must be at most {memory.MOST}, got {wanted}: larger draws come in several"
         raise InvalidArgument("max_physical_batch", message)
     return wanted
+
+
+def _require_exact(plan: LocalPlan, data: Dataset[Any] | DataLoader[Any]) -> None:
+    """Refuse draws that may be too large to be added up exactly: refused when it is drawn, one would tell its size."""
+    records = _length(data.dataset if isinstance(data, DataLoader) else data)
+    drawn = plan.sample_rate * records
+    if min(records, drawn + 10 * math.sqrt(drawn)) > MOST_EXACT:
+        message = f"draws may have more than {MOST_EXACT} records, which are not added up exactly"
+        raise InvalidArgument("plan", f'{message}: plan smaller batches, or use noise="float"')
 
 
 def _own_parts(plan: LocalPlan, physical: int) -> tuple[int, int]:

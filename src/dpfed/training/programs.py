@@ -34,8 +34,9 @@ from dpfed.errors import InvalidArgument
 from dpfed.training.attribution import Sight, Way, attributed, barred
 from dpfed.training.calls import Asked
 from dpfed.training.capture import Capture, Graph, Leaves
+from dpfed.training.faults import STOPS
 from dpfed.training.forward import Forward, Recorder
-from dpfed.training.generators import restored
+from dpfed.training.generators import renumbered, restored
 from dpfed.training.independence import Watch
 from dpfed.training.kept import Kept
 from dpfed.training.marks import NONE, Marks, Place, mark_of
@@ -181,13 +182,16 @@ class Programs:
                     looks = [self._watched(each) for each in (every, most, few)]
                 with self._moved(FAR):  # what is flat for these parameters need not be so for others
                     looks.append(self._watched(few))
-            except Exception as error:  # of torch, or of the model on other numbers of examples
+            except STOPS:
+                raise
+            except BaseException as error:  # of torch, or of the model on other numbers of examples
                 return Way(why=f"it cannot be watched ({type(error).__name__})")
             if any(look.watch.escaped for look in looks) or all(look.is_of(run) for look in looks):
                 return self._judged(run, looks)
         return Way(why=CHANGES, is_apart=forward.size == 1)
 
     def _watched(self, forward: Forward) -> _Look:
+        renumbered()  # or a pass that seeds torch's generator, as the run before this look did, would change nothing
         watch = Watch(forward.size, forward.tensors)
         placed: dict[int, Place | None] = {}
 

@@ -14,6 +14,7 @@ that cannot be read or collated is left out, so that it counts as zero.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -21,10 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import Dataset, default_collate, get_worker_info
 
 from dpfed.errors import InvalidArgument
-from dpfed.training.forward import mapped
+from dpfed.training.faults import STOPS, unheard
+from dpfed.training.forward import mapped, tensors_of
 from dpfed.training.generators import pinned
 
 _UNREAD = object()
@@ -53,13 +55,17 @@ class Readable(Dataset[Any]):
 
     def __getitems__(self, numbers: list[int]) -> list[Any]:
         """Return the records with these numbers, one by one: the data set's own way to give several may pad them."""
-        return [self._read(number) for number in numbers]
+        with unheard():
+            return [self._read(number) for number in numbers]
 
     def _read(self, number: int) -> Any:
         try:
             return self._records[number]
-        except Exception:
-            self._records[0 if number else len(self) - 1]  # which fails as well if it is not the record's fault
+        except STOPS:
+            raise
+        except BaseException:
+            with pinned():  # the random numbers with which the first record could be read
+                self._records[0 if number else len(self) - 1]  # which fails as well if it is not the record's fault
             return _UNREAD
 
 
@@ -77,10 +83,13 @@ class Together:
 
     def __call__(self, records: Sequence[Any]) -> list[Piece]:
         """Return the pieces of these records."""
-        pieces = self._pieces([record for record in records if record is not _UNREAD])
-        if pieces or not self._rows:
-            return pieces
-        return [piece._replace(drawn=0) for piece in self._pieces([self._spare])]
+        with unheard():
+            pieces = self._pieces([record for record in records if record is not _UNREAD])
+            if get_worker_info() is not None:
+                pieces = [piece for piece in pieces if _can_be_sent(piece.values)]
+            if pieces or not self._rows:
+                return pieces
+            return [piece._replace(drawn=0) for piece in self._pieces([self._spare])]
 
     def _pieces(self, records: list[Any]) -> list[Piece]:
         if self._collate is not default_collate:
@@ -88,8 +97,10 @@ class Together:
         pieces = []
         for group in _by_form(records, is_collated=False):
             try:  # which is what cutting and joining would give, and takes less time
-                pieces.append(Piece(default_collate(self._filled(group)), len(group)))
-            except Exception:
+                pieces.append(Piece(_detached(default_collate(self._filled(group))), len(group)))
+            except STOPS:
+                raise
+            except BaseException:
                 pieces += self._each(group)
         return pieces
 
@@ -106,12 +117,40 @@ class Together:
 
     def _alone(self, record: Any) -> Any:
         try:
-            return mapped(self._collate([record]), Tensor.clone)  # it may write the next one to the same place
-        except Exception:
+            return mapped(self._collate([record]), _copied)
+        except STOPS:
+            raise
+        except BaseException:
             return _UNREAD
 
     def _filled(self, group: list[Any]) -> list[Any]:
         return group + group[:1] * (self._rows - len(group))
+
+
+def _detached(values: Any) -> Any:
+    """Return the values without a graph, which one record may have and all would get."""
+    return mapped(values, Tensor.detach) if any(tensor.requires_grad for tensor in tensors_of(values)) else values
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    """Return a copy without a graph: the collate_fn may write the next record to the same place."""
+    return tensor.detach().clone()
+
+
+def _can_be_sent(values: Any) -> bool:
+    """Return whether a worker can send them; what it cannot, it drops, and then the loop waits for ever."""
+    try:
+        pickle.dumps(mapped(values, _stand_in))
+    except STOPS:
+        raise
+    except BaseException:
+        return False
+    return True
+
+
+def _stand_in(tensor: Tensor) -> Any:
+    """Return something that is quick to write, for tensors that every worker can send."""
+    return None if type(tensor) is Tensor and tensor.layout is torch.strided else tensor
 
 
 class _Unjoinable(Exception):
