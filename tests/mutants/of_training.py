@@ -34,6 +34,27 @@ TRAINING = (
         ),
     ),
     Mutant(
+        "a record of another form that is refused in an own loop",
+        "training/private.py",
+        "        if handed.is_usual:\n            return self._sum_and_norms",
+        "        if True:\n            return self._sum_and_norms",
+        (OWN_LOOP + "a_record_of_another_form_is_neither_refused_nor_counted_otherwise_when_it_comes_first[False]",),
+    ),
+    Mutant(
+        "a record of another form that counts only if it is not the first",
+        "training/gradients.py",
+        "        self._is_tried = self._programs.is_tried = True\n        try:\n",
+        "        try:\n",
+        (OWN_LOOP + "a_record_of_another_form_is_neither_refused_nor_counted_otherwise_when_it_comes_first[False]",),
+    ),
+    Mutant(
+        "reasons that were found on the records of an earlier run",
+        "training/private.py",
+        "    programs.forget(model)  #",
+        "    #",
+        (OWN_LOOP + "reasons_of_an_earlier_run_do_not_show_in_a_later_one",),
+    ),
+    Mutant(
         "half noise on the grid",
         "training/noise.py",
         ".mul_(std * _MARGIN[torch.float64] / grid)",

@@ -6,10 +6,13 @@ import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 from dpfed import LocalPlan, make_private
 from dpfed.errors import InvalidArgument
+from dpfed.randomness import SeededSource
+from dpfed.training.forward import of_model
+from dpfed.training.gradients import ClippedGradients
 from dpfed.training.own_loop import OwnLoop
 from dpfed.training.reading import Piece
 
@@ -51,9 +54,10 @@ def test_a_tidy_loop_is_left_alone_and_what_comes_after_it_is_not_watched():
         losses = nn.functional.binary_cross_entropy_with_logits(
             model(x * 2).squeeze(1), (y > 0).float(), reduction="none"
         )
-        assert loop.require_apart(losses) == (5, 0)
+        assert loop.handed == (0, 5, True)
+        loop.require_apart(losses)
         with pytest.raises(InvalidArgument, match="a second time"):
-            loop.require_apart(losses)
+            assert loop.handed
         assert losses.mean().item() > 0
     loop.close()
     assert not model._forward_hooks
@@ -165,7 +169,7 @@ def test_a_model_may_not_be_told_the_place_of_a_row():
     with pytest.raises(InvalidArgument, match="examples apart"):
         loop.require_apart(losses)
     loop.begin(Piece((x, y), 6))
-    assert loop.require_apart((model(x, torch.ones(6)) - y).square()) == (6, 0)
+    loop.require_apart((model(x, torch.ones(6)) - y).square())
     loop.close()
 
 
@@ -253,7 +257,7 @@ def test_a_call_of_the_model_without_a_part_in_the_gradient_may_not_mix(taught):
     with pytest.raises(InvalidArgument, match=r"not known to keep examples apart|which nobody looks at"):
         loop.require_apart(losses)
     loop.begin(Piece((x, y), 6))
-    assert loop.require_apart((model(x) - by_no_grad(model, x, is_teacher=False)).square().sum(1)) == (6, 0)
+    loop.require_apart((model(x) - by_no_grad(model, x, is_teacher=False)).square().sum(1))
     loop.close()
 
 
@@ -312,7 +316,7 @@ def test_rows_that_come_alone_may_use_what_all_have_in_common():
         x = torch.randn(1, 3)
         loop.begin(Piece((x,), 1))
         losses = (model(x) * table * model.weight.sum()).square().sum(1) / x.abs().max().item()
-        assert loop.require_apart(losses) == (1, 0)
+        loop.require_apart(losses)
     loop.close()
 
 
@@ -327,7 +331,7 @@ def test_a_teacher_may_be_a_copy_of_the_model_made_in_the_loop():
         teacher = copy.deepcopy(model)
         losses = (model(x) - by_no_grad(teacher, x, is_teacher=turn == 2)).square().sum(1)
         if not turn:
-            assert loop.require_apart(losses) == (6, 0)
+            loop.require_apart(losses)
         else:
             with pytest.raises(InvalidArgument, match=r"not known to keep examples apart|which nobody looks at"):
                 loop.require_apart(losses)
@@ -343,4 +347,75 @@ def test_losses_that_are_refused_leave_no_watch_behind():
     with pytest.raises(InvalidArgument, match="inside `for batch in"):
         private.backward((model(x).squeeze(1) - y).square())
     assert _get_current_dispatch_mode() is None
+    private.close()
+
+
+class Ragged(Dataset):
+    """Records of three numbers, and one, the second, that has only two."""
+
+    def __init__(self) -> None:
+        self._rows = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, number):
+        return (self._rows[number][:2] if number == 1 else self._rows[number],)
+
+
+class OnceUsed(nn.Module):
+    """Uses one of its layers for records of the usual form only, and turns the others round if it is told to."""
+
+    def __init__(self, *, turns) -> None:
+        super().__init__()
+        self.first, self.both = nn.Linear(3, 1), nn.Linear(2, 1)
+        self.turns = turns
+
+    def forward(self, x):
+        own = self.both(x[:, :2]).squeeze(1)
+        if x.shape[1] == 3:
+            return own + self.first(x).squeeze(1)
+        return own.flip(0) if self.turns else own
+
+
+def moved_by(wanted, *, turns):
+    """What a step of an own loop that has drawn these records moves the model by, in clip norms."""
+    plan = LocalPlan(size=5, batch_size=4, steps=1, clip_norm=0.1, noise_multiplier=1e-9)
+    for seed in range(10_000):
+        torch.manual_seed(0)
+        model = OnceUsed(turns=turns)
+        before = nn.utils.parameters_to_vector(model.parameters()).detach()
+        optimizer = torch.optim.SGD(model.parameters(), lr=40.0)
+        private = make_private(model, optimizer, Ragged(), plan, source=SeededSource(seed))
+        batch = next(private.loader)
+        if batch.indices.tolist() == wanted:
+            for (x,) in batch:
+                private.backward(model(x).square())
+            optimizer.step()
+            private.close()
+            return before - nn.utils.parameters_to_vector(model.parameters()).detach()
+        private.close()
+    raise AssertionError(wanted)
+
+
+@pytest.mark.parametrize("turns", [False, True])
+def test_a_record_of_another_form_is_neither_refused_nor_counted_otherwise_when_it_comes_first(turns):
+    """Where rows may have been moved (turns) it counts as zero, first or later; else as any other."""
+    usual, both = moved_by([0, 2, 3, 4], turns=turns), moved_by([0, 1, 2, 3, 4], turns=turns)
+    rest, first = moved_by([2, 3, 4], turns=turns), moved_by([1, 2, 3, 4], turns=turns)
+    for without, found in ((usual, both), (rest, first)):
+        assert float((found - without).norm()) == pytest.approx(0.0 if turns else 1.0, abs=1e-3)
+    assert float((both - first).norm()) <= 1 + 1e-3
+
+
+def test_reasons_of_an_earlier_run_do_not_show_in_a_later_one():
+    model = OnceUsed(turns=True)
+    data = TensorDataset(torch.randn(4, 3), torch.randn(4))
+    plan = LocalPlan(size=4, batch_size=4, steps=2, clip_norm=0.1, noise_multiplier=1.0)
+    with ClippedGradients(model, clip_norm=1.0, is_tried=True) as engine:
+        engine.clipped(of_model(model, lambda output, _: output.square(), torch.randn(4, 2), torch.zeros(4)))
+        assert engine.slow_reasons
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    private = make_private(model, optimizer, data, plan, loss=lambda output, y: (output - y).square())
+    assert private.slow_reasons == ()
     private.close()

@@ -21,7 +21,8 @@ allow-list (`independence`). Any other program runs on one example at a time, wh
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -100,6 +101,16 @@ class ClippedGradients:
     def slow_reasons(self) -> tuple[str, ...]:
         """Why programs seen so far run on one example at a time; empty if none does."""
         return self._programs.reasons
+
+    @contextmanager
+    def as_tried(self) -> Iterator[None]:
+        """Take what fails inside for an example's fault, and what works for no proof that model and loss do."""
+        before = self._is_tried, self._programs.is_tried
+        self._is_tried = self._programs.is_tried = True
+        try:
+            yield
+        finally:
+            self._is_tried, self._programs.is_tried = before
 
     def close(self) -> None:
         """Take the hooks off the model."""

@@ -300,7 +300,7 @@ class _Constant(NamedTuple):
     def of(cls, values: Tensor) -> _Constant:
         """Return what tells these values, a piece at a time: a table of words is large."""
         positive = negative = weighted = 0.0
-        for number, piece in enumerate(values.flatten().split(_PIECE)):
+        for number, piece in enumerate(torch.split(values.flatten(), _PIECE)):
             exact = piece.double()
             first = 1 + number * _PIECE
             weights = torch.arange(first, first + len(exact), dtype=torch.float64, device=values.device).sin_()

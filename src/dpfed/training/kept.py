@@ -31,6 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._C import DisableTorchFunction
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -47,7 +48,7 @@ def first(tensor: Tensor) -> Tensor:
 def copy_on_write(tensor: Tensor) -> Tensor:
     """Return a copy of a tensor's values, for which torch moves memory only when somebody writes into either.
 
-    Where torch cannot do that (memory of numpy, of other processes or of a file) the copy is made at once.
+    Where torch cannot do that (memory of numpy, of other processes or of a file) it is made at once.
     """
     if tensor.device.type == "cpu" and tensor.layout is torch.strided:
         try:
@@ -107,7 +108,7 @@ class Snapshot:
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         tables = [table for own in modules for table in (own._buffers, own._parameters)]
         self._found: list[tuple[Any, dict[str, Any]]] = [(table, dict(table)) for table in tables]
-        every = {id(value): value for _, own in self._found for value in own.values() if value is not None}
+        every = {id(value): value for _, own in self._found for value in own.values() if _is_own(value)}
         with DisableTorchFunction(), torch.no_grad(), _unwatched():  # this is not the model's doing
             self._copies = {number: Copy(value) for number, value in every.items()}
 
@@ -157,6 +158,11 @@ class Copy:
             return self.tensor.requires_grad_(self._requires_grad)
         _FIRST[values] = first(self.tensor)
         return values
+
+
+def _is_own(value: Any) -> bool:
+    """Whether this is a tensor of the module's own, and not one that torch.func has put in its place for a call."""
+    return value is not None and not is_functorch_wrapped_tensor(value)
 
 
 def _address(tensor: Tensor) -> int | None:

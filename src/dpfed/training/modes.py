@@ -129,10 +129,10 @@ def _by_losses(gradients: ClippedGradients, loop: OwnLoop, pool: Forward, rows: 
     loop.begin(Piece(filled.values, len(rows)))
     try:
         losses = filled.losses()
-        drawn, _ = loop.require_apart(losses)
+        loop.require_apart(losses)
     finally:
         loop.end()
-    return vector(gradients.sum(losses, weights=torch.arange(len(losses)) < drawn))
+    return vector(gradients.sum(losses, weights=torch.arange(len(losses)) < len(rows)))
 
 
 def _of_two(

@@ -11,7 +11,6 @@ met are refused.
 >>> inputs, targets = torch.randn(4, 2), torch.randn(4)
 >>> loop.begin(Piece((inputs, targets), drawn=3))
 >>> loop.require_apart((model(inputs).squeeze(1) - targets).square())
-(3, 0)
 >>> loop.begin(Piece((inputs, targets), drawn=3))
 >>> loop.require_apart((model(inputs) - targets).square().mean(1))      # (4, 1) − (4): each with each
 Traceback (most recent call last):
@@ -24,7 +23,7 @@ compute each loss from its own row, or give make_private the loss and call step(
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -49,12 +48,20 @@ def second_time() -> InvalidArgument:
     return InvalidArgument("losses", f"{message}: call backward once for each, before the next one")
 
 
+class Handed(NamedTuple):
+    """A micro-batch by its number, how many of its rows were drawn, and whether its records have the usual form."""
+
+    number: int
+    drawn: int
+    is_usual: bool
+
+
 class OwnLoop:
     """Hooks on a model that leave its own call out of what is watched; made for one loop at a time."""
 
     def __init__(self, model: nn.Module) -> None:
         self._watch: Watch | Lone | None = None
-        self._piece: tuple[int, int] | None = None  # how many were drawn of the one handed out last, and its number
+        self._handed: Handed | None = None  # out last
         self._is_on = False
         self._depth = 0
         self._is_mixed = False
@@ -67,13 +74,13 @@ class OwnLoop:
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy of the model has a copy of its hooks, which watches nothing: references to memory have one owner each.
-        nothing: dict[str, Any] = {"_watch": None, "_piece": None, "_is_on": False, "_calls": [], "_earlier": []}
+        nothing: dict[str, Any] = {"_watch": None, "_handed": None, "_is_on": False, "_calls": [], "_earlier": []}
         return {**self.__dict__, **nothing}
 
     def begin(self, piece: Piece, number: int = 0) -> None:
         """Watch from here on; one row alone can meet nothing but what is left of earlier ones."""
         self.end()
-        self._piece = piece.drawn, number
+        self._handed = Handed(number, piece.drawn, piece.is_usual)
         given = list(tensors_of(piece.values))
         if not given:
             message = "a micro-batch must be of tensors, or tuples, lists and dicts of them, or nobody can watch it"
@@ -97,7 +104,7 @@ class OwnLoop:
 
     def end(self) -> Watch | Lone | None:
         """Stop watching; return what was seen, None if nothing was watched."""
-        self._piece = None
+        self._handed = None
         self._switch(is_on=False)
         watch, self._watch, self._calls = self._watch, None, []
         known = {reference.cdata for reference in self._earlier}
@@ -107,26 +114,26 @@ class OwnLoop:
                 self._earlier.append(reference)
         return watch
 
-    def require_apart(self, losses: Tensor) -> tuple[int, int]:
-        """Refuse losses of this micro-batch in which examples could have met, or that Python could have chosen by.
-
-        Return how many of them, from the first on, are of records that were drawn, and the micro-batch's number.
-        """
-        piece, calls = self._piece, self._calls
-        watch = self.end()
-        if piece is None:
+    @property
+    def handed(self) -> Handed:
+        """The micro-batch that is open."""
+        if self._handed is None:
             raise second_time()
+        return self._handed
+
+    def require_apart(self, losses: Tensor) -> None:
+        """Refuse losses of this micro-batch in which examples could have met, or that Python could have chosen by."""
+        calls, watch = self._calls, self.end()
         if isinstance(watch, Lone) and watch.is_mixed(losses):
             raise _mixed("what is left of an earlier micro-batch")
         if not isinstance(watch, Watch):
-            return piece
+            return
         if watch.escaped is not None:
             message = f"{watch.escaped} before backward lets Python decide by the records of a batch"
             raise InvalidArgument("losses", f"{message}: call it afterwards, on what was released, or not at all")
         if self._is_mixed or not watch.marks.is_in_front(losses):
             raise _mixed(watch.why or "something")
         _require_looked_at(losses, calls)
-        return piece
 
     def close(self) -> None:
         """Take the hooks off the model."""

@@ -50,7 +50,7 @@ from dpfed.guarantee import Account, Guarantee
 from dpfed.plan import LocalPlan
 from dpfed.randomness import RandomSource, or_system
 from dpfed.training import canaries as extra
-from dpfed.training import compat, memory, screening, slowness
+from dpfed.training import compat, memory, programs, screening, slowness
 from dpfed.training.canaries import Canaries
 from dpfed.training.clip import MOST_EXACT
 from dpfed.training.correlated import require_floats
@@ -61,7 +61,7 @@ from dpfed.training.gradients import ClippedGradients
 from dpfed.training.kept import Kept
 from dpfed.training.loading import Batch, Loader
 from dpfed.training.noise import FLOAT, GRID, NoiseSource, is_finite
-from dpfed.training.own_loop import OwnLoop, second_time
+from dpfed.training.own_loop import Handed, OwnLoop, second_time
 from dpfed.training.paid import PaidSteps, paid_steps
 from dpfed.training.passes import sampler_of
 from dpfed.training.reading import Piece
@@ -220,17 +220,36 @@ class Private:
                 message = "make_private was given a loss, so a loop of your own is not watched"
                 raise InvalidArgument("losses", f"{message}: call step(batch), or leave the loss out")
             self._require_private_numbers()
-            count, number = self._own_loop.require_apart(losses)
-            if number in self._used:
+            handed = self._own_loop.handed
+            if handed.number in self._used:
                 raise second_time()
-            self._used.add(number)
+            gradients, norms = self._clipped(self._own_loop, handed, losses)
+            self._used.add(handed.number)
             self._has_losses = True
-            mask = torch.arange(len(losses)) < count
-            gradients, norms = self._gradients.sum_and_norms(losses, weights=mask)
-            self._take(gradients, norms[:count])
-            if self._slow_reasons is None:
+            self._take(gradients, norms)
+            if self._slow_reasons is None and handed.is_usual:
                 self._slow_reasons = self._gradients.slow_reasons
                 slowness.warn(self.model, self.slow_reasons, stacklevel=2)
+
+    def _clipped(self, loop: OwnLoop, handed: Handed, losses: Tensor) -> tuple[Mapping[str, Tensor], Tensor]:
+        """Return the clipped sum over a micro-batch of an own loop, and the norms.
+
+        Records of another form than the first one's count as zero where the loop or the model would be refused with
+        them, first or later: a refusal would tell that they were drawn.
+        """
+        if handed.is_usual:
+            return self._sum_and_norms(loop, handed, losses)
+        try:
+            with self._gradients.as_tried():
+                return self._sum_and_norms(loop, handed, losses)
+        except Exception:
+            return {}, torch.full((handed.drawn,), torch.inf, dtype=torch.float64)
+
+    def _sum_and_norms(self, loop: OwnLoop, handed: Handed, losses: Tensor) -> tuple[Mapping[str, Tensor], Tensor]:
+        loop.require_apart(losses)
+        mask = torch.arange(len(losses)) < handed.drawn
+        gradients, norms = self._gradients.sum_and_norms(losses, weights=mask)
+        return gradients, norms[: handed.drawn]
 
     def _take(self, gradients: Mapping[str, Tensor], norms: Tensor) -> None:
         """Add the clipped gradients of examples, which had these norms, to the step."""
@@ -427,6 +446,7 @@ def make_private(
     `dpfed.training.canaries`.
     """
     wanted = _require_rows(max_physical_batch)
+    programs.forget(model)  # what was found on the records of an earlier run must not show in this one
     screening.require_trainable(model, optimizer)
     compat.check(model)
     place = None if device is None else torch.device(device)

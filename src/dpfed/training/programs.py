@@ -87,6 +87,11 @@ class Run:
 _WAYS: WeakKeyDictionary[nn.Module, dict[Hashable, Way]] = WeakKeyDictionary()
 
 
+def forget(model: nn.Module) -> None:
+    """Drop what was found of a model's programs."""
+    _WAYS.pop(model, None)
+
+
 class Programs:
     """The programs of one model, each with its way, and the hooks that tell its calls."""
 
@@ -97,7 +102,7 @@ class Programs:
         self._modules = list(model.modules())
         self._pinned = pinned
         self._ways = _WAYS.setdefault(model, {}) if not pinned else {}
-        self._is_tried = is_tried
+        self.is_tried = is_tried
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -162,7 +167,7 @@ class Programs:
                 found = self._looked_at(run, forward)
             # One that has other constants in every pass would be looked at in every pass, to the same end.
             self._remember(run.kin if found.why == CHANGES else run.key, found)
-            self._is_tried = True
+            self.is_tried = True
         return found
 
     def meetings(self, way: Way, run: Run) -> list[Meeting]:
@@ -233,7 +238,7 @@ class Programs:
     def _require_used(self, graph: Graph) -> None:
         """Refuse parameters that the first losses do not depend on; later that may be for a reason in a record."""
         unused = [name for name in self.leaves.parameters if name not in graph.used]
-        if unused and not self._is_tried:
+        if unused and not self.is_tried:
             message = (
                 f"the losses do not depend on {', '.join(unused)}: freeze it with requires_grad_(False), or use it; "
                 "checkpointing with use_reentrant=True hides parameters, use False"
@@ -243,7 +248,7 @@ class Programs:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Look:
-    """What was seen of a run, without what it computed: where examples were, and whether they are in front of losses."""
+    """What was seen of a run, without what it computed: where examples were, and whether they lead the losses."""
 
     size: int
     program: Hashable

@@ -35,10 +35,14 @@ _WHOLE = range(-(2**63), 2**63)  # the whole numbers that torch knows
 
 
 class Piece(NamedTuple):
-    """Collated records of one form, of which the first `drawn` were drawn; the others only fill it up."""
+    """Collated records of one form, of which the first `drawn` were drawn; the others only fill it up.
+
+    The form `is_usual` if the first record of the data has it.
+    """
 
     values: Any
     drawn: int
+    is_usual: bool = True
 
 
 class Readable(Dataset[Any]):
@@ -80,6 +84,12 @@ class Together:
         self._collate = collate
         self._rows = rows
         self._spare = spare
+        self._usual = self._forms_of_spare() if rows else ()
+
+    def _forms_of_spare(self) -> tuple[Hashable, ...]:
+        with pinned(), unheard(), suppress(Exception):
+            return _form(self._spare, is_collated=False), _form(self._alone(self._spare), is_collated=True)
+        return ()
 
     def __call__(self, records: Sequence[Any]) -> list[Piece]:
         """Return the pieces of these records."""
@@ -97,7 +107,8 @@ class Together:
         pieces = []
         for group in _by_form(records, is_collated=False):
             try:  # which is what cutting and joining would give, and takes less time
-                pieces.append(Piece(_detached(default_collate(self._filled(group))), len(group)))
+                values = _detached(default_collate(self._filled(group)))
+                pieces.append(Piece(values, len(group), self._is_usual(group, is_collated=False)))
             except STOPS:
                 raise
             except BaseException:
@@ -109,11 +120,15 @@ class Together:
         alone = [value for record in records if (value := self._alone(record)) is not _UNREAD]
         pieces = []
         for group in _by_form(alone, is_collated=True):
+            is_usual = self._is_usual(group, is_collated=True)
             try:
-                pieces.append(Piece(_joined(self._filled(group)), len(group)))
+                pieces.append(Piece(_joined(self._filled(group)), len(group), is_usual))
             except _Unjoinable:
-                pieces += [Piece(value, 1) for value in group]
+                pieces += [Piece(value, 1, is_usual) for value in group]
         return pieces
+
+    def _is_usual(self, group: list[Any], *, is_collated: bool) -> bool:
+        return not self._usual or _form(group[0], is_collated=is_collated) in self._usual
 
     def _alone(self, record: Any) -> Any:
         try:
