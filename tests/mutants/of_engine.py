@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 PLACING = "tests/training/test_placing.py::test_"
 CLIP = "tests/training/test_clip.py::test_"
+CONV = "tests/training/rules/test_conv.py::test_"
 ENSEMBLE = "tests/training/test_ensemble.py::test_"
 GRADIENTS = "tests/training/test_gradients.py::test_"
 KEPT = "tests/training/test_kept.py::test_"
@@ -370,6 +371,20 @@ ENGINE = (
         "(clip_norms[model] * (1 - TOLERANCE) / length).clamp(max=1.0).to(value)",
         "1.0",
         (ENSEMBLE + "a_program_that_changes_is_looked_at_again",),
+    ),
+    Mutant(
+        "a sum in float32 for which the norm has no room",
+        "training/rules/conv.py",
+        "return self.ghost.norms().add_(self.ghost.reach().mul_(self._share()))",
+        "return self.ghost.norms()",
+        (CONV + "a_record_whose_positions_cancel_moves_the_sum_by_no_more_than_the_clip[kernel]",),
+    ),
+    Mutant(
+        "float32 that is multiplied with fewer digits",
+        "training/clip.py",
+        'not in ("none", "ieee"):',
+        'not in ("none", "ieee", "bf16"):',
+        (CLIP + "float32_that_is_multiplied_with_fewer_digits_is_refused[conv]",),
     ),
     Mutant(
         "inputs that a pass over all examples has written into",

@@ -34,7 +34,7 @@ from dpfed.errors import InvalidArgument
 from dpfed.training import compat, screening, segments
 from dpfed.training.calls import Calls
 from dpfed.training.capture import form_of
-from dpfed.training.clip import TOLERANCE
+from dpfed.training.clip import TOLERANCE, require_full_precision
 from dpfed.training.entropy import for_many
 from dpfed.training.forward import of_model, silenced
 from dpfed.training.gradients import REACH
@@ -133,6 +133,7 @@ class Ensemble:
 
         With `is_shared` the parameters are those of one model that all of them still are: one pass over K·B examples.
         """
+        require_full_precision(inputs.device.type)
         before = Snapshot(self._modules)
         try:
             values = (_each(copy_on_write, part) for part in (parameters, inputs, targets))

@@ -25,7 +25,7 @@ from dpfed.training.rules.pieces import Call, Materialised, Method, Piece
 
 TRIALS = 3
 EXAMPLES = 64  # that methods are timed on, at most, and half of a batch: else it would take the most memory of a run
-GHOST = "ghost"  # norms from Gram matrices, the sum apart from them
+GHOSTS = ("ghost", "kernel")  # norms from Gram matrices, the sum apart from them
 _CHOICES: dict[tuple[object, ...], str] = {}
 
 
@@ -83,7 +83,7 @@ def made(call: Call, rule: Rule, pinned: str | None, chosen: dict[Hashable, str]
     """
     ways = rule.methods(call)
     if is_written:
-        ways = {name: way for name, way in ways.items() if name != GHOST} or {"direct": rule.direct}
+        ways = {name: way for name, way in ways.items() if name not in GHOSTS} or {"direct": rule.direct}
     if pinned is not None:
         if pinned not in ways:
             message = f"{call.path} has the methods {', '.join(ways)} or whole, not {pinned!r}"
