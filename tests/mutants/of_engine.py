@@ -279,6 +279,17 @@ ENGINE = (
         (PROGRAMS + "a_number_that_follows_from_the_batch_size_goes_the_slow_way",),
     ),
     Mutant(
+        "what is flat where the parameters are is taken for flat",
+        "training/programs.py",
+        "                with self._moved(FAR):",
+        "                with self._moved(MOVE):",
+        (
+            PROGRAMS + "what_is_flat_here_and_not_far_from_here_is_seen_where_a_loss_refuses_what_comes_of_it",
+            PROGRAMS
+            + "what_python_decides_out_of_torchs_sight_moves_the_sum_by_at_most_the_clip[by a table that learns]",
+        ),
+    ),
+    Mutant(
         "losses that depend on other examples",
         "training/forward.py",
         "            if _is_scaled(first, second, weights):\n",

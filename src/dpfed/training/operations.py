@@ -578,6 +578,9 @@ ESCAPES = named(
     "_local_scalar_dense equal nonzero masked_select _unique _unique2 unique_dim unique_consecutive",
     "bincount nonzero_static allclose",
 )
+# What raises an error for some values of its tensors, NaN among them; and a value that it always takes.
+REFUSING = named("binary_cross_entropy bernoulli multinomial normal poisson")
+ALLOWED = 0.5
 
 # Marks of what has nothing of any example.
 EXAMPLE_FREE = (NONE, NOISE, COUNT)

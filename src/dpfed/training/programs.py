@@ -177,15 +177,15 @@ class Programs:
                 with self._moved(MOVE):
                     looks = [self._watched(each) for each in (every, most, few)]
                 with self._moved(FAR):  # what is flat for these parameters need not be so for others
-                    looks.append(self._watched(few))
+                    looks.append(self._watched(few, is_far=True))
             except Exception as error:  # of torch, or of the model on other numbers of examples
                 return Way(why=f"it cannot be watched ({type(error).__name__})")
             if any(look.watch.escaped for look in looks) or all(look.is_of(run) for look in looks):
                 return self._judged(run, looks)
         return Way(why=CHANGES, is_apart=forward.size == 1)
 
-    def _watched(self, forward: Forward) -> _Look:
-        watch = Watch(forward.size, forward.tensors)
+    def _watched(self, forward: Forward, *, is_far: bool = False) -> _Look:
+        watch = Watch(forward.size, forward.tensors, is_far=is_far)
         placed: dict[int, Place | None] = {}
 
         def note(call: Call, output: Any) -> None:
