@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 PLACING = "tests/training/test_placing.py::test_"
+BAG = "tests/training/rules/test_bag.py::test_"
 CLIP = "tests/training/test_clip.py::test_"
 ENSEMBLE = "tests/training/test_ensemble.py::test_"
 GRADIENTS = "tests/training/test_gradients.py::test_"
@@ -288,6 +289,48 @@ ENGINE = (
             PROGRAMS
             + "what_python_decides_out_of_torchs_sight_moves_the_sum_by_at_most_the_clip[by a table that learns]",
         ),
+    ),
+    Mutant(
+        "words of another's bag",
+        "training/rules/bag.py",
+        "return length if torch.equal(offsets, torch.arange(0, len(x), length).to(offsets)) else 0",
+        "return length",
+        (BAG + "which_words_belong_to_whom_is_read_off_at_every_call",),
+    ),
+    Mutant(
+        "weights of words that were overwritten",
+        "training/rules/bag.py",
+        "call.weights = weights.detach().reshape(x.shape).clone()",
+        "call.weights = weights.detach().reshape(x.shape)",
+        (BAG + "weights_that_are_overwritten_after_their_use_are_those_that_were_used",),
+    ),
+    Mutant(
+        "weights of words that are not finite in the sum",
+        "training/gradients.py",
+        "weights = None if call.weights is None else _zeroed(call.weights, bad)",
+        "weights = call.weights",
+        (BAG + "weights_that_are_not_finite_count_as_zero",),
+    ),
+    Mutant(
+        "weights of words that differ by the place in the batch",
+        "training/operations.py",
+        "return marks.of(weights) == each or (marks.of(weights) == NONE and marks.is_alike(weights, Place(0, 1, each)))",
+        "return marks.of(weights) in (each, NONE)",
+        (BAG + "bags_in_which_examples_meet_go_the_slow_way[weights that differ by the place in the batch]",),
+    ),
+    Mutant(
+        "words that occur twice in a bag counted once",
+        "training/rules/bag.py",
+        ".index_add_(0, places.reshape(-1), factors.reshape(-1))",
+        ".index_copy_(0, places.reshape(-1), factors.reshape(-1))",
+        (BAG + "sums_are_those_of_torchs_layer[sum]", BAG + "sums_are_those_of_torchs_layer[mean]"),
+    ),
+    Mutant(
+        "a table that two look-ups share, by one of them",
+        "training/rules/embedding.py",
+        "sums = values.new_zeros(keys.numel(), values.shape[1]).index_add_(0, places, values)",
+        "sums = values.new_zeros(keys.numel(), values.shape[1]).index_copy_(0, places, values)",
+        (BAG + "however_the_bag_is_asked[twice-None]", SHARED + "a_table_looked_up_twice"),
     ),
     Mutant(
         "losses that depend on other examples",

@@ -68,7 +68,7 @@ class Kept:
         if not any(tables):
             self._open.append(_Snapshot(tables, [{}] * len(tables), {}))
             return
-        with DisableTorchFunction(), _unwatched():  # this is not the model's doing
+        with DisableTorchFunction(), unwatched():  # this is not the model's doing
             values = [dict(table.items()) for table in tables]
             every = {id(value): value for own in values for value in own.values() if value is not None}
             copies = {number: value.detach().clone() for number, value in every.items()}
@@ -77,7 +77,7 @@ class Kept:
     def _end(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         snapshot = self._open.pop() if self._open else None
         if snapshot is not None and any(snapshot.tables):
-            with DisableTorchFunction(), _unwatched():
+            with DisableTorchFunction(), unwatched():
                 snapshot.bring_back()
 
 
@@ -110,6 +110,6 @@ class _Snapshot(NamedTuple):
         return copy
 
 
-def _unwatched() -> AbstractContextManager[Any]:
+def unwatched() -> AbstractContextManager[Any]:
     """Return what hides this from a watch of the pass, if there is one."""
     return nullcontext() if _get_current_dispatch_mode() is None else _disable_current_modes()

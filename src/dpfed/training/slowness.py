@@ -28,7 +28,7 @@ REMEDIES = {
     "lets the examples decide": "use torch.where or a mask in place of if, .item(), .numpy() and indices by a mask",
     "depends on the number of examples": "leave the batch's size out of the arithmetic",
     "has not the example as first axis": "keep the examples the first axis of what the layer gets",
-    "no rule serves": "make it of usual layers (Embedding and a sum for EmbeddingBag), without random numbers inside",
+    "no rule serves": "make it of usual layers, without random numbers inside",
     "a gradient of its own": "write it with operations of torch",
     "changes from pass to pass": "let Python's own random numbers decide nothing in forward",
 }
