@@ -545,7 +545,7 @@ ENGINE = (
     Mutant(
         "no look with other parameters",
         "training/programs.py",
-        "                    looks.append(self._watched(few))\n",
+        "                    looks.append(self._watched(few, is_far=True))\n",
         "                    pass\n",
         (
             PROGRAMS
