@@ -16,6 +16,7 @@ SHARED = "tests/training/test_shared.py::test_"
 INDEPENDENCE = "tests/training/test_independence.py::test_"
 MOVES = "an_operation_that_moves_or_mixes_rows_is_seen"
 PROGRAMS = "tests/training/test_programs.py::test_"
+STEPWISE = "tests/training/test_stepwise.py::test_"
 ZOO = "tests/zoo/test_zoo.py::test_the_sum_is_that_of_a_loop_over_single_records_or_the_model_is_refused["
 
 ENGINE = (
@@ -164,6 +165,27 @@ ENGINE = (
         "            state = flat @ self.weights.hh\n        return Gradients(found, found, totals, state, cell)",
         "            state = 0 * (flat @ self.weights.hh)\n        return Gradients(found, found, totals, state, cell)",
         ("tests/training/test_recurrent.py::test_clipped_sums_are_those_of_torchs_layer",),
+    ),
+    Mutant(
+        "a cell that forgets the gradient of the step after",
+        "training/stepwise.py",
+        "torch.addcmul(f.sigmoid() * cell, i.sigmoid(), g.tanh())",
+        "torch.addcmul(f.sigmoid() * cell.detach(), i.sigmoid(), g.tanh())",
+        (STEPWISE + "clipped_sums_are_those_of_torchs_cell[LSTM-5-True]",),
+    ),
+    Mutant(
+        "which tensors a cell is given, out of sight",
+        "training/stepwise.py",
+        "        states = _states(owner, input, hx)\n",
+        "        with DisableTorchFunction():\n            states = _states(owner, input, hx)\n",
+        (STEPWISE + "which_tensors_python_gives_to_the_cell_is_noticed_at_every_step[GRU-state]",),
+    ),
+    Mutant(
+        "one state for all examples of a cell",
+        "training/stepwise.py",
+        "isinstance(state, Tensor) and state.shape == shape",
+        "isinstance(state, Tensor) and state.shape[1:] == shape[1:]",
+        (STEPWISE + "what_is_not_a_batch_of_one_position_is_left_to_torch[RNN-a state of another batch]",),
     ),
     Mutant(
         "rows moved by a sort",

@@ -50,8 +50,8 @@ def remedy_of(model: nn.Module, why: str) -> str | None:
     """Return what to do about a reason, if anything is known."""
     words = next((words for words in REMEDIES if words in why), None)
     if words == "is used outside its layer" and (kind := _hidden(model, why.removesuffix(f" {words}"))) is not None:
-        padded = "pad sequences in place of packing them, give the"
-        return f"{padded} {kind} inputs with an axis of examples, and use the layer as torch has it"
+        padded = "" if kind.endswith("Cell") else "pad sequences in place of packing them, "
+        return f"{padded}give the {kind} inputs with an axis of examples, and use the layer as torch has it"
     if words == "lets the examples decide" and any(isinstance(module, nn.RNNBase) for module in model.modules()):
         return f"{REMEDIES[words]}; pad sequences in place of packing them"
     return None if words is None else REMEDIES[words]
