@@ -37,11 +37,11 @@ class Stepwise:
         if step is None or not isinstance(input, Tensor) or input.dim() != 2 or not self._tie(owner):
             return NotImplemented
         states = _states(owner, input, hx)
-        if states is None or not self._has_gradients(input, *states):
-            return NotImplemented
         # A dozen small operations, none of them a decision of the model: nobody has to note each (`calls`). Which
         # tensors it was given is one, and was noted when their shapes were asked for.
         with DisableTorchFunction():
+            if states is None or not self._has_gradients(input, *states):
+                return NotImplemented
             return step(self.products["ih"](input), self.products["hh"](states[0]), *states)
 
     def _tie(self, owner: RNNCellBase) -> bool:
@@ -58,7 +58,7 @@ class Stepwise:
 
 def _states(owner: RNNCellBase, x: Tensor, given: Any) -> tuple[Tensor, ...] | None:
     """Return the state before this position, and the cell of an LSTM; None where they have not the form they should."""
-    count, shape = 2 if isinstance(owner, nn.LSTMCell) else 1, (len(x), owner.hidden_size)
+    count, shape = 2 if isinstance(owner, nn.LSTMCell) else 1, (x.shape[0], owner.hidden_size)
     if given is None:
         return (x.new_zeros(shape),) * count
     states = tuple(given) if isinstance(given, list | tuple) else (given,)
