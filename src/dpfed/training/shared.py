@@ -88,7 +88,7 @@ def _piece(
 ) -> tuple[Piece, Mapping[str, str]]:
     """One piece for parameters that all of the parts use."""
     owns = [{own: full for own, full in part.names.items() if full in names} for part in parts]
-    calls = [replace(part.call, trainable=tuple(own)) for part, own in zip(parts, owns, strict=True)]
+    calls = [_limited(part.call, tuple(own)) for part, own in zip(parts, owns, strict=True)]
     kinds = {part.rule.name for part in parts}
     if all(own == owns[0] for own in owns):
         if kinds == {"linear"}:
@@ -99,6 +99,11 @@ def _piece(
         if kinds == {"linear", "embedding"} and is_ghost:
             return _table(calls, [part.rule.name == "linear" for part in parts]), owns[0]
     return _added(parts, calls, owns), {name: name for name in names}
+
+
+def _limited(call: Call, names: tuple[str, ...]) -> Call:
+    """Return the call for these of its parameters; of a cell in a loop there are many, and all are the same."""
+    return call if call.trainable == names else replace(call, trainable=names)
 
 
 def _joined(calls: Sequence[Call]) -> Call:

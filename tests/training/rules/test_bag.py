@@ -10,6 +10,7 @@ from torch.utils.data import TensorDataset
 
 from clipped import distance, flat
 from dpfed import LocalPlan, make_private
+from dpfed.errors import InvalidArgument
 from dpfed.training.capture import Capture
 from dpfed.training.forward import of_model
 from dpfed.training.gradients import ClippedGradients
@@ -226,6 +227,34 @@ def test_weights_that_are_overwritten_after_their_use_are_those_that_were_used()
     with ClippedGradients(model, clip_norm=0.5) as engine:
         found, _ = engine.clipped(of_model(model, lambda out, _: out.sin().sum(1), words(), torch.zeros(SIZE)))
     assert distance(found, clipped(rows, 0.5)) < 1e-5
+
+
+def test_words_that_are_overwritten_after_their_use_are_refused_as_by_torch():
+    def overwriting(model: Bagged, words: Tensor) -> Tensor:
+        own = words.clone()
+        found = model.bag(own.flatten(), torch.arange(0, own.numel(), LENGTH))
+        own.zero_()
+        return found
+
+    torch.manual_seed(0)
+    model = Bagged(overwriting, mode="sum")
+    with ClippedGradients(model, clip_norm=0.5) as engine, pytest.raises(InvalidArgument):
+        engine.clipped(of_model(model, lambda out, _: out.sin().sum(1), words(), torch.zeros(SIZE)))
+
+
+@pytest.mark.parametrize("call", ["weighted", "in a row", "twice"])
+@pytest.mark.parametrize(("norm", "is_exact"), [("l1", False), ("l2", True), ("l1", True)])
+def test_other_norms_and_exact_sums(call, norm, is_exact):
+    model, y = made(call, mode="sum", padding_idx=3), torch.zeros(SIZE)
+    forward = of_model(model, lambda out, _: out.sin().sum(1), words(), y)
+    with ClippedGradients(model, clip_norm=0.5, norm=norm, is_exact=is_exact) as engine:
+        found, _ = engine.clipped(forward)
+        assert engine.slow_reasons == ()
+    with ClippedGradients(model, clip_norm=0.5, norm=norm, is_exact=is_exact, methods={"bag": "whole"}) as engine:
+        alone, _ = engine.clipped(forward)
+        assert engine.slow_reasons == ("bag is pinned to 'whole'",)
+    assert distance(found, alone) < 1e-5
+    assert {value.dtype for value in found.values()} == {torch.float64 if is_exact else torch.float32}
 
 
 ACROSS = {
