@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 PLACING = "tests/training/test_placing.py::test_"
+BAG = "tests/training/rules/test_bag.py::test_"
 CLIP = "tests/training/test_clip.py::test_"
 CONV = "tests/training/rules/test_conv.py::test_"
 ENSEMBLE = "tests/training/test_ensemble.py::test_"
@@ -17,6 +18,7 @@ INDEPENDENCE = "tests/training/test_independence.py::test_"
 MOVES = "an_operation_that_moves_or_mixes_rows_is_seen"
 PROGRAMS = "tests/training/test_programs.py::test_"
 OWN_LOOP = "tests/training/test_own_loop.py::test_"
+STEPWISE = "tests/training/test_stepwise.py::test_"
 ZOO = "tests/zoo/test_zoo.py::test_the_sum_is_that_of_a_loop_over_single_records_or_the_model_is_refused["
 
 ENGINE = (
@@ -167,6 +169,27 @@ ENGINE = (
         ("tests/training/test_recurrent.py::test_clipped_sums_are_those_of_torchs_layer",),
     ),
     Mutant(
+        "a cell that forgets the gradient of the step after",
+        "training/stepwise.py",
+        "torch.addcmul(f.sigmoid() * cell, i.sigmoid(), g.tanh())",
+        "torch.addcmul(f.sigmoid() * cell.detach(), i.sigmoid(), g.tanh())",
+        (STEPWISE + "clipped_sums_are_those_of_torchs_cell[LSTM-5-True]",),
+    ),
+    Mutant(
+        "which tensors a cell is given, out of sight",
+        "training/stepwise.py",
+        "        states = _states(owner, input, hx)\n",
+        "        with DisableTorchFunction():\n            states = _states(owner, input, hx)\n",
+        (STEPWISE + "which_tensors_python_gives_to_the_cell_is_noticed_at_every_step[GRU-state]",),
+    ),
+    Mutant(
+        "one state for all examples of a cell",
+        "training/stepwise.py",
+        "isinstance(state, Tensor) and state.shape == shape",
+        "isinstance(state, Tensor) and state.shape[1:] == shape[1:]",
+        (STEPWISE + "what_is_not_a_batch_of_one_position_is_left_to_torch[RNN-a state of another batch]",),
+    ),
+    Mutant(
         "rows moved by a sort",
         "training/operations.py",
         'cummin sort topk glu",\n    ),\n',
@@ -279,6 +302,59 @@ ENGINE = (
         "return [every, most, few] if size > 1",
         "return [few, few, few] if size > 1",
         (PROGRAMS + "a_number_that_follows_from_the_batch_size_goes_the_slow_way",),
+    ),
+    Mutant(
+        "what is flat where the parameters are is taken for flat",
+        "training/programs.py",
+        "                with self._moved(FAR):",
+        "                with self._moved(MOVE):",
+        (
+            PROGRAMS + "what_is_flat_here_and_not_far_from_here_is_seen_where_a_loss_refuses_what_comes_of_it",
+            PROGRAMS
+            + "what_python_decides_out_of_torchs_sight_moves_the_sum_by_at_most_the_clip[by a table that learns]",
+        ),
+    ),
+    Mutant(
+        "words of another's bag",
+        "training/rules/bag.py",
+        "return length if torch.equal(offsets, torch.arange(0, len(x), length).to(offsets)) else 0",
+        "return length",
+        (BAG + "which_words_belong_to_whom_is_read_off_at_every_call",),
+    ),
+    Mutant(
+        "weights of words that were overwritten",
+        "training/rules/bag.py",
+        "call.weights = weights.detach().reshape(x.shape).clone()",
+        "call.weights = weights.detach().reshape(x.shape)",
+        (BAG + "weights_that_are_overwritten_after_their_use_are_those_that_were_used",),
+    ),
+    Mutant(
+        "weights of words that are not finite in the sum",
+        "training/gradients.py",
+        "weights = None if call.weights is None else _zeroed(call.weights, bad)",
+        "weights = call.weights",
+        (BAG + "weights_that_are_not_finite_count_as_zero",),
+    ),
+    Mutant(
+        "weights of words that differ by the place in the batch",
+        "training/operations.py",
+        "return marks.of(weights) == each or (marks.of(weights) == NONE and marks.is_alike(weights, Place(0, 1, each)))",
+        "return marks.of(weights) in (each, NONE)",
+        (BAG + "bags_in_which_examples_meet_go_the_slow_way[weights that differ by the place in the batch]",),
+    ),
+    Mutant(
+        "words that occur twice in a bag counted once",
+        "training/rules/bag.py",
+        ".index_add_(0, places.reshape(-1), factors.reshape(-1))",
+        ".index_copy_(0, places.reshape(-1), factors.reshape(-1))",
+        (BAG + "sums_are_those_of_torchs_layer[sum]", BAG + "sums_are_those_of_torchs_layer[mean]"),
+    ),
+    Mutant(
+        "a table that two look-ups share, by one of them",
+        "training/rules/embedding.py",
+        "sums = values.new_zeros(keys.numel(), values.shape[1]).index_add_(0, places, values)",
+        "sums = values.new_zeros(keys.numel(), values.shape[1]).index_copy_(0, places, values)",
+        (BAG + "however_the_bag_is_asked[twice-None]", SHARED + "a_table_looked_up_twice"),
     ),
     Mutant(
         "losses that depend on other examples",
@@ -574,7 +650,7 @@ ENGINE = (
     Mutant(
         "no look with other parameters",
         "training/programs.py",
-        "                    looks.append(self._watched(few))\n",
+        "                    looks.append(self._watched(few, is_far=True))\n",
         "                    pass\n",
         (
             PROGRAMS

@@ -42,6 +42,7 @@ from dpfed.training.kept import Snapshot, copy_on_write
 from dpfed.training.placing import FRONT
 from dpfed.training.programs import Programs
 from dpfed.training.rules.pieces import Call
+from dpfed.training.rules.registry import BAG
 from dpfed.training.segments import Layer, Stacked
 
 Loss = Callable[[Any, Any], Tensor]
@@ -366,7 +367,7 @@ def _layers(model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor], asked: Ha
     for part in parts:
         if part.place != FRONT:
             raise Unsupported(f"{part.call.path or 'the model'} has not the example as first axis")
-        if part.is_shared or not part.rule.is_known:
+        if part.is_shared or not part.rule.is_known or part.rule is BAG:
             raise Unsupported(f"{part.call.path or 'the model'} has no rule, or shares its parameters")
     return [
         Layer(part.call.path, part.call.module, part.rule, part.names, tuple(part.call.shape[1:])) for part in parts

@@ -359,7 +359,9 @@ def _widened(call: Call) -> Call:
     """The call in float64."""
     x, g = call.pair
     statistics = None if call.statistics is None else (call.statistics[0].double(), call.statistics[1].double())
-    return replace(call, x=x.double() if x.is_floating_point() else x, gradient=g.double(), statistics=statistics)
+    weights = None if call.weights is None else call.weights.double()
+    x = x.double() if x.is_floating_point() else x
+    return replace(call, x=x, gradient=g.double(), statistics=statistics, weights=weights)
 
 
 def _dense(parameter: Tensor, row: Tensor | None) -> Tensor:
@@ -394,7 +396,8 @@ def _emptied(call: Call, bad: Tensor) -> Call:
     """The call with zeros for the examples that are not finite."""
     x, g = call.pair
     x = _zeroed(x, bad) if x.is_floating_point() else x
-    return replace(call, x=x, gradient=_zeroed(g, bad), statistics=None)
+    weights = None if call.weights is None else _zeroed(call.weights, bad)
+    return replace(call, x=x, gradient=_zeroed(g, bad), statistics=None, weights=weights)
 
 
 def _zeroed(values: Tensor, bad: Tensor) -> Tensor:

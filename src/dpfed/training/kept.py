@@ -109,12 +109,12 @@ class Snapshot:
         tables = [table for own in modules for table in (own._buffers, own._parameters)]
         self._found: list[tuple[Any, dict[str, Any]]] = [(table, dict(table)) for table in tables]
         every = {id(value): value for _, own in self._found for value in own.values() if _is_own(value)}
-        with DisableTorchFunction(), torch.no_grad(), _unwatched():  # this is not the model's doing
+        with DisableTorchFunction(), torch.no_grad(), unwatched():  # this is not the model's doing
             self._copies = {number: Copy(value) for number, value in every.items()}
 
     def bring_back(self) -> None:
         """Put back what is not the same any more; may be called again."""
-        with DisableTorchFunction(), torch.no_grad(), _unwatched():
+        with DisableTorchFunction(), torch.no_grad(), unwatched():
             changed = {number: copy.bring_back() for number, copy in self._copies.items() if copy.is_written}
         for table, found in self._found:
             for name in [name for name in table if name not in found] if len(table) > len(found) else ():
@@ -144,7 +144,7 @@ class Copy:
             return True
         if self._address is None:
             return not torch.equal(self.tensor, self.values)
-        return _address(self.tensor) != self._address or self.tensor.shape != self.values.shape
+        return _address(self.tensor) != self._address or not _is_laid_out_alike(self.tensor, self.values)
 
     def bring_back(self) -> Tensor:
         """Return the tensor with the values it had.
@@ -160,6 +160,10 @@ class Copy:
         return values
 
 
+def _is_laid_out_alike(one: Tensor, two: Tensor) -> bool:
+    return one.shape == two.shape and one.stride() == two.stride()
+
+
 def _is_own(value: Any) -> bool:
     """Whether this is a tensor of the module's own, and not one that torch.func has put in its place for a call."""
     return value is not None and not is_functorch_wrapped_tensor(value)
@@ -173,6 +177,6 @@ def _address(tensor: Tensor) -> int | None:
         return None
 
 
-def _unwatched() -> AbstractContextManager[Any]:
+def unwatched() -> AbstractContextManager[Any]:
     """Return what hides this from a watch of the pass, if there is one."""
     return nullcontext() if _get_current_dispatch_mode() is None else _disable_current_modes()
