@@ -107,7 +107,7 @@ ENGINE = (
     Mutant(
         "the batch clipped on the slow way",
         "training/gradients.py",
-        "            for number in range(forward.size) if mask is None else mask.nonzero().flatten().tolist():\n                own, norms[number] = self._alone(forward.rows([number]))\n",
+        "            for number in range(forward.size) if mask is None else mask.nonzero().flatten().tolist():\n                self._programs.kept.bring_back()  # what the pass before has written\n                own, norms[number] = self._alone(forward.rows([number]))\n",
         "            for number in range(1):\n                own, norms[number] = self._alone(forward)\n",
         (ZOO + "straight-through sign]",),
     ),
@@ -437,8 +437,8 @@ ENGINE = (
     Mutant(
         "an ensemble that goes on with inputs which a pass has mixed",
         "training/ensemble.py",
-        "self._calls(parameters, inputs.clone(), targets.clone(), is_shared=is_shared)",
-        "self._calls(parameters, inputs, targets, is_shared=is_shared)",
+        "values = (_each(copy_on_write, part) for part in (parameters, inputs, targets))",
+        "values = (parameters, inputs, targets)",
         (ENSEMBLE + "a_program_that_changes_is_looked_at_again",),
     ),
     Mutant(
