@@ -5,7 +5,7 @@
 Ours is ``make_private`` with its loader and float noise. Opacus is ``PrivacyEngine.make_private`` with its Poisson
 loader and its noise, after ``ModuleValidator.fix`` and without activations in place (its hooks refuse them), in each of
 its three modes; the best is the peer. vmap(grad) and plain SGD index the tensors that hold the data. Models are the
-reference models of training.py and those of everyday.py.
+reference models of training.py, those of everyday.py, and those of picked.py, picked after optimisation was frozen.
 
 The size of a Poisson sample varies, and a minimum over steps would choose the smallest. So everybody draws, plain SGD
 too, and a figure is the first quartile of the steps whose draw was within a tenth of the planned size, in CPU seconds
@@ -56,8 +56,8 @@ BOTH = (32, 256)
 
 @dataclass(frozen=True)
 class Case:
-    """A model of everyday.py or training.py at a batch size, and how many times plain SGD's time and memory it may
-    take; no number, no bar."""
+    """A model of everyday.py, picked.py or training.py at a batch size, and how many times plain SGD's time and memory
+    it may take; no number, no bar."""
 
     model: str
     batch: int
@@ -81,6 +81,7 @@ def cases() -> dict[str, Case]:
     others = ("mnist", "mnist-rnn", "vae", "dcgan", "super", "tied-words", "encoder-words", "seq2seq", "snli", "packed")
     others += ("bag", "ngram", "letters", "names", "waves")
     found += [Case(name, 32) for name in others]
+    found += [Case(name, 32) for name in ("mobilenet", "tcn", "gat")]  # picked after optimisation was frozen
     return {f"{case.model}/{case.batch}": case for case in found}
 
 
@@ -91,6 +92,7 @@ QUICK = ("logistic/32", "mlp/32", "textcnn/32")
 def model_of(name: str) -> Any:
     """Return the everyday.Model of that name; the reference models as such."""
     import everyday
+    import picked
     import training
     from dpfed import models
 
@@ -102,6 +104,8 @@ def model_of(name: str) -> Any:
         return everyday.NAMED[name]
     if name in everyday.FOUND:
         return everyday.FOUND[name]
+    if name in picked.PICKED:
+        return picked.PICKED[name]
     case = next(case for case in training.CASES if case.kind == name)
     build, records = partial(models.build, name), partial(training.example_batch, case)
     return everyday.Model(case.title, build, records, training.per_example)

@@ -19,6 +19,7 @@ import bench
 import everyday
 import federation as federation_benchmark
 import page
+import picked
 import run
 import throughput as throughput_benchmark
 import throughput_cases
@@ -285,10 +286,10 @@ def test_a_bar_of_a_whole_step_is_its_rows_goal() -> None:
     assert rows[1].name.endswith("Opacus ghost (its best)")
 
 
-@pytest.mark.parametrize("name", sorted(everyday.NAMED | everyday.FOUND))
+@pytest.mark.parametrize("name", sorted(everyday.NAMED | everyday.FOUND | picked.PICKED))
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor:UserWarning")
 def test_everyday_models_give_one_loss_for_each_record(name) -> None:
-    model = (everyday.NAMED | everyday.FOUND)[name]
+    model = (everyday.NAMED | everyday.FOUND | picked.PICKED)[name]
     inputs, targets = model.records(3)
     assert model.loss(model.build()(inputs), targets).shape == (3,)
     assert name in {case.model for case in whole_step.CASES.values()}
