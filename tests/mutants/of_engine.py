@@ -7,6 +7,7 @@ from mutants.mutant import Mutant
 PLACING = "tests/training/test_placing.py::test_"
 BAG = "tests/training/rules/test_bag.py::test_"
 CLIP = "tests/training/test_clip.py::test_"
+WHOLE = "tests/training/rules/test_whole.py::test_"
 CONV = "tests/training/rules/test_conv.py::test_"
 ENSEMBLE = "tests/training/test_ensemble.py::test_"
 GRADIENTS = "tests/training/test_gradients.py::test_"
@@ -447,6 +448,27 @@ ENGINE = (
         "(clip_norms[model] * (1 - TOLERANCE) / length).clamp(max=1.0).to(value)",
         "1.0",
         (ENSEMBLE + "a_program_that_changes_is_looked_at_again",),
+    ),
+    Mutant(
+        "an example that is not finite spoils the sum by vmap",
+        "training/gradients.py",
+        "            own.values[bad] = 0.0  #",
+        "            pass  #",
+        (WHOLE + "an_example_that_is_not_finite_counts_as_zero[nan]",),
+    ),
+    Mutant(
+        "no clip by vmap",
+        "training/gradients.py",
+        "        coefficients = [_coefficients(own, limit, None).to(dtype) for own in lengths]\n        return",
+        "        coefficients = [torch.ones_like(own).to(dtype) for own in lengths]\n        return",
+        (WHOLE + "removing_an_example_moves_the_sum_by_at_most_the_clip",),
+    ),
+    Mutant(
+        "one example's random numbers for all by vmap",
+        "training/rules/whole.py",
+        'randomness="different"',
+        'randomness="same"',
+        (WHOLE + "each_example_has_random_numbers_of_its_own",),
     ),
     Mutant(
         "a sum in float32 for which the norm has no room",

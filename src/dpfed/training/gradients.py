@@ -38,8 +38,8 @@ from dpfed.training.faults import STOPS
 from dpfed.training.forward import Forward, Recorder, require_losses, silenced
 from dpfed.training.placing import fronted
 from dpfed.training.programs import Programs, Run
-from dpfed.training.rules import registry
-from dpfed.training.rules.pieces import Call, Materialised, rows_of
+from dpfed.training.rules import registry, whole
+from dpfed.training.rules.pieces import Call, Materialised, Rows, rows_of
 
 __all__ = ["REACH", "TOLERANCE", "ClippedGradients"]
 
@@ -87,6 +87,7 @@ class ClippedGradients:
         compat.check(model)
         self._pinned = _require_methods(model, methods or {})
         self._chosen: dict[Hashable, str] = {}
+        self._model = model
         self._is_tried = is_tried
         self._programs = Programs(model, self._pinned, is_tried=is_tried)
         self._recorder = Recorder(model, is_on=takes_losses)
@@ -196,7 +197,8 @@ class ClippedGradients:
                 self._require_within(run)
             if forward is None and not self._is_tried:
                 self._recorder.require_repeatable(again)
-            found = self._one_by_one(again, mask)
+            found = None if forward is None or way is None else self._by_vmap(way, forward)
+            found = self._one_by_one(again, mask) if found is None else found
         self._is_tried = True
         return found
 
@@ -295,6 +297,40 @@ class ClippedGradients:
         return pieces
 
     # --- one example at a time ---
+
+    def _by_vmap(self, way: Way, forward: Forward) -> tuple[Sums, Tensor] | None:
+        """Return what vmap gives for a program that keeps examples apart, but that no rules explain; None if nothing.
+
+        Not where the numbers must be those of one example alone.
+        """
+        if not way.is_apart or self.is_exact or forward.size < 2 or not forward.is_separable:
+            return None
+        self._programs.leaves.find()
+        with self._programs.capture.paused(), self._recorder.paused():
+            try:
+                found = whole.rows(self._model, forward, self._parameters)
+            except STOPS:
+                raise
+            except BaseException:  # of torch, which does not know how; or of a record, which must not stop the others
+                return None
+            finally:
+                self._programs.kept.bring_back()
+        with torch.no_grad():
+            return self._cut({name: rows_of(value) for name, value in found.items()})
+
+    def _cut(self, rows: Mapping[str, Rows]) -> tuple[Sums, Tensor]:
+        """Return the clipped sum of gradients that are written out, and their norms."""
+        named = {name: name for name in rows}
+        longest = REACH * self.clip.clip_norm
+        lengths = [self.clip.lengths(pieces) for pieces in self.clip.grouped([(Materialised(rows), named)])]
+        bad = ~(torch.stack(lengths) <= longest).all(0)
+        for own in rows.values() if bool(bad.any()) else ():
+            own.values[bad] = 0.0  # 0 times NaN is NaN
+        groups = self.clip.grouped([(Materialised(rows), named)])
+        limit, dtype = self.clip.limit(len(groups)), self._programs.leaves.type
+        lengths = [own.masked_fill(bad, torch.inf) for own in lengths]
+        coefficients = [_coefficients(own, limit, None).to(dtype) for own in lengths]
+        return _weighted(groups, coefficients, self._parameters, dtype), self.clip.total(lengths)
 
     def _one_by_one(self, forward: Forward, mask: Tensor | None) -> tuple[Sums, Tensor]:
         """Return the sum of gradients of passes over a single example each: whatever the model does, none can mix."""
