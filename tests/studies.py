@@ -100,10 +100,10 @@ class Ward:
         if weights.shape != (DIMENSION,):
             raise ValueError(f"shapes differ: {weights.shape}")
 
-    def train(self, local, weights, source, proximal=0.0):
+    def train(self, local, objective, source):
         self.say(TRAINED, self.name)
         noise = 0.0 if local.noise_multiplier is None else 0.01 * source.normal(DIMENSION)
-        return (self.value - weights) / 2 + noise
+        return (self.value - objective.start) / 2 + noise
 
 
 @dataclass

@@ -209,7 +209,7 @@ def test_a_pool_kills_a_client_that_no_exception_reaches():
 
         def rehearse(self, local, weights): ...
 
-        def train(self, local, weights, source, proximal=0.0):
+        def train(self, local, objective, source):
             signal.signal(signal.SIGALRM, signal.SIG_IGN)
             time.sleep(FOREVER)
 

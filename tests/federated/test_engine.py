@@ -577,7 +577,8 @@ def test_a_client_that_raises_does_not_stop_the_round_and_what_it_says_is_writte
 def test_a_client_that_trains_in_place_fails_and_does_not_change_the_model(open_study, silent):
     study = open_study("user")
 
-    def train(local, weights, source, proximal=0.0):
+    def train(local, objective, source):
+        weights = objective.start
         weights += 1000.0
         return weights
 

@@ -118,7 +118,7 @@ def test_every_algorithm_is_given_no_more_and_the_client_of_the_largest_weight_r
 
 
 def sender(update):
-    def train(local, weights, source, proximal=0.0):
+    def train(local, objective, source):
         if update is None:
             raise ValueError("gone")
         return update
@@ -177,7 +177,7 @@ def test_the_cohort_of_a_round_that_is_done_again_is_the_same_where_clients_pay_
 
 def does(act):
     """A client's training that is only this."""
-    return lambda local, weights, source, proximal=0.0: act()
+    return lambda local, objective, source: act()
 
 
 def fails():

@@ -146,9 +146,12 @@ FEDERATION = (
     Mutant(
         "a proximal term inside the clip",
         "federated/torch_client.py",
-        "        optimizer.register_step_pre_hook(pull)  # hooks run in order: the noise is there when this one looks\n",
+        "        optimizer.register_step_pre_hook(terms)  # hooks run in order: the noise is there when this one looks\n",
         "",
-        (CLIENT + "the_proximal_term_is_added_after_clipping_and_noise",),
+        (
+            CLIENT + "the_proximal_term_is_added_after_clipping_and_noise",
+            CLIENT + "shift_and_anchor_are_added_after_clipping_and_noise",
+        ),
     ),
     Mutant(
         "a cohort drawn at another rate than charged",

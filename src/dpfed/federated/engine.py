@@ -12,8 +12,8 @@ it. ``result.participation`` has who failed and with which error, for the owner.
 >>> class Ward:
 ...     name, account = "ward", ""
 ...     def rehearse(self, local, weights): ...
-...     def train(self, local, weights, source, proximal=0.0):
-...         return 1 - weights
+...     def train(self, local, objective, source):
+...         return 1 - objective.start
 >>> plan = Plan("study", rounds=2, local={"ward": LocalPlan(size=8, batch_size=4, steps=3)}, style="none")
 >>> federation = Federation(plan, np.zeros(2), LocalRunner([Ward()]), "run")
 >>> [(result.number, result.status, result.weights.tolist()) for result in federation]

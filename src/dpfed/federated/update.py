@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 from dpfed.federated.weights import Vector
 from dpfed.plan import LocalPlan, Plan
 from dpfed.randomness import RandomSource
 from dpfed.structure import Floats
+from dpfed.training.objective import LocalObjective
 
 EXHAUSTED = "exhausted"
 FAILED = "failed"
@@ -25,7 +27,12 @@ class Task:
 
     round: int
     weights: Vector
-    proximal: float = 0.0
+    pull: float = 0.0
+
+    @cached_property
+    def objective(self) -> LocalObjective:
+        """What each client minimises."""
+        return LocalObjective(self.weights, pull=self.pull)
 
 
 @dataclass(frozen=True)
@@ -75,8 +82,8 @@ class Client(Protocol):
     def rehearse(self, local: LocalPlan, weights: Vector) -> None:
         """Refuses a model that does not fit, before anything is charged; tells nothing of any record."""
 
-    def train(self, local: LocalPlan, weights: Vector, source: RandomSource, proximal: float = 0.0) -> Floats:
-        """The change of the weights: ``local.event`` for one record where the plan has noise."""
+    def train(self, local: LocalPlan, objective: LocalObjective, source: RandomSource) -> Floats:
+        """Return the change from the objective's start: ``local.event`` for one record where the plan has noise."""
 
 
 class Runner(Protocol):

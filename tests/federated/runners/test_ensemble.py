@@ -49,7 +49,7 @@ def plan(clients, noise: float | None, style: str = "sample", **settings) -> Pla
     return Plan("study", 1, parts, style=style)
 
 
-def changes(kind, case, noise, tmp_path, proximal=0.0, changed="", **options) -> dict[str, np.ndarray]:
+def changes(kind, case, noise, tmp_path, pull=0.0, changed="", **options) -> dict[str, np.ndarray]:
     model, clients = world(case, changed)
     made = plan(clients, noise, "none" if noise is None else "sample")
     with Ledger(f"sqlite:///{tmp_path / kind.__name__}{len(list(tmp_path.iterdir()))}.db") as ledger:
@@ -58,7 +58,7 @@ def changes(kind, case, noise, tmp_path, proximal=0.0, changed="", **options) ->
         runner = kind(clients, ledger, source=SeededSource(7), **options)
         runner.enroll(made, model.first_weights)
         weights = model.first_weights + np.float32(0.01)
-        outcomes = list(runner.train(Task(1, weights, proximal), [client.name for client in clients]))
+        outcomes = list(runner.train(Task(1, weights, pull), [client.name for client in clients]))
     return {update.client: update.value for update in outcomes}
 
 
@@ -91,8 +91,8 @@ def test_the_number_trained_at_once_can_be_pinned_and_changes_nothing(chunk, tmp
 
 
 def test_the_proximal_term_is_each_models_own(tmp_path):
-    pulled = changes(EnsembleRunner, "mlp", 0.5, tmp_path, proximal=3.0)
-    assert apart(changes(LocalRunner, "mlp", 0.5, tmp_path, proximal=3.0), pulled) < 1e-5
+    pulled = changes(EnsembleRunner, "mlp", 0.5, tmp_path, pull=3.0)
+    assert apart(changes(LocalRunner, "mlp", 0.5, tmp_path, pull=3.0), pulled) < 1e-5
     assert apart(changes(LocalRunner, "mlp", 0.5, tmp_path), pulled) > 1e-3
 
 

@@ -39,7 +39,7 @@ class Doing:
     def rehearse(self, local, weights) -> None:
         """Nothing."""
 
-    def train(self, local, weights, source, proximal=0.0):
+    def train(self, local, objective, source):
         return np.asarray(self.act(source), dtype=float) * np.ones(3)
 
 

@@ -102,9 +102,7 @@ class EnsembleRunner(LocalRunner):
         with model.lent(task.weights) as row:
             start = row.clone()
         first = dict(zip(model.layout.names, _parts(start, model), strict=True))
-        groups = together(
-            pace, members, first, model.recipe, proximal=task.proximal, chunk=self._chunk, one_pass=self._one_pass
-        )
+        groups = together(pace, members, first, model.recipe, chunk=self._chunk, one_pass=self._one_pass)
         while True:
             with model.lent(task.weights):  # nobody else runs the model meanwhile; others may between two groups
                 group = within(len(clients) * self._plan.client_timeout, lambda: next(groups, None))
@@ -122,9 +120,8 @@ class EnsembleRunner(LocalRunner):
         examples = client.examples
         if not isinstance(examples, Tensors):
             raise TypeError(type(examples).__name__)
-        return Member(
-            examples.inputs, examples.targets, self._plan.local[client.name], self._source_of(client, task, head)
-        )
+        local, source = self._plan.local[client.name], self._source_of(client, task, head)
+        return Member(examples.inputs, examples.targets, local, source, task.objective)
 
 
 def _parts(row: Tensor, model: TorchModel) -> list[Tensor]:

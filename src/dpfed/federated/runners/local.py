@@ -4,7 +4,7 @@
 >>> class Ward:
 ...     name, account = "ward", "ward-2026"
 ...     def rehearse(self, local, weights): ...
-...     def train(self, local, weights, source, proximal=0.0):
+...     def train(self, local, objective, source):
 ...         return source.normal(2)
 >>> local = LocalPlan(size=8, batch_size=4, steps=3, clip_norm=1.0, noise_multiplier=9.0)
 >>> with Ledger("sqlite:///ledger.db") as ledger:
@@ -149,7 +149,7 @@ class LocalRunner:
     def _outcome(self, client: Client, task: Task, head: str) -> Update | Failure:
         source, local = self._source_of(client, task, head), self._plan.local[client.name]
         try:
-            value = within(self._plan.client_timeout, lambda: client.train(local, task.weights, source, task.proximal))
+            value = within(self._plan.client_timeout, lambda: client.train(local, task.objective, source))
             return Update(client.name, task.round, np.asarray(value), head)
         except Late:
             return self._late(client.name)

@@ -13,8 +13,8 @@ nothing and leaves nothing behind; only numbers come back, never a pickle.
 ...     account = ""
 ...     def __init__(self, name): self.name = name
 ...     def rehearse(self, local, weights): ...
-...     def train(self, local, weights, source, proximal=0.0):
-...         return weights + len(self.name)
+...     def train(self, local, objective, source):
+...         return objective.start + len(self.name)
 >>> runner = PoolRunner([Ward("ward"), Ward("clinic")])
 >>> local = LocalPlan(size=8, batch_size=4, steps=3)
 >>> _ = runner.enroll(Plan("study", 1, {"ward": local, "clinic": local}, style="none"), np.zeros(2))
