@@ -39,12 +39,17 @@ class Heard:
 
     def __init__(self, kind, options) -> None:
         self._inner = registry.build(kind, **options)
-        self.proximal, self.start = self._inner.proximal, self._inner.start
         self.given = None
 
-    def step(self, weights, update, state):
-        self.given = update
-        return self._inner.step(weights, update, state)
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def bound_to(self, plan):
+        return self
+
+    def step(self, state, mean):
+        self.given = mean
+        return self._inner.step(state, mean)
 
 
 class Senders:
@@ -69,7 +74,7 @@ def aggregate(plan, sent):
     """What the algorithm is given at zero noise if the clients send these updates."""
     layout = Layout(("weights",), ((DIMENSION,),), "float64")
     with tempfile.TemporaryDirectory() as folder:
-        task, stored = Task(1, np.zeros(DIMENSION)), Stored(RunDirectory(folder))
+        task, stored = Task(1, {"weights": np.zeros(DIMENSION)}), Stored(RunDirectory(folder))
         return Round(plan, task, layout, Senders(sent), stored, SilentSource(), "0:none").mean().value
 
 

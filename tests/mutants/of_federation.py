@@ -81,8 +81,8 @@ FEDERATION = (
     Mutant(
         "the clients' charge after their training",
         "federated/runners/local.py",
-        "        self._commit_local(able)\n        if able:\n            yield from self._trained(able, task, self._head())\n",
-        "        if able:\n            yield from self._trained(able, task, self._head())\n        self._commit_local(able)\n",
+        "        self._commit_local(able)\n        if able:\n            outcomes = self._trained(able, task, self._head())\n",
+        "        if able:\n            outcomes = [*self._trained(able, task, self._head())]\n            self._commit_local(able)\n",
         (LOCAL + "the_whole_cohort_is_charged_before_the_first_client_looks_at_its_data",),
     ),
     Mutant(

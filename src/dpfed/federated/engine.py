@@ -37,6 +37,7 @@ from dpfed.digests import Seal
 from dpfed.errors import PrivacyError
 from dpfed.events import TreeAggregation
 from dpfed.federated.algorithms import registry
+from dpfed.federated.algorithms.earlier import EarlierAlgorithm
 from dpfed.federated.algorithms.protocol import FederatedAlgorithm
 from dpfed.federated.checkpoint import Checkpoint, Checkpoints
 from dpfed.federated.costs import Spent, spent
@@ -45,7 +46,7 @@ from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED, RUNNING, RoundRe
 from dpfed.federated.rounds import Mean, Round
 from dpfed.federated.server_tree import ServerTree
 from dpfed.federated.stored import Stored
-from dpfed.federated.update import Charged, Runner, Task
+from dpfed.federated.update import WEIGHTS, Charged, Runner, Task
 from dpfed.federated.weights import Layout, Vector
 from dpfed.guarantee import Guarantee
 from dpfed.plan import Plan
@@ -77,7 +78,7 @@ class Federation:
         directory: str | Path,
         *,
         layout: Layout | None = None,
-        algorithm: FederatedAlgorithm | None = None,
+        algorithm: FederatedAlgorithm | EarlierAlgorithm | None = None,
         evaluate: Evaluation | None = None,
         source: RandomSource | None = None,
         terms: str = "",
@@ -89,7 +90,7 @@ class Federation:
         self.layout = Layout(("weights",), (first.shape,), str(first.dtype)) if layout is None else layout
         self.run = RunDirectory(directory)
         self.run.begin(plan)
-        self._algorithm = _algorithm(plan) if algorithm is None else registry.checked(algorithm)
+        self._algorithm = registry.of_plan(plan) if algorithm is None else registry.bound(algorithm, plan)
         self._evaluate = evaluate
         self._source = or_system(source)
         self._terms = terms
@@ -186,10 +187,11 @@ class Federation:
             raise round_files.changed(self.run.path / "plan.json", why)
 
     def _begin(self, first: Vector) -> None:
-        head = self.runner.enroll(self.plan, first)
+        head = self.runner.enroll(self.plan, first, algorithm=self._algorithm)
         self._open(self.runner.key(self.plan, [head]), head)
         self._stored.forget_all_but(0)  # what goes with no checkpoint is of another past
-        self._keep(Checkpoint(0, first, head, self._algorithm.start(self.layout.size), self._first_clip()))
+        state = {name: value for name, value in self._algorithm.start(first.astype(float)).items() if name != WEIGHTS}
+        self._keep(Checkpoint(0, first, head, state, self._first_clip()))
 
     def _take_up(self, found: Checkpoint) -> None:
         under_way = found.round + 1
@@ -201,7 +203,7 @@ class Federation:
         if found.round >= self.plan.rounds:
             return
         self._stored.require(under_way, self.plan.local)
-        self.runner.enroll(self.plan, found.weights, heads)
+        self.runner.enroll(self.plan, found.weights, heads, algorithm=self._algorithm)
 
     def _require_sealed(self, found: Checkpoint) -> None:
         """Refuse a checkpoint that the ledger did not seal, or of which others than safetensors read another note."""
@@ -220,7 +222,7 @@ class Federation:
     def _round(self, number: int) -> Round:
         return Round(
             plan=self.plan,
-            task=Task(number, self.weights, self._algorithm.proximal),
+            task=Task(number, self._sent()),
             layout=self.layout,
             runner=self.runner,
             stored=self._stored,
@@ -231,11 +233,16 @@ class Federation:
             tree=self._tree,
         )
 
+    def _sent(self) -> dict[str, Vector]:
+        """Return what the algorithm sends; the model is the very one that was released, to the last bit."""
+        vectors = self._algorithm.task({**self._checkpoint.state, WEIGHTS: self.weights})
+        return {**vectors, WEIGHTS: self.weights}
+
     def _stepped(self, number: int, mean: Mean) -> Checkpoint:
         before = self._checkpoint
         with np.errstate(over="ignore", invalid="ignore"):
-            weights, state = self._algorithm.step(before.weights.astype(float), mean.value, before.state)
-            moved = np.asarray(weights, dtype=self.layout.dtype)
+            state = dict(self._algorithm.step({**before.state, WEIGHTS: before.weights.astype(float)}, mean.value))
+            moved = np.asarray(state.pop(WEIGHTS), dtype=self.layout.dtype)
         if not all(np.isfinite(array).all() for array in (moved, *state.values())):
             self._lose(number)
         clip_norm = before.clip_norm
@@ -280,8 +287,3 @@ class Federation:
     def _deltas(self) -> dict[str, float]:
         promised = {promise.unit: promise.delta for promise in self.plan.guarantees}
         return {unit: promised.get(unit, DEFAULT_DELTA) for unit in self.plan.units}
-
-
-def _algorithm(plan: Plan) -> FederatedAlgorithm:
-    rate = {} if plan.server_learning_rate == 1.0 else {"server_learning_rate": plan.server_learning_rate}
-    return registry.build(plan.algorithm.name, **{**rate, **plan.algorithm.parameters})

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dpfed.federated.weights import Vector
 from dpfed.plan import LocalPlan, Plan
@@ -17,27 +16,30 @@ from dpfed.randomness import RandomSource
 from dpfed.structure import Floats
 from dpfed.training.objective import LocalObjective
 
+if TYPE_CHECKING:
+    from dpfed.federated.algorithms.protocol import FederatedAlgorithm
+
 EXHAUSTED = "exhausted"
 FAILED = "failed"
+WEIGHTS = "weights"
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a round asks of every client: the weights to start from, and how strongly these hold it."""
+    """What a round sends to every client: named vectors, released before, with the model under "weights"."""
 
     round: int
-    weights: Vector
-    pull: float = 0.0
+    vectors: Mapping[str, Vector]
 
-    @cached_property
-    def objective(self) -> LocalObjective:
-        """What each client minimises."""
-        return LocalObjective(self.weights, pull=self.pull)
+    @property
+    def weights(self) -> Vector:
+        """The model."""
+        return self.vectors[WEIGHTS]
 
 
 @dataclass(frozen=True)
 class Update:
-    """What one client made of a task, and the ledger's head when it was charged."""
+    """What one client made of a task: the one vector that leaves it, and the ledger's head when it was charged."""
 
     client: str
     round: int
@@ -93,8 +95,18 @@ class Runner(Protocol):
     def is_private(self) -> bool:
         """Whether nobody can predict the noise: false for a seeded source, whose rounds are stamped so."""
 
-    def enroll(self, plan: Plan, weights: Vector, heads: Iterable[str] = ()) -> str:
-        """The ledger's head once the plan is reserved; a ledger that lacks one of the heads is refused."""
+    def enroll(
+        self,
+        plan: Plan,
+        weights: Vector,
+        heads: Iterable[str] = (),
+        *,
+        algorithm: FederatedAlgorithm | None = None,
+    ) -> str:
+        """Return the ledger's head once the plan is reserved; a ledger that lacks one of the heads is refused.
+
+        Without an `algorithm` clients follow the one that the plan names.
+        """
 
     def key(self, plan: Plan, heads: Iterable[str] = ()) -> bytes:
         """Return what only the ledger knows of a run that it has reserved, to seal the run's files with.

@@ -23,7 +23,7 @@ from dpfed.plan import Plan
 from studies import DIMENSION, SIZES, Crash
 
 NAMES = tuple(SIZES)
-TASK = Task(1, np.zeros(DIMENSION))
+TASK = Task(1, {"weights": np.zeros(DIMENSION)})
 
 
 def enrolled(study, **options) -> LocalRunner:

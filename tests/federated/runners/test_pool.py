@@ -25,7 +25,7 @@ from dpfed.plan import ClientPlan, LocalPlan, Plan
 from dpfed.randomness import SeededSource
 from studies import SIZES, a_plan
 
-TASK = Task(1, np.zeros(3))
+TASK = Task(1, {"weights": np.zeros(3)})
 
 
 @dataclass

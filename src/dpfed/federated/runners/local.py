@@ -11,7 +11,7 @@
 ...     _ = ledger.open("ward-2026", epsilon=4.0, delta=1e-5)
 ...     runner = LocalRunner([Ward()], ledger)
 ...     _ = runner.enroll(Plan("study", rounds=2, local={"ward": local}), np.zeros(2))
-...     [type(outcome).__name__ for outcome in runner.train(Task(1, np.zeros(2)), ["ward"])]
+...     [type(outcome).__name__ for outcome in runner.train(Task(1, {"weights": np.zeros(2)}), ["ward"])]
 ...     runner.charged().local
 ['Update']
 {'ward': 1}
@@ -20,11 +20,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from dpfed.errors import AdjacencyMismatch, InvalidArgument
 from dpfed.events import Event
+from dpfed.federated.algorithms import registry
+from dpfed.federated.algorithms.protocol import FederatedAlgorithm
 from dpfed.federated.deadline import Late, within
 from dpfed.federated.update import EXHAUSTED, FAILED, Charged, Client, Failure, Task, Update
 from dpfed.federated.weights import Vector
@@ -33,6 +36,7 @@ from dpfed.ledger.reservation import Reservation
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, or_system
 from dpfed.runs import NO_HEAD, sequence
+from dpfed.training.objective import LocalObjective
 
 
 class LocalRunner:
@@ -65,14 +69,23 @@ class LocalRunner:
         """Whether nobody can predict the noise."""
         return self.source.is_private
 
-    def enroll(self, plan: Plan, weights: Vector, heads: Iterable[str] = ()) -> str:
-        """The ledger's head once the plan is reserved in every account, or found reserved after a crash.
+    def enroll(
+        self,
+        plan: Plan,
+        weights: Vector,
+        heads: Iterable[str] = (),
+        *,
+        algorithm: FederatedAlgorithm | None = None,
+    ) -> str:
+        """Return the ledger's head once the plan is reserved in every account, or found reserved after a crash.
 
-        A ledger that lacks one of the `heads` was rolled back, and is refused.
+        A ledger that lacks one of the `heads` was rolled back, and is refused. Without an `algorithm` clients follow
+        the one that the plan names.
         """
         if self._run not in (None, plan.name):
             message = f"this runner charges run {self._run!r}: give {plan.name!r} a runner of its own"
             raise InvalidArgument("runner", message)
+        self._algorithm = registry.of_plan(plan) if algorithm is None else registry.bound(algorithm, plan)
         charges, known = plan.charges(self.clients.values(), self.study), list(heads)
         for client in self.clients.values():
             client.rehearse(plan.local[client.name], weights)
@@ -114,7 +127,8 @@ class LocalRunner:
         yield from (Failure(client.name, EXHAUSTED) for client in clients if self._left(client) < 1)
         self._commit_local(able)
         if able:
-            yield from self._trained(able, task, self._head())
+            outcomes = self._trained(able, task, self._head())
+            yield from (self._leaving(outcome, task) for outcome in outcomes)
 
     def charge_release(self, times: int) -> str:
         """The ledger's head once so many client events are committed to the study's account, and the round marked.
@@ -143,18 +157,32 @@ class LocalRunner:
         self._run = None
 
     def _trained(self, clients: Sequence[Client], task: Task, head: str) -> Iterator[Update | Failure]:
+        """Yield the change of each client's model, which has not left it yet."""
         for client in clients:
             yield self._outcome(client, task, head)
 
     def _outcome(self, client: Client, task: Task, head: str) -> Update | Failure:
         source, local = self._source_of(client, task, head), self._plan.local[client.name]
         try:
-            value = within(self._plan.client_timeout, lambda: client.train(local, task.objective, source))
+            objective = self._objective(client, task)
+            value = within(self._plan.client_timeout, lambda: client.train(local, objective, source))
             return Update(client.name, task.round, np.asarray(value), head)
         except Late:
             return self._late(client.name)
         except (Exception, SystemExit) as error:  # whatever a client's data does to it, the others go on
             return Failure(client.name, FAILED, error)
+
+    def _objective(self, client: Client, task: Task) -> LocalObjective:
+        return self._algorithm.objective(task, {})
+
+    def _leaving(self, trained: Update | Failure, task: Task) -> Update | Failure:
+        """Return what leaves a client, from the change of its model."""
+        if isinstance(trained, Failure):
+            return trained
+        try:
+            return replace(trained, value=np.asarray(self._algorithm.leaves(trained.value, task, {})))
+        except Exception as error:  # of what the client sent, whatever that is
+            return Failure(trained.client, FAILED, error)
 
     def _late(self, client: str) -> Failure:
         message = f"{client} took longer than client_timeout, which is {self._plan.client_timeout:g} s"
