@@ -22,7 +22,7 @@ from dpfed import events as ev
 from dpfed import round_files, runs
 from dpfed.checks import ADD_REMOVE
 from dpfed.cohort import All
-from dpfed.federated import checkpoint, stored
+from dpfed.federated import checkpoint, client_states, stored
 from dpfed.federated.engine import Federation
 from dpfed.federated.runners.local import LocalRunner
 from dpfed.ledger.ledger import Ledger
@@ -39,6 +39,7 @@ WRITES = (  # everything that is durable when it returns
     (stored, "write_durably"),
     (stored, "write_whole"),
     (checkpoint, "write_durably"),
+    (client_states, "write_durably"),
     (round_files, "append"),
     (Reservation, "commit"),
     (Reservation, "commit_unseen"),

@@ -63,6 +63,17 @@ def forbids_a_cap(plan: Plan) -> bool:
     return is_fixed and "client" in plan.units
 
 
+def require_stateful(plan: Plan) -> None:
+    """Refuse a plan whose clients must not keep state from round to round.
+
+    What a client keeps depends on the rounds that it was drawn for. With independent draws that tells of no other
+    client. Draws without replacement depend on each other, for the reason in `forbids_a_cap`.
+    """
+    if forbids_a_cap(plan):
+        message = "clients must keep no state with a secret cohort of fixed size: what one keeps tells of others' draws"
+        raise InvalidArgument("cohort", f"{message}; draw a PoissonCohort, or choose an algorithm without state")
+
+
 def require_kept(plan: Plan, guarantee: Guarantee) -> None:
     """Refuses a promise that the plan's noise does not keep."""
     if guarantee.unit == "client":

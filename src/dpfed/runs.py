@@ -10,6 +10,7 @@ ledger, and may be shown. Everything else is for the owner alone (mode 0600). A 
     owner.jsonl        one line per round: every metric, who took part, failed or was turned away, how long it took
     owner/             the cohort of the round that is under way
     released/          noised values of the round that is under way: used again after a crash, at no cost
+    clients/           what an algorithm keeps at clients of this process, until the run has ended
     checkpoints/       the model after the last rounds, and digests of the other files when it was written
 
 Every line of a .jsonl file ends in a digest of itself and of all before it, and checkpoints and released values carry
@@ -51,6 +52,7 @@ ENDS = (FINISHED, BUDGET_EXHAUSTED)
 ROUNDS, OWNER_ROUNDS = "rounds.jsonl", "owner.jsonl"
 DIGESTED = 3  # the first version of plan.json whose run has digests
 STATUS, CHECKPOINTS = "status", "checkpoints"
+CLIENTS = "clients"
 ORIGIN_FILE, LEFT_OUT_FILE = f"owner/{ORIGIN}", f"owner/{LEFT_OUT}"
 WHOLE = ("plan.json", LEFT_OUT_FILE, ORIGIN_FILE, STATUS)  # files that are written once
 LINES = (ROUNDS, OWNER_ROUNDS)

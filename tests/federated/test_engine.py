@@ -131,7 +131,7 @@ def test_a_release_that_was_stored_is_used_again_bit_by_bit_and_costs_nothing(op
     federation = study.federation()
     with crash_at(4 if style == "user" else 5, is_after=True), pytest.raises(Crash):
         next(federation)  # commit(s), mark and the release's file are written
-    released, _, _ = Stored(study.directory()).release(1)
+    released, *_ = Stored(study.directory()).release(1)
     charged = study.committed(), study.committed_releases()
     study.ledger.close()
     other = open_study(style)
@@ -149,7 +149,7 @@ def test_what_is_stored_of_a_round_is_what_is_released_with_its_noise(tmp_path):
     federation = study.federation(source=SeededSource(3))
     with crash_at(4, is_after=True), pytest.raises(Crash):
         next(federation)
-    released, _, _ = Stored(study.directory()).release(1)
+    released, *_ = Stored(study.directory()).release(1)
     np.testing.assert_array_equal(released.average, first.weights)
 
 

@@ -15,6 +15,7 @@ MEAN = "tests/aggregation/test_mean.py::test_"
 NONSENSE = "tests/federated/test_nonsense.py::test_"
 RELEASE = "tests/test_server_release.py::test_"
 ROUNDS = "tests/federated/test_rounds.py::test_"
+STATES = "tests/federated/test_client_states.py::test_"
 RUNS = "tests/test_runs.py::test_"
 
 FEDERATION = (
@@ -95,7 +96,7 @@ FEDERATION = (
     Mutant(
         "un-noised save",
         "federated/rounds.py",
-        "            self.stored.write_release(self.number, released, head, counted)\n",
+        "            self.stored.write_release(self.number, released, head, counted, self._kept_by(updates))\n",
         "            plain = type(released)(self.plan.server.query(values, self.layout.size), released.noisy_count)\n"
         "            self.stored.write_release(self.number, plain, head, counted)\n",
         (ENGINE + "what_is_stored_of_a_round_is_what_is_released_with_its_noise",),
@@ -142,6 +143,41 @@ FEDERATION = (
         "            Generators(or_system(source), devices_of(self.module)).scope(),\n",
         "",
         (CLIENT + "torchs_own_generator_is_left_as_it_was",),
+    ),
+    Mutant(
+        "state of an update that was turned away",
+        "federated/engine.py",
+        "counted = {**before.counted, **dict.fromkeys(mean.contributed, number)}\n",
+        "counted = dict.fromkeys(self.plan.local, number) if mean.contributed else {}\n",
+        (STATES + "a_client_whose_update_is_turned_away_keeps_what_it_had[user]",),
+    ),
+    Mutant(
+        "state from a change that is not clipped",
+        "federated/runners/local.py",
+        "        used: Floats = left if task.clip_norm is None else clip_per_example(left[None], task.clip_norm)[0]\n",
+        "        used: Floats = left\n",
+        (STATES + "a_client_keeps_its_change_as_the_server_clips_it_by_the_clip_norm_of_the_round",),
+    ),
+    Mutant(
+        "a stored release that forgets whose state goes with it",
+        "federated/stored.py",
+        "        if kept := list(contributed):\n",
+        "        if kept := []:\n",
+        (STATES + "a_crash_at_each_durable_write_leaves_no_update_without_its_state[after-user-all]",),
+    ),
+    Mutant(
+        "state with secret draws that depend on each other",
+        "plan_rules.py",
+        '    if forbids_a_cap(plan):\n        message = "clients must keep',
+        '    if False:\n        message = "clients must keep',
+        (STATES + "state_with_a_secret_cohort_of_fixed_size_is_refused_where_a_client_is_protected[user]",),
+    ),
+    Mutant(
+        "a state that nobody sealed",
+        "federated/client_states.py",
+        "            if not self._seal(client, round_number).is_of(seal, known):\n",
+        "            if not seal:\n",
+        (STATES + "a_state_that_was_changed_is_refused_before_a_round_is_run[forged]",),
     ),
     Mutant(
         "a proximal term inside the clip",

@@ -27,7 +27,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -51,7 +51,7 @@ from dpfed.federated.weights import Layout, Vector
 from dpfed.guarantee import Guarantee
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, or_system
-from dpfed.runs import CHECKPOINTS, ORIGIN_FILE, STATUS, RunDirectory
+from dpfed.runs import CHECKPOINTS, CLIENTS, ORIGIN_FILE, STATUS, RunDirectory
 
 Evaluation = Callable[[Vector], Iterable[Score]]
 DEFAULT_DELTA = 1e-5
@@ -187,7 +187,7 @@ class Federation:
             raise round_files.changed(self.run.path / "plan.json", why)
 
     def _begin(self, first: Vector) -> None:
-        head = self.runner.enroll(self.plan, first, algorithm=self._algorithm)
+        head = self._enroll(first)
         self._open(self.runner.key(self.plan, [head]), head)
         self._stored.forget_all_but(0)  # what goes with no checkpoint is of another past
         state = {name: value for name, value in self._algorithm.start(first.astype(float)).items() if name != WEIGHTS}
@@ -203,7 +203,15 @@ class Federation:
         if found.round >= self.plan.rounds:
             return
         self._stored.require(under_way, self.plan.local)
-        self.runner.enroll(self.plan, found.weights, heads, algorithm=self._algorithm)
+        reused = ((client, under_way) for client in self._stored.contributed(under_way))
+        self._enroll(found.weights, heads, [*found.counted.items(), *reused])
+
+    def _enroll(
+        self, weights: Vector, heads: Iterable[str] = (), counted: Iterable[tuple[str, int]] | None = None
+    ) -> str:
+        folder = self.run.folder(CLIENTS) if self._algorithm.keeps_state else None
+        options: dict[str, Any] = {"algorithm": self._algorithm, "folder": folder, "counted": counted}
+        return self.runner.enroll(self.plan, weights, heads, **options)
 
     def _require_sealed(self, found: Checkpoint) -> None:
         """Refuse a checkpoint that the ledger did not seal, or of which others than safetensors read another note."""
@@ -222,7 +230,7 @@ class Federation:
     def _round(self, number: int) -> Round:
         return Round(
             plan=self.plan,
-            task=Task(number, self._sent()),
+            task=Task(number, self._sent(), self._checkpoint.clip_norm, self._checkpoint.counted),
             layout=self.layout,
             runner=self.runner,
             stored=self._stored,
@@ -231,6 +239,7 @@ class Federation:
             clip_norm=self._checkpoint.clip_norm,
             taken=self._checkpoint.taken,
             tree=self._tree,
+            keeps_state=self._algorithm.keeps_state,
         )
 
     def _sent(self) -> dict[str, Vector]:
@@ -251,7 +260,8 @@ class Federation:
         taken = dict(before.taken)
         for name in mean.asked:
             taken[name] = taken.get(name, 0) + 1
-        return Checkpoint(number, moved, mean.head, state, clip_norm, taken, files=before.files)
+        counted = {**before.counted, **dict.fromkeys(mean.contributed, number)}
+        return Checkpoint(number, moved, mean.head, state, clip_norm, taken, files=before.files, counted=counted)
 
     def _lose(self, number: int) -> NoReturn:
         """Keep nothing of a round that led to no model: used again, it would fail again in every resume."""

@@ -47,6 +47,7 @@ class Mean:
     participation: Participation
     asked: tuple[str, ...] = ()  # where the cohort is no secret
     noisy_count: float | None = None
+    contributed: tuple[str, ...] = ()  # where clients keep state
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +64,7 @@ class Round:
     clip_norm: float | None = None
     taken: Mapping[str, int] = field(default_factory=dict)
     tree: ServerTree | None = None
+    keeps_state: bool = False
 
     @property
     def number(self) -> int:
@@ -111,7 +113,7 @@ class Round:
         mean = ClippedMean(clip_norm=math.inf, denominator=1.0, weights=self.plan.weights)
         value = mean.of({name: update.value for name, update in updates.items()}, self.layout.size)
         head = max({self.head, *(update.head for update in updates.values())}, key=sequence)
-        return Mean(value, head, arrivals.participation(updates, reused))
+        return Mean(value, head, arrivals.participation(updates, reused), contributed=self._kept_by(updates))
 
     def _noised_here(self) -> Mean:
         """Privacy: ``plan.client_event`` for one client, committed before noise is drawn (see `ServerRelease`).
@@ -121,8 +123,8 @@ class Round:
         """
         found = self.stored.release(self.number)
         if found is not None:
-            released, head, asked = found
-            return Mean(released.average, head, Participation(), asked, released.noisy_count)
+            released, head, asked, contributed = found
+            return Mean(released.average, head, Participation(), asked, released.noisy_count, contributed)
         asked = self._asked
         arrivals = _Arrivals(self._door(asked))
         updates = {update.client: update for update in arrivals.accepted(self.runner.train(self.task, asked))}
@@ -132,8 +134,13 @@ class Round:
         counted = () if self._is_secret else asked
         with self._step_of_tree(asked, noise) as tree:
             released = self.plan.server.release(values, self.layout.size, noise, self.clip_norm, tree)
-            self.stored.write_release(self.number, released, head, counted)
-        return Mean(released.average, head, arrivals.participation(updates, ()), counted, released.noisy_count)
+            self.stored.write_release(self.number, released, head, counted, self._kept_by(updates))
+        took_part = arrivals.participation(updates, ())
+        return Mean(released.average, head, took_part, counted, released.noisy_count, self._kept_by(updates))
+
+    def _kept_by(self, updates: Iterable[str]) -> tuple[str, ...]:
+        """Return who keeps a state of this round: whoever's update is used, if the algorithm has any."""
+        return tuple(updates) if self.keeps_state else ()
 
     @contextmanager
     def _step_of_tree(self, asked: Collection[str], noise: RandomSource) -> Iterator[TreeMechanism | None]:

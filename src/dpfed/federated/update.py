@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from dpfed.federated.weights import Vector
@@ -26,10 +27,16 @@ WEIGHTS = "weights"
 
 @dataclass(frozen=True)
 class Task:
-    """What a round sends to every client: named vectors, released before, with the model under "weights"."""
+    """What a round sends to every client: named vectors, released before, with the model under "weights".
+
+    `clip_norm` is what the server will clip to. `counted` names, where clients keep state, the last round of each whose
+    update was used; on the way to a client it is that client's alone.
+    """
 
     round: int
     vectors: Mapping[str, Vector]
+    clip_norm: float | None = None
+    counted: Mapping[str, int] = field(default_factory=dict, repr=False)
 
     @property
     def weights(self) -> Vector:
@@ -102,10 +109,13 @@ class Runner(Protocol):
         heads: Iterable[str] = (),
         *,
         algorithm: FederatedAlgorithm | None = None,
+        folder: Path | None = None,
+        counted: Iterable[tuple[str, int]] | None = None,
     ) -> str:
         """Return the ledger's head once the plan is reserved; a ledger that lacks one of the heads is refused.
 
-        Without an `algorithm` clients follow the one that the plan names.
+        Without an `algorithm` clients follow the one that the plan names. What it keeps at clients of this process is
+        in the `folder`; `counted` are the clients and rounds after which a resumed run needs it, None for a new run.
         """
 
     def key(self, plan: Plan, heads: Iterable[str] = ()) -> bytes:

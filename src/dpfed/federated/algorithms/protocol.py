@@ -20,7 +20,7 @@ True
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, Self, runtime_checkable
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 from dpfed.federated.update import WEIGHTS, Task
 from dpfed.federated.weights import Vector
@@ -38,9 +38,17 @@ class FederatedAlgorithm(Protocol):
     """Both sides of a federated algorithm. The server's state has the model under "weights".
 
     Privacy: `task` and `step` are given released values only: the model, the noised aggregate, and a state made of
-    them. `objective` and `leaves` are given no data either: in styles `sample` and `hybrid` the change of a model comes
-    from noised steps, so what leaves is post-processing of them; in style `user` what leaves is clipped as a whole.
+    them. `objective`, `leaves` and `keeps` are given no data either: in styles `sample` and `hybrid` the change of a
+    model comes from noised steps, so what leaves and what stays is post-processing of them; in style `user` what leaves
+    is clipped as a whole, whatever it depends on of that client. The state of one client depends on another only
+    through released values. Draws of a secret Poisson cohort are independent of each other: given those of all other
+    clients, what these keep follows from what was released, and a round is still a sampled Gaussian for the one left.
+    Draws of a secret cohort of fixed size are not, and `keeps_state` is refused there (`plan_rules.require_stateful`).
     """
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether clients keep arrays from round to round."""
 
     def bound_to(self, plan: Plan) -> Self:
         """Return the algorithm with the plan's constants; refuse a plan that it must not be used with."""
@@ -57,12 +65,20 @@ class FederatedAlgorithm(Protocol):
     def leaves(self, change: Floats, task: Task, state: State) -> Floats:
         """Return the one vector that leaves a client whose model changed so."""
 
+    def keeps(self, left: Floats, task: Task, state: State) -> State:
+        """Return what a client keeps for its next round, from what left it: clipped as the server clips it.
+
+        A client that has kept nothing yet has an empty state.
+        """
+
     def step(self, state: State, mean: Floats) -> State:
         """Return the server's next state, from the noised mean of what left the clients; change no argument."""
 
 
 class ModelChange:
     """The client's side of most algorithms: minimise the loss from the model that was sent, and send its change."""
+
+    keeps_state: ClassVar[bool] = False
 
     def bound_to(self, plan: Plan) -> Self:
         """Return the algorithm itself: no constant of the plan is needed, and every plan will do."""
@@ -79,3 +95,7 @@ class ModelChange:
     def leaves(self, change: Floats, task: Task, state: State) -> Floats:
         """Return the change of the model."""
         return change
+
+    def keeps(self, left: Floats, task: Task, state: State) -> State:
+        """Return nothing: no client keeps anything."""
+        return {}

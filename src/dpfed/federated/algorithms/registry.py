@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dpfed import plan_rules
 from dpfed.errors import InvalidArgument
 from dpfed.federated.algorithms.earlier import EarlierAlgorithm, ServerSide
 from dpfed.federated.algorithms.fedavg import FedAvg
@@ -24,7 +25,7 @@ from dpfed.plan import Plan
 from dpfed.references import is_reference, resolve
 
 KINDS: dict[str, Callable[..., FederatedAlgorithm]] = {"fedavg": FedAvg, "fedprox": FedProx, "fedopt": FedOpt}
-VERBS = ("bound_to", "start", "task", "objective", "leaves", "step")
+VERBS = ("keeps_state", "bound_to", "start", "task", "objective", "leaves", "keeps", "step")
 
 
 def build(kind: str, *, directory: str | Path | None = None, **options: Any) -> FederatedAlgorithm:
@@ -44,7 +45,11 @@ def of_plan(plan: Plan) -> FederatedAlgorithm:
 
 def bound(algorithm: Any, plan: Plan) -> FederatedAlgorithm:
     """Return the algorithm with the plan's constants; refuse a plan that it must not be used with."""
-    return checked(algorithm).bound_to(plan)
+    made = checked(algorithm)
+    if made.keeps_state:
+        plan_rules.require_stateful(plan)
+        _require_frozen(made)
+    return made.bound_to(plan)
 
 
 def checked(algorithm: Any) -> FederatedAlgorithm:
@@ -59,6 +64,14 @@ def checked(algorithm: Any) -> FederatedAlgorithm:
     if not isinstance(strength, float | int) or not 0 <= strength < math.inf:
         raise InvalidArgument("proximal", f"proximal must be a finite number of at least 0, got {strength!r}")
     return ServerSide(algorithm)
+
+
+def _require_frozen(algorithm: FederatedAlgorithm) -> None:
+    """Refuse an algorithm that could carry something of one client's to another past the clip: it serves them all."""
+    if not getattr(getattr(algorithm, "__dataclass_params__", None), "frozen", False):
+        name = type(algorithm).__name__
+        message = f"{name} keeps state at clients, so nothing may change in itself: make it a frozen dataclass"
+        raise InvalidArgument("algorithm", message)
 
 
 def _require_options(kind: str, make: Any, options: dict[str, Any]) -> None:

@@ -21,13 +21,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from dpfed.errors import AdjacencyMismatch, InvalidArgument
+from dpfed.clipping import clip_per_example
+from dpfed.errors import AdjacencyMismatch, InvalidArgument, PrivacyError
 from dpfed.events import Event
 from dpfed.federated.algorithms import registry
-from dpfed.federated.algorithms.protocol import FederatedAlgorithm
+from dpfed.federated.algorithms.protocol import FederatedAlgorithm, State
+from dpfed.federated.client_states import ClientStates
 from dpfed.federated.deadline import Late, within
 from dpfed.federated.update import EXHAUSTED, FAILED, Charged, Client, Failure, Task, Update
 from dpfed.federated.weights import Vector
@@ -36,6 +39,7 @@ from dpfed.ledger.reservation import Reservation
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, or_system
 from dpfed.runs import NO_HEAD, sequence
+from dpfed.structure import Floats
 from dpfed.training.objective import LocalObjective
 
 
@@ -63,6 +67,8 @@ class LocalRunner:
         self._local: dict[str, int] = {}
         self._releases = self._left_releases = 0
         self._begun = 0
+        self._states: ClientStates | None = None
+        self._read: dict[str, State] = {}
 
     @property
     def is_private(self) -> bool:
@@ -76,11 +82,14 @@ class LocalRunner:
         heads: Iterable[str] = (),
         *,
         algorithm: FederatedAlgorithm | None = None,
+        folder: Path | None = None,
+        counted: Iterable[tuple[str, int]] | None = None,
     ) -> str:
         """Return the ledger's head once the plan is reserved in every account, or found reserved after a crash.
 
         A ledger that lacks one of the `heads` was rolled back, and is refused. Without an `algorithm` clients follow
-        the one that the plan names.
+        the one that the plan names. What it keeps at clients is in the `folder`: for a resumed run that of the clients
+        and rounds `counted` must be there, unchanged; for a new one what is there is of another past.
         """
         if self._run not in (None, plan.name):
             message = f"this runner charges run {self._run!r}: give {plan.name!r} a runner of its own"
@@ -90,6 +99,8 @@ class LocalRunner:
         for client in self.clients.values():
             client.rehearse(plan.local[client.name], weights)
         self._plan, self._run = plan, plan.name
+        if counted is not None:  # what was changed is refused before the ledger hears of it
+            self._open_states(folder, counted)
         if self.ledger is not None and charges:
             self._require_fitting(self.ledger, charges)
             for head in known:
@@ -98,6 +109,8 @@ class LocalRunner:
             self._count(self._reservation)
         elif charges:
             raise InvalidArgument("ledger", f"style {plan.style!r} charges accounts: give the runner a ledger")
+        if counted is None:  # a new run has no key before it is reserved
+            self._open_states(folder, None)
         return self._head()
 
     def key(self, plan: Plan, heads: Iterable[str] = ()) -> bytes:
@@ -124,6 +137,7 @@ class LocalRunner:
         """
         clients = [self.clients[name] for name in dict.fromkeys(cohort)]  # one charge, one update
         able = [client for client in clients if self._left(client) > 0]
+        self._read = {}
         yield from (Failure(client.name, EXHAUSTED) for client in clients if self._left(client) < 1)
         self._commit_local(able)
         if able:
@@ -154,6 +168,8 @@ class LocalRunner:
         """Returns to the accounts what was never committed."""
         if self.ledger is not None and any(open_.run == run for open_ in self.ledger.reservations()):
             self.ledger.release(run, reason="the run has ended")
+        if self._states is not None:
+            self._states.forget_all()
         self._run = None
 
     def _trained(self, clients: Sequence[Client], task: Task, head: str) -> Iterator[Update | Failure]:
@@ -173,16 +189,49 @@ class LocalRunner:
             return Failure(client.name, FAILED, error)
 
     def _objective(self, client: Client, task: Task) -> LocalObjective:
-        return self._algorithm.objective(task, {})
+        return self._algorithm.objective(task, self._state(client.name, task))
 
     def _leaving(self, trained: Update | Failure, task: Task) -> Update | Failure:
-        """Return what leaves a client, from the change of its model."""
+        """Return what leaves a client, from the change of its model; what it keeps is stored before."""
         if isinstance(trained, Failure):
             return trained
         try:
-            return replace(trained, value=np.asarray(self._algorithm.leaves(trained.value, task, {})))
+            state = self._state(trained.client, task)
+            left = np.asarray(self._algorithm.leaves(trained.value, task, state))
+            if self._states is not None:
+                self._states.write(trained.client, task.round, self._kept(left, task, state))
+            return replace(trained, value=left)
         except Exception as error:  # of what the client sent, whatever that is
             return Failure(trained.client, FAILED, error)
+
+    def _kept(self, left: Floats, task: Task, state: State) -> State:
+        """Return what a client keeps, from what the server will use of the vector that left it."""
+        used: Floats = left if task.clip_norm is None else clip_per_example(left[None], task.clip_norm)[0]
+        kept = self._algorithm.keeps(used, task, state)
+        if not all(np.isfinite(array).all() for array in kept.values()):
+            raise PrivacyError("what a client keeps is no longer finite: plan with smaller steps")
+        return kept
+
+    def _state(self, client: str, task: Task) -> State:
+        """Return what a client kept after its last update that was used; what it kept before that one is removed."""
+        if self._states is not None and client not in self._read:
+            last = task.counted.get(client, 0)
+            self._read[client] = self._states.read(client, last)
+            self._states.forget_before(client, last)
+        return self._read.get(client, {})
+
+    def _open_states(self, folder: Path | None, counted: Iterable[tuple[str, int]] | None) -> None:
+        self._states = None
+        if not self._algorithm.keeps_state:
+            return
+        if folder is None:
+            name = self._plan.algorithm.name
+            raise InvalidArgument("folder", f"{name} keeps state at clients: give the folder in which it is stored")
+        self._states = ClientStates(folder, self.key(self._plan))
+        if counted is None:
+            self._states.forget_all()
+        for client, round_number in counted or ():
+            self._states.read(client, round_number)
 
     def _late(self, client: str) -> Failure:
         message = f"{client} took longer than client_timeout, which is {self._plan.client_timeout:g} s"
