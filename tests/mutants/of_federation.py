@@ -16,6 +16,7 @@ NONSENSE = "tests/federated/test_nonsense.py::test_"
 RELEASE = "tests/test_server_release.py::test_"
 ROUNDS = "tests/federated/test_rounds.py::test_"
 STATES = "tests/federated/test_client_states.py::test_"
+STATEFUL = "tests/federated/algorithms/test_stateful.py::test_"
 RUNS = "tests/test_runs.py::test_"
 
 FEDERATION = (
@@ -178,6 +179,30 @@ FEDERATION = (
         "            if not self._seal(client, round_number).is_of(seal, known):\n",
         "            if not seal:\n",
         (STATES + "a_state_that_was_changed_is_refused_before_a_round_is_run[forged]",),
+    ),
+    Mutant(
+        "a count of those who came in a formula of the server",
+        "federated/algorithms/constants.py",
+        "    return float(plan.cohort.expected(len(plan.local)) / len(plan.local))\n",
+        "    return 1.0\n",
+        (STATEFUL + "without_noise_the_server_keeps_the_mean_of_what_clients_keep[none-three-scaffold]",),
+    ),
+    Mutant(
+        "scaffold with unequal weights",
+        "federated/algorithms/constants.py",
+        '    if plan.weighting != "equal":\n',
+        "    if False:\n",
+        (STATEFUL + "unequal_weights_are_refused[scaffold]",),
+    ),
+    Mutant(
+        "scaffold with momentum",
+        "federated/runners/local.py",
+        "        registry.require_fitting_steps(self._algorithm, self.clients.values())\n",
+        "",
+        (
+            STATEFUL
+            + "scaffold_is_for_plain_gradient_descent[Recipe(optimizer='sgd', momentum=0.5, weight_decay=0.0, schedule=Constant())]",
+        ),
     ),
     Mutant(
         "a proximal term inside the clip",

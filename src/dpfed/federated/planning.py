@@ -31,6 +31,7 @@ from dpfed.config.training import OwnAlgorithm
 from dpfed.data.clients import FederatedData
 from dpfed.data.records import Records
 from dpfed.errors import InvalidArgument
+from dpfed.federated.algorithms import registry
 from dpfed.guarantee import Guarantee
 from dpfed.local_plan import LocalPlan
 from dpfed.plan import Plan
@@ -57,6 +58,7 @@ def planned(config: RunConfig, data: FederatedData) -> Plan:
         max_update_norm=config.max_update_norm,
         dealing=data.dealing,
     )
+    _require_fitting_algorithm(plan, config)
     if config.guarantees:
         record = config.privacy.local
         plan = plan.calibrated(*config.guarantees, noise="own" if record is None else record.noise)
@@ -88,6 +90,16 @@ def _with_kept_promises(plan: Plan, config: RunConfig) -> Plan:
         kept = Guarantee(epsilon, client.delta, "client", config.adjacency("client"))
         plan = replace(plan, client_guarantee=kept)
     return plan
+
+
+def _require_fitting_algorithm(plan: Plan, config: RunConfig) -> None:
+    """Refuse what one of our own algorithms is not for; one of somebody's own is code, and is asked when it runs."""
+    if isinstance(config.algorithm, OwnAlgorithm):
+        return
+    algorithm, local = registry.of_plan(plan), config.local
+    is_plain = (local.optimizer, local.momentum, local.weight_decay, local.schedule.kind) == ("sgd", 0, 0, "constant")
+    if algorithm.needs_plain_sgd and not is_plain:
+        raise registry.not_plain(config.algorithm.kind)
 
 
 def _require_few_sites(config: RunConfig, data: FederatedData) -> None:

@@ -42,6 +42,7 @@ from dpfed.training.paid import paid_steps
 from dpfed.training.passes import sampler_of
 from dpfed.training.private import Private
 from dpfed.training.reading import Piece
+from dpfed.training.recipe import Recipe
 from dpfed.training.sampling import Sampler
 
 __all__ = ["TorchClient", "TorchModel", "layout_of"]
@@ -69,6 +70,11 @@ class TorchClient:
         if isinstance(self.data, Persons) and isinstance(records, Tensors):
             records = PersonRows(records, torch.from_numpy(self.data.counts))
         object.__setattr__(self, "examples", records)
+
+    @property
+    def takes_plain_steps(self) -> bool:
+        """Whether its optimizer is gradient descent and nothing more, at one learning rate."""
+        return self.model.recipe == Recipe()
 
     def rehearse(self, local: LocalPlan, weights: Vector) -> None:
         """Nothing; refuses a model that does not fit the plan or the shape of the data, on made-up records."""

@@ -50,6 +50,10 @@ class FederatedAlgorithm(Protocol):
     def keeps_state(self) -> bool:
         """Whether clients keep arrays from round to round."""
 
+    @property
+    def needs_plain_sgd(self) -> bool:
+        """Whether clients must take plain steps of stochastic gradient descent, all of one length."""
+
     def bound_to(self, plan: Plan) -> Self:
         """Return the algorithm with the plan's constants; refuse a plan that it must not be used with."""
 
@@ -79,6 +83,7 @@ class ModelChange:
     """The client's side of most algorithms: minimise the loss from the model that was sent, and send its change."""
 
     keeps_state: ClassVar[bool] = False
+    needs_plain_sgd: ClassVar[bool] = False
 
     def bound_to(self, plan: Plan) -> Self:
         """Return the algorithm itself: no constant of the plan is needed, and every plan will do."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,23 @@ from dpfed import plan_rules
 from dpfed.errors import InvalidArgument
 from dpfed.federated.algorithms.earlier import EarlierAlgorithm, ServerSide
 from dpfed.federated.algorithms.fedavg import FedAvg
+from dpfed.federated.algorithms.feddyn import FedDyn
 from dpfed.federated.algorithms.fedopt import FedOpt
 from dpfed.federated.algorithms.fedprox import FedProx
 from dpfed.federated.algorithms.protocol import FederatedAlgorithm
+from dpfed.federated.algorithms.scaffold import Scaffold
+from dpfed.federated.update import Client
 from dpfed.plan import Plan
 from dpfed.references import is_reference, resolve
 
-KINDS: dict[str, Callable[..., FederatedAlgorithm]] = {"fedavg": FedAvg, "fedprox": FedProx, "fedopt": FedOpt}
-VERBS = ("keeps_state", "bound_to", "start", "task", "objective", "leaves", "keeps", "step")
+KINDS: dict[str, Callable[..., FederatedAlgorithm]] = {
+    "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "fedopt": FedOpt,
+    "scaffold": Scaffold,
+    "feddyn": FedDyn,
+}
+VERBS = ("keeps_state", "needs_plain_sgd", "bound_to", "start", "task", "objective", "leaves", "keeps", "step")
 
 
 def build(kind: str, *, directory: str | Path | None = None, **options: Any) -> FederatedAlgorithm:
@@ -50,6 +59,19 @@ def bound(algorithm: Any, plan: Plan) -> FederatedAlgorithm:
         plan_rules.require_stateful(plan)
         _require_frozen(made)
     return made.bound_to(plan)
+
+
+def require_fitting_steps(algorithm: FederatedAlgorithm, clients: Iterable[Client]) -> None:
+    """Refuse clients with an optimizer of their own where the algorithm reads a mean gradient from their change."""
+    if algorithm.needs_plain_sgd and not all(getattr(client, "takes_plain_steps", True) for client in clients):
+        raise not_plain(type(algorithm).__name__.lower())
+
+
+def not_plain(name: str) -> InvalidArgument:
+    """Return the refusal of an optimizer that is not plain gradient descent."""
+    message = f"{name} reads a client's mean gradient from the change of its model, which takes plain steps"
+    remedy = "choose optimizer: sgd without momentum, weight_decay and schedule"
+    return InvalidArgument("optimizer", f"{message}: {remedy}")
 
 
 def checked(algorithm: Any) -> FederatedAlgorithm:

@@ -95,6 +95,7 @@ class LocalRunner:
             message = f"this runner charges run {self._run!r}: give {plan.name!r} a runner of its own"
             raise InvalidArgument("runner", message)
         self._algorithm = registry.of_plan(plan) if algorithm is None else registry.bound(algorithm, plan)
+        registry.require_fitting_steps(self._algorithm, self.clients.values())
         charges, known = plan.charges(self.clients.values(), self.study), list(heads)
         for client in self.clients.values():
             client.rehearse(plan.local[client.name], weights)
