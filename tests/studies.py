@@ -193,7 +193,7 @@ class Study:
             assert all(drawn[name] <= charged[name] <= self.plan.record_charges for name in charged), (drawn, charged)
         if self.study:
             charged, largest = self.committed_releases(), max(self.diary.participations().values(), default=0)
-            is_secret = self.plan.cohort.hides(len(self.plan.local))
+            is_secret = self.plan.is_secret
             is_by_draw = is_secret or self.plan.client.tree is not None  # the first noise of a tree is for all of it
             assert (self.diary.noised() if is_by_draw else largest) <= charged <= self.plan.client_charges
 

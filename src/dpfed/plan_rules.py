@@ -59,7 +59,7 @@ def forbids_a_cap(plan: Plan) -> bool:
     rounds are no longer independent given what they released, on which their composition rests. Poisson draws are
     independent between clients, and a client that is left out only lowers its own rate.
     """
-    is_fixed = isinstance(plan.cohort, FixedCohort) and plan.cohort.hides(len(plan.local))
+    is_fixed = isinstance(plan.cohort, FixedCohort) and plan.is_secret
     return is_fixed and "client" in plan.units
 
 
@@ -124,7 +124,7 @@ def _require_unit(plan: Plan, guarantee: Guarantee) -> None:
         whom = " and ".join(f"one {unit}" for unit in plan.units) or "nobody"
         message = f"style {plan.style!r} protects {whom}, not what was asked: {guarantee}"
         raise InvalidArgument("guarantee", message)
-    is_fixed = isinstance(plan.cohort, FixedCohort) and plan.cohort.hides(len(plan.local))
+    is_fixed = isinstance(plan.cohort, FixedCohort) and plan.is_secret
     if guarantee.unit == "client" and is_fixed and guarantee.adjacency != REPLACE_ONE:
         message = (
             "a secret cohort of fixed size is proved under replace_one only: ask with adjacency='replace_one', "
@@ -243,7 +243,7 @@ def _require_server(plan: Plan) -> None:
 
 def _require_fitting_tree(plan: Plan, tree: RoundTree) -> None:
     """Refuses a tree over the rounds whose pattern the plan does not keep, or that would hide who takes part."""
-    if plan.cohort.hides(len(plan.local)):
+    if plan.is_secret:
         message = "a tree gains nothing from a secret cohort, and who has taken part decides who may again"
         raise InvalidArgument("cohort", f"{message}: leave secret out, or choose noise without a tree")
     if tree.restarts >= plan.rounds:

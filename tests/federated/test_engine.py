@@ -192,7 +192,7 @@ def true_epsilon(study: Study, statement) -> float:
         return max(
             epsilon(ev.Repeated(plan.local[name].event, count), statement.delta) for name, count in times.items()
         )
-    is_secret = plan.cohort.hides(len(plan.local))
+    is_secret = plan.is_secret
     count = study.diary.noised() if is_secret else max(study.diary.participations().values(), default=0)
     return epsilon(ev.Repeated(plan.client_event, count), statement.delta) if count else 0.0
 

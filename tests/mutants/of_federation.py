@@ -113,7 +113,7 @@ FEDERATION = (
     Mutant(
         "a secret cohort in the checkpoint",
         "federated/rounds.py",
-        "counted = () if self._is_secret else asked",
+        "counted = () if self.plan.is_secret else asked",
         "counted = asked",
         (ENGINE + "no_checkpoint_and_no_stored_release_says_who_was_in_a_secret_cohort",),
     ),

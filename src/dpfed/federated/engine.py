@@ -141,7 +141,7 @@ class Federation:
             cost=self._cost_of_one,
             spent=cost.statements,
             worst_client=cost.worst_client,
-            head=None if self._is_secret and self.plan.charges_clients else mean.head,
+            head=None if self.plan.is_secret and self.plan.charges_clients else mean.head,
             metrics=tuple(self._evaluate(checkpoint.weights)) if self._evaluate else (),
             is_private=self.runner.is_private and self._source.is_private,
             participation=mean.participation,
@@ -279,16 +279,12 @@ class Federation:
 
     def _spent(self) -> Spent:
         charged = self.runner.charged()
-        local = dict.fromkeys(self.plan.local, self._most(charged)) if self._is_secret else charged.local
+        local = dict.fromkeys(self.plan.local, self._most(charged)) if self.plan.is_secret else charged.local
         return spent(self.plan, self._deltas(), local, charged.releases)
 
     def _most(self, charged: Charged) -> int:
         """A number of charges that nobody exceeds: how often a client took part is as secret as the cohort."""
         return min(max([charged.begun, *charged.local.values()]), self.plan.record_charges)
-
-    @property
-    def _is_secret(self) -> bool:
-        return self.plan.cohort.hides(len(self.plan.local))
 
     @cached_property
     def _cost_of_one(self) -> tuple[Guarantee, ...]:

@@ -89,7 +89,7 @@ class Round:
         if forbids_a_cap(self.plan):
             return charged.begun >= self.plan.record_charges
         is_over = all(times >= self.plan.record_charges for times in charged.local.values())
-        return is_over and not (self._is_secret and "client" in self.plan.units)
+        return is_over and not (self.plan.is_secret and "client" in self.plan.units)
 
     def mean(self) -> Mean:
         """Its mean update: charged, noised and stored."""
@@ -131,7 +131,7 @@ class Round:
         head = self.runner.charge_release(self._commits)
         noise = self.source.once(f"noise {sequence(head)} {self.number}")
         values = {name: update.value for name, update in updates.items()}
-        counted = () if self._is_secret else asked
+        counted = () if self.plan.is_secret else asked
         with self._step_of_tree(asked, noise) as tree:
             released = self.plan.server.release(values, self.layout.size, noise, self.clip_norm, tree)
             self.stored.write_release(self.number, released, head, counted, self._kept_by(updates))
@@ -153,17 +153,13 @@ class Round:
         with self.tree.step(asked) as mechanism:
             yield mechanism
 
-    @property
-    def _is_secret(self) -> bool:
-        return self.plan.cohort.hides(len(self.plan.local))
-
     @cached_property
     def _asked(self) -> tuple[str, ...]:
         """Who is asked in a round that the server noises; nobody, if too few were drawn.
 
         Where the cohort is no secret the statement counts how often a client takes part, so that has a limit.
         """
-        most = self.plan.rounds if self._is_secret else self.plan.participations
+        most = self.plan.rounds if self.plan.is_secret else self.plan.participations
         able = (name for name in self._drawn() if self.taken.get(name, 0) < most)
         return tuple(name for name in able if self.tree is None or self.tree.admits(name))
 

@@ -152,7 +152,7 @@ class LocalRunner:
         """
         if self._reservation is not None and self.study is not None:
             due = {self.study: {self._plan.client_event: times}} if times else {}
-            if self._is_secret:
+            if self._plan.is_secret:
                 self._reservation.commit(due)
             else:
                 self._reservation.mark(self.study, due)
@@ -246,17 +246,13 @@ class LocalRunner:
         if self._reservation is None or not self._plan.charges_clients:
             return
         charges = {client.account: self._plan.local[client.name].event for client in clients}
-        if self._is_secret:
+        if self._plan.is_secret:
             self._reservation.commit_unseen(charges)
             self._begun += 1
         elif charges:
             self._reservation.commit(charges)
         for client in clients:
             self._local[client.name] += 1
-
-    @property
-    def _is_secret(self) -> bool:
-        return self._plan.cohort.hides(len(self._plan.local))
 
     def _left(self, client: Client) -> int:
         if not self._plan.charges_clients:
@@ -277,7 +273,7 @@ class LocalRunner:
             self._releases = reservation.committed(self.study)
             self._left_releases = left[self.study][plan.client_event]
         marks = reservation.marks()
-        self._begun = max([marks, *self._local.values()]) if self._is_secret else marks
+        self._begun = max([marks, *self._local.values()]) if self._plan.is_secret else marks
 
     def _reserved(self, ledger: Ledger, charges: Mapping[str, Mapping[Event, int]], *, is_new: bool) -> Reservation:
         run = self._plan.name
