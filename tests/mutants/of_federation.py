@@ -205,6 +205,15 @@ FEDERATION = (
         ),
     ),
     Mutant(
+        "two processes in one run",
+        "federated/engine.py",
+        "        self._lock = hold(self.run.path)\n",
+        "",
+        (
+            "tests/federated/test_run_lock.py::test_a_run_that_another_process_runs_is_refused_and_goes_on_when_that_has_ended[none]",
+        ),
+    ),
+    Mutant(
         "a proximal term inside the clip",
         "federated/torch_client.py",
         "        optimizer.register_step_pre_hook(terms)  # hooks run in order: the noise is there when this one looks\n",

@@ -44,6 +44,7 @@ from dpfed.federated.costs import Spent, spent
 from dpfed.federated.metrics import Score
 from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED, RUNNING, RoundResult, plain
 from dpfed.federated.rounds import Mean, Round
+from dpfed.federated.run_lock import hold
 from dpfed.federated.server_tree import ServerTree
 from dpfed.federated.stored import Stored
 from dpfed.federated.update import WEIGHTS, Charged, Runner, Task
@@ -66,8 +67,8 @@ class Federation:
     of the whole reserved plan, also after a crash or an early stop. Scores on data
     that nobody declared public are not covered, and are in the owner's files alone.
 
-    A directory whose files were changed is refused before anything is run. `terms` are what else a run must go on with,
-    such as its configuration.
+    A directory whose files were changed, or in which another process runs, is refused before anything is run. `terms`
+    are what else a run must go on with, such as its configuration.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Federation:
         first = np.asarray(weights)
         self.layout = Layout(("weights",), (first.shape,), str(first.dtype)) if layout is None else layout
         self.run = RunDirectory(directory)
+        self._lock = hold(self.run.path)
         self.run.begin(plan)
         self._algorithm = registry.of_plan(plan) if algorithm is None else registry.bound(algorithm, plan)
         self._evaluate = evaluate
