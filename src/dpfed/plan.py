@@ -25,6 +25,7 @@ from dpfed import checks, plan_costs, plan_json, plan_rules, plan_words
 from dpfed import events as ev
 from dpfed.accounting.questions import epsilon as epsilon_of
 from dpfed.adaptive import AdaptiveClip, least_noise
+from dpfed.aggregation.rules import Mean, Rule
 from dpfed.algorithm import Algorithm
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.client_plan import ClientPlan
@@ -44,6 +45,7 @@ __all__ = [
     "ClientPlan",
     "FixedCohort",
     "LocalPlan",
+    "Mean",
     "Participant",
     "Plan",
     "PoissonCohort",
@@ -79,6 +81,8 @@ class Plan:
     has failed: both are public constants. `dealing` says how clients came to their records (`plan_rules.DEALINGS`); it
     is None where the plan does not know.
 
+    `aggregation` is the rule by which the updates of a round become one.
+
     `server_learning_rate` is handed to the algorithm unless it is 1, which leaves the rate to the algorithm's own
     parameters.
 
@@ -108,6 +112,7 @@ class Plan:
     client_timeout: float = CLIENT_TIMEOUT
     max_update_norm: float | None = None
     dealing: str | None = None
+    aggregation: Rule = field(default_factory=Mean)
 
     def __post_init__(self) -> None:
         plan_rules.require_sound(self)
@@ -334,7 +339,7 @@ class Plan:
     @property
     def server(self) -> ServerRelease:
         """What the server does to the updates of a round in styles `user` and `hybrid`."""
-        return ServerRelease(self._client, self._parts(), self.cohort.expected(len(self.local)))
+        return ServerRelease(self._client, self._parts(), self.cohort.expected(len(self.local)), self.aggregation)
 
     @property
     def sensitivity(self) -> Sensitivity:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpfed import checks
 from dpfed.aggregation.mean import MOST_CLIENTS
+from dpfed.aggregation.rules import Rule
 from dpfed.checks import REPLACE_ONE
 from dpfed.client_plan import ClientPlan
 from dpfed.cohort import All, FixedCohort, PoissonCohort
@@ -156,6 +157,10 @@ def _require_well_formed(plan: Plan) -> None:
         raise InvalidArgument("dealing", f"dealing must be one of {', '.join(DEALINGS)} or None, got {plan.dealing!r}")
     if plan.style not in UNITS_OF_STYLE:
         raise InvalidArgument("style", f"style must be one of {', '.join(UNITS_OF_STYLE)}, got {plan.style!r}")
+    rule: Any = plan.aggregation
+    if not isinstance(rule, Rule):
+        message = f"aggregation must be a rule of dpfed.aggregation.rules, such as Mean(), got {rule!r:.60}"
+        raise InvalidArgument("aggregation", f"{message}: noise is proved for no other")
     if plan.weighting not in WEIGHTINGS:
         message = f"weighting must be 'equal' or 'declared', got {plan.weighting!r}: weights from the data tell sizes"
         raise InvalidArgument("weighting", message)

@@ -214,6 +214,20 @@ FEDERATION = (
         ),
     ),
     Mutant(
+        "another rule than the plan's",
+        "plan.py",
+        "self.cohort.expected(len(self.local)), self.aggregation)\n",
+        "self.cohort.expected(len(self.local)))\n",
+        ("tests/aggregation/test_rules.py::test_the_rule_of_the_plan_is_the_one_that_is_executed",),
+    ),
+    Mutant(
+        "a rule that no noise is proved for",
+        "plan_rules.py",
+        "    if not isinstance(rule, Rule):\n",
+        "    if False:\n",
+        ("tests/test_plan.py::test_an_unknown_rule_of_aggregation_is_refused[rule0]",),
+    ),
+    Mutant(
         "a proximal term inside the clip",
         "federated/torch_client.py",
         "        optimizer.register_step_pre_hook(terms)  # hooks run in order: the noise is there when this one looks\n",

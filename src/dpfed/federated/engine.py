@@ -43,7 +43,7 @@ from dpfed.federated.checkpoint import Checkpoint, Checkpoints
 from dpfed.federated.costs import Spent, spent
 from dpfed.federated.metrics import Score
 from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED, RUNNING, RoundResult, plain
-from dpfed.federated.rounds import Mean, Round
+from dpfed.federated.rounds import Round, RoundOutcome
 from dpfed.federated.run_lock import hold
 from dpfed.federated.server_tree import ServerTree
 from dpfed.federated.stored import Stored
@@ -133,7 +133,7 @@ class Federation:
         """Returns what was never committed to the accounts; a run that is to be resumed is not finished."""
         self.runner.finish(self.plan.name)
 
-    def _done(self, number: int, mean: Mean, started: float) -> RoundResult:
+    def _done(self, number: int, mean: RoundOutcome, started: float) -> RoundResult:
         checkpoint = self._stepped(number, mean)
         cost = self._spent()
         result = RoundResult(
@@ -249,7 +249,7 @@ class Federation:
         vectors = self._algorithm.task({**self._checkpoint.state, WEIGHTS: self.weights})
         return {**vectors, WEIGHTS: self.weights}
 
-    def _stepped(self, number: int, mean: Mean) -> Checkpoint:
+    def _stepped(self, number: int, mean: RoundOutcome) -> Checkpoint:
         before = self._checkpoint
         with np.errstate(over="ignore", invalid="ignore"):
             state = dict(self._algorithm.step({**before.state, WEIGHTS: before.weights.astype(float)}, mean.value))

@@ -9,19 +9,17 @@ end that depends on clients would tell of one of them what no noise covers. Only
 stops.
 
 >>> import numpy as np
->>> Mean(np.zeros(2), "3:ab", Participation(contributed=("ward",))).participation.contributed
+>>> RoundOutcome(np.zeros(2), "3:ab", Participation(contributed=("ward",))).participation.contributed
 ('ward',)
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dpfed.aggregation.mean import ClippedMean
 from dpfed.aggregation.screening import Arrival, Door, Refusal
 from dpfed.federated.results import Participation
 from dpfed.federated.server_tree import ServerTree
@@ -39,7 +37,7 @@ MANY = 3  # clients that fail together, in style none
 
 
 @dataclass(frozen=True, eq=False)
-class Mean:
+class RoundOutcome:
     """The mean update of a round, the ledger's head behind it, and who took part in making it."""
 
     value: Floats
@@ -91,11 +89,11 @@ class Round:
         is_over = all(times >= self.plan.record_charges for times in charged.local.values())
         return is_over and not (self.plan.is_secret and "client" in self.plan.units)
 
-    def mean(self) -> Mean:
-        """Its mean update: charged, noised and stored."""
+    def mean(self) -> RoundOutcome:
+        """Return its mean update: charged, noised and stored."""
         return self._noised_here() if "client" in self.plan.units else self._from_released()
 
-    def _from_released(self) -> Mean:
+    def _from_released(self) -> RoundOutcome:
         """Privacy: each update is ``local.event`` for its client's records; their weighted mean is post-processing."""
         stored = self.stored.updates(self.number)
         cohort = self._kept_cohort()
@@ -110,12 +108,12 @@ class Round:
         if not self.plan.units:
             arrivals.require_some(updates, len(self.plan.local))
         updates = {name: updates[name] for name in cohort if name in updates}  # added up in one order, whoever is first
-        mean = ClippedMean(clip_norm=math.inf, denominator=1.0, weights=self.plan.weights)
-        value = mean.of({name: update.value for name, update in updates.items()}, self.layout.size)
+        values = {name: update.value for name, update in updates.items()}
+        value = self.plan.aggregation.combined(values, self.layout.size, self.plan.weights)
         head = max({self.head, *(update.head for update in updates.values())}, key=sequence)
-        return Mean(value, head, arrivals.participation(updates, reused), contributed=self._kept_by(updates))
+        return RoundOutcome(value, head, arrivals.participation(updates, reused), contributed=self._kept_by(updates))
 
-    def _noised_here(self) -> Mean:
+    def _noised_here(self) -> RoundOutcome:
         """Privacy: ``plan.client_event`` for one client, committed before noise is drawn (see `ServerRelease`).
 
         What is committed, released and stored depends on who was asked, never on who answered or how: if nobody did,
@@ -124,7 +122,7 @@ class Round:
         found = self.stored.release(self.number)
         if found is not None:
             released, head, asked, contributed = found
-            return Mean(released.average, head, Participation(), asked, released.noisy_count, contributed)
+            return RoundOutcome(released.average, head, Participation(), asked, released.noisy_count, contributed)
         asked = self._asked
         arrivals = _Arrivals(self._door(asked))
         updates = {update.client: update for update in arrivals.accepted(self.runner.train(self.task, asked))}
@@ -136,7 +134,7 @@ class Round:
             released = self.plan.server.release(values, self.layout.size, noise, self.clip_norm, tree)
             self.stored.write_release(self.number, released, head, counted, self._kept_by(updates))
         took_part = arrivals.participation(updates, ())
-        return Mean(released.average, head, took_part, counted, released.noisy_count, self._kept_by(updates))
+        return RoundOutcome(released.average, head, took_part, counted, released.noisy_count, self._kept_by(updates))
 
     def _kept_by(self, updates: Iterable[str]) -> tuple[str, ...]:
         """Return who keeps a state of this round: whoever's update is used, if the algorithm has any."""
