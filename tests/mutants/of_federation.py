@@ -83,8 +83,10 @@ FEDERATION = (
     Mutant(
         "the clients' charge after their training",
         "federated/runners/local.py",
-        "        self._commit_local(able)\n        if able:\n            outcomes = self._trained(able, task, self._head())\n",
-        "        if able:\n            outcomes = [*self._trained(able, task, self._head())]\n            self._commit_local(able)\n",
+        "        self.charging.commit_local([client.name for client in able])\n        if able:\n"
+        "            outcomes = self._trained(able, task, self.charging.head)\n",
+        "        if able:\n            outcomes = [*self._trained(able, task, self.charging.head)]\n"
+        "            self.charging.commit_local([client.name for client in able])\n",
         (LOCAL + "the_whole_cohort_is_charged_before_the_first_client_looks_at_its_data",),
     ),
     Mutant(

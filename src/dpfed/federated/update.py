@@ -65,7 +65,9 @@ class Failure:
 
 @dataclass(frozen=True)
 class Charged:
-    """How many charges of the plan are committed: each client's local event, and the server's release.
+    """How many charges of the plan are committed at most: each client's local event, and the server's release.
+
+    Where each site has its own ledger a charge that was asked for counts, whether or not the site has made it.
 
     `left` more releases may be committed. `begun` counts the attempts at a round: those in which the server was about
     to add noise or, where the cohort is secret, in which clients were about to be charged, whoever these were.

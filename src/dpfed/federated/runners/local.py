@@ -1,4 +1,4 @@
-"""All clients in this process, their accounts in one ledger: one transaction charges a whole cohort.
+"""All clients in this process, trained one after the other; their charges are `SharedLedger`'s.
 
 >>> from dpfed.plan import LocalPlan
 >>> class Ward:
@@ -19,26 +19,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from dpfed.clipping import clip_per_example
-from dpfed.errors import AdjacencyMismatch, InvalidArgument, PrivacyError
-from dpfed.events import Event
+from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.federated.algorithms import registry
 from dpfed.federated.algorithms.protocol import FederatedAlgorithm, State
 from dpfed.federated.client_states import ClientStates
 from dpfed.federated.deadline import Late, within
+from dpfed.federated.runners.charging import SharedLedger
 from dpfed.federated.update import EXHAUSTED, FAILED, Charged, Client, Failure, Task, Update
 from dpfed.federated.weights import Vector
 from dpfed.ledger.ledger import Ledger
-from dpfed.ledger.reservation import Reservation
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, or_system
-from dpfed.runs import NO_HEAD, sequence
+from dpfed.runs import sequence
 from dpfed.structure import Floats
 from dpfed.training.objective import LocalObjective
 
@@ -59,14 +58,9 @@ class LocalRunner:
         source: RandomSource | None = None,
     ) -> None:
         self.clients = {client.name: client for client in clients}
-        self.ledger = ledger
-        self.study = study
+        self.charging = SharedLedger(ledger, {name: client.account for name, client in self.clients.items()}, study)
         self.source = or_system(source)
         self._run: str | None = None
-        self._reservation: Reservation | None = None
-        self._local: dict[str, int] = {}
-        self._releases = self._left_releases = 0
-        self._begun = 0
         self._states: ClientStates | None = None
         self._read: dict[str, State] = {}
 
@@ -96,38 +90,27 @@ class LocalRunner:
             raise InvalidArgument("runner", message)
         self._algorithm = registry.of_plan(plan) if algorithm is None else registry.bound(algorithm, plan)
         registry.require_fitting_steps(self._algorithm, self.clients.values())
-        charges, known = plan.charges(self.clients.values(), self.study), list(heads)
+        self.charging.charges(plan)  # clients that are not the plan's are refused first
         for client in self.clients.values():
             client.rehearse(plan.local[client.name], weights)
         self._plan, self._run = plan, plan.name
         if counted is not None:  # what was changed is refused before the ledger hears of it
             self._open_states(folder, counted)
-        if self.ledger is not None and charges:
-            self._require_fitting(self.ledger, charges)
-            for head in known:
-                self.ledger.require(head)
-            self._reservation = self._reserved(self.ledger, charges, is_new=not known)
-            self._count(self._reservation)
-        elif charges:
-            raise InvalidArgument("ledger", f"style {plan.style!r} charges accounts: give the runner a ledger")
+        self.charging.reserve(plan, heads)
         if counted is None:  # a new run has no key before it is reserved
             self._open_states(folder, None)
-        return self._head()
+        return self.charging.head
 
     def key(self, plan: Plan, heads: Iterable[str] = ()) -> bytes:
         """Return the digest of the entry by which the run was reserved: no file and no head shows it.
 
         A ledger that lacks one of the `heads` was rolled back, and is refused; so is one that has no such run.
         """
-        if self.ledger is None or not plan.units:
-            return b""
-        for head in heads:
-            self.ledger.require(head)
-        return self.ledger.seal_key(plan.name)
+        return self.charging.key(plan, heads)
 
     def seals_files(self, plan: Plan) -> bool:
         """Return whether the ledger says that the files of the run have digests and seals."""
-        return self.ledger is not None and bool(plan.units) and self.ledger.seals_files(plan.name)
+        return self.charging.seals_files(plan)
 
     def train(self, task: Task, cohort: Iterable[str]) -> Iterator[Update | Failure]:
         """What each client of the cohort makes of the task, one by one as it is ready, or why it does not.
@@ -137,38 +120,25 @@ class LocalRunner:
         or not its client was drawn.
         """
         clients = [self.clients[name] for name in dict.fromkeys(cohort)]  # one charge, one update
-        able = [client for client in clients if self._left(client) > 0]
+        able = [client for client in clients if self.charging.left(client.name) > 0]
         self._read = {}
-        yield from (Failure(client.name, EXHAUSTED) for client in clients if self._left(client) < 1)
-        self._commit_local(able)
+        yield from (Failure(client.name, EXHAUSTED) for client in clients if self.charging.left(client.name) < 1)
+        self.charging.commit_local([client.name for client in able])
         if able:
-            outcomes = self._trained(able, task, self._head())
+            outcomes = self._trained(able, task, self.charging.head)
             yield from (self._leaving(outcome, task) for outcome in outcomes)
 
     def charge_release(self, times: int) -> str:
-        """The ledger's head once so many client events are committed to the study's account, and the round marked.
-
-        A round whose cohort is secret always commits, and needs no mark.
-        """
-        if self._reservation is not None and self.study is not None:
-            due = {self.study: {self._plan.client_event: times}} if times else {}
-            if self._plan.is_secret:
-                self._reservation.commit(due)
-            else:
-                self._reservation.mark(self.study, due)
-                self._begun += 1
-            self._releases += times
-            self._left_releases -= times
-        return self._head()
+        """Return the ledger's head once so many client events are committed to the study's account."""
+        return self.charging.commit_release(times)
 
     def charged(self) -> Charged:
-        """What is committed so far."""
-        return Charged(dict(self._local), self._releases, self._left_releases, self._begun)
+        """Return what is committed so far."""
+        return self.charging.charged()
 
     def finish(self, run: str) -> None:
-        """Returns to the accounts what was never committed."""
-        if self.ledger is not None and any(open_.run == run for open_ in self.ledger.reservations()):
-            self.ledger.release(run, reason="the run has ended")
+        """Return to the accounts what was never committed, and forget what clients kept."""
+        self.charging.release(run)
         if self._states is not None:
             self._states.forget_all()
         self._run = None
@@ -241,60 +211,3 @@ class LocalRunner:
     def _source_of(self, client: Client, task: Task, head: str) -> RandomSource:
         # No entry comes twice, so even a seeded source never gives the same noise again after a crash.
         return self.source.once(f"{sequence(head)} {task.round} {client.name}")
-
-    def _commit_local(self, clients: Sequence[Client]) -> None:
-        if self._reservation is None or not self._plan.charges_clients:
-            return
-        charges = {client.account: self._plan.local[client.name].event for client in clients}
-        if self._plan.is_secret:
-            self._reservation.commit_unseen(charges)
-            self._begun += 1
-        elif charges:
-            self._reservation.commit(charges)
-        for client in clients:
-            self._local[client.name] += 1
-
-    def _left(self, client: Client) -> int:
-        if not self._plan.charges_clients:
-            return 1
-        return self._plan.record_charges - self._local[client.name]
-
-    def _head(self) -> str:
-        return NO_HEAD if self.ledger is None else str(self.ledger.head())
-
-    def _count(self, reservation: Reservation) -> None:
-        plan, left = self._plan, reservation.left_of_each()
-        if plan.charges_clients:
-            self._local = {
-                name: plan.record_charges - left[client.account][plan.local[name].event]
-                for name, client in self.clients.items()
-            }
-        if self.study is not None:
-            self._releases = reservation.committed(self.study)
-            self._left_releases = left[self.study][plan.client_event]
-        marks = reservation.marks()
-        self._begun = max([marks, *self._local.values()]) if self._plan.is_secret else marks
-
-    def _reserved(self, ledger: Ledger, charges: Mapping[str, Mapping[Event, int]], *, is_new: bool) -> Reservation:
-        run = self._plan.name
-        if not ledger.has_run(run):
-            return ledger.reserve(charges, run=run, fixed_plan=True)
-        reservation = ledger.resume(run, plan=charges)
-        if is_new and not any(map(reservation.left, charges)):
-            where = "give the plan another name, or go on in its own directory"
-            raise InvalidArgument("plan", f"run {run!r} is spent in this ledger: {where}")
-        return reservation
-
-    def _require_fitting(self, ledger: Ledger, accounts: Iterable[str]) -> None:
-        """Refuses accounts whose promise is about something else than what the plan protects."""
-        unit = self._plan.local_unit
-        relations = {"client": self._plan.client_adjacency, unit: self._plan.record_adjacency}
-        for account, terms in ledger.terms(accounts).items():
-            wanted = "client" if account == self.study else unit
-            if terms.unit != wanted:
-                what = "adds noise for one client" if wanted == "client" else f"clips each {unit}"
-                message = f"style {self._plan.style} {what}, and account {account} is for one {terms.unit}"
-                raise InvalidArgument("clients", f"{message}: give it an account whose unit is {wanted}")
-            if terms.adjacency != relations[wanted]:
-                message = f"the plan is for {relations[wanted]}, and account {account} for {terms.adjacency}"
-                raise AdjacencyMismatch(f"{message}: give it an account that was opened for {relations[wanted]}")
