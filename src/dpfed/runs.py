@@ -51,6 +51,7 @@ RUNNING, FINISHED, BUDGET_EXHAUSTED = "running", "finished", "budget_exhausted"
 ENDS = (FINISHED, BUDGET_EXHAUSTED)
 ROUNDS, OWNER_ROUNDS = "rounds.jsonl", "owner.jsonl"
 DIGESTED = 3  # the first version of plan.json whose run has digests
+NUMBERED = 4  # and the first whose clients draw from a seed by the number of their own charge
 STATUS, CHECKPOINTS = "status", "checkpoints"
 CLIENTS = "clients"
 ORIGIN_FILE, LEFT_OUT_FILE = f"owner/{ORIGIN}", f"owner/{LEFT_OUT}"
@@ -118,11 +119,20 @@ class RunDirectory:
         write_durably(self.folder("owner") / ORIGIN, str(folder).encode(), mode=OWNER_ONLY)
 
     @cached_property
+    def _version(self) -> int:
+        """The version of plan.json by which the run was begun; 0 if there is none."""
+        path = self.path / "plan.json"
+        return plan_json.version_of(path.read_bytes().decode(errors="replace") if path.exists() else "")
+
+    @property
     def is_older(self) -> bool:
         """Whether the run was begun by a version whose files had no digests."""
-        path = self.path / "plan.json"
-        text = path.read_bytes().decode(errors="replace") if path.exists() else ""
-        return 0 < plan_json.version_of(text) < DIGESTED
+        return 0 < self._version < DIGESTED
+
+    @property
+    def has_other_seeds(self) -> bool:
+        """Whether the run was begun by a version that drew other noise from a seed."""
+        return 0 < self._version < NUMBERED
 
     def folder(self, name: str) -> Path:
         """A folder of the run that its owner alone may open."""

@@ -2,7 +2,8 @@
 
 `old/` holds three of them, made by the version before digests, each with its ledger: one that finished, and two (styles
 sample and user) that ended in the middle of round 2, with what that round had released. Two more such, `digested`, are
-of the version with digests whose plans named no rule of aggregation. From now on they are kept.
+of the version with digests whose plans named no rule of aggregation, and so is one with a seed. From now on they are
+kept.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from dpfed.cli.main import main
+from dpfed.errors import InvalidArgument
 from dpfed.federated import launch
 from dpfed.federated.checkpoint import Checkpoints
 from dpfed.federated.stored import Stored
@@ -126,6 +128,18 @@ def test_a_stopped_run_of_the_version_before_rules_of_aggregation_goes_on_to_its
         ledger.verify()
     assert (second.number, third.number, third.status) == (2, 3, "finished")
     np.testing.assert_allclose(second.weights, before.weights + mean, rtol=1e-6)
+    assert "Privacy report of run old" in called("report", path, "--markdown")
+
+
+def test_a_seeded_run_of_an_earlier_version_is_refused_and_nothing_is_charged(tmp_path):
+    path = Path(shutil.copytree(OLD / "digested-seeded", tmp_path / "run"))
+    prepared = launch.resumed(path, moved_to=tmp_path)
+    with prepared.ledger(path) as ledger:
+        head = ledger.head()
+        with pytest.raises(InvalidArgument, match="begun with a seed by an earlier version"):
+            prepared.federation(path, ledger)
+        assert ledger.head() == head
+    assert "unfinished" in called("runs", tmp_path)
     assert "Privacy report of run old" in called("report", path, "--markdown")
 
 

@@ -122,7 +122,7 @@ FEDERATION = (
     Mutant(
         "the same noise again after a crash",
         "federated/runners/local.py",
-        'return self.source.once(f"{sequence(head)} {task.round} {client.name}")',
+        'return self.source.once(f"charge {self.charging.times(client.name)} {task.round} {client.name}")',
         'return self.source.once(f"{task.round} {client.name}")',
         (ENGINE + "noise_after_a_crash_is_fresh_even_from_the_same_seed",),
     ),

@@ -34,7 +34,7 @@ import numpy as np
 from dpfed import round_files
 from dpfed.checkpoint_notes import Note
 from dpfed.digests import Seal
-from dpfed.errors import PrivacyError
+from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.events import TreeAggregation
 from dpfed.federated.algorithms import registry
 from dpfed.federated.algorithms.earlier import EarlierAlgorithm
@@ -204,6 +204,7 @@ class Federation:
         self._require_sealed(found)
         if found.round >= self.plan.rounds:
             return
+        self._require_same_seeds()
         self._stored.require(under_way, self.plan.local)
         reused = ((client, under_way) for client in self._stored.contributed(under_way))
         self._enroll(found.weights, heads, [*found.counted.items(), *reused])
@@ -214,6 +215,13 @@ class Federation:
         folder = self.run.folder(CLIENTS) if self._algorithm.keeps_state else None
         options: dict[str, Any] = {"algorithm": self._algorithm, "folder": folder, "counted": counted}
         return self.runner.enroll(self.plan, weights, heads, **options)
+
+    def _require_same_seeds(self) -> None:
+        """Refuse to go on with a seeded run of an earlier version: what follows would not be what its seed says."""
+        is_seeded = not (self._source.is_private and self.runner.is_private)
+        if is_seeded and self.run.has_other_seeds:
+            message = f"{self.run.path} was begun with a seed by an earlier version, which drew other numbers from it"
+            raise InvalidArgument("seed", f"{message}: begin the run again, or go on with the version that began it")
 
     def _require_sealed(self, found: Checkpoint) -> None:
         """Refuse a checkpoint that the ledger did not seal, or of which others than safetensors read another note."""

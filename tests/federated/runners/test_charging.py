@@ -37,6 +37,7 @@ def test_a_client_has_as_many_charges_as_the_plan_gives_it_and_no_more(ledger):
     with pytest.raises(NotReserved):
         charging.commit_local(["north"])
     assert charging.charged().local == {"north": 2, "west": 1, "harbour": 0}
+    assert [charging.times(name) for name in ("north", "west", "harbour")] == [2, 1, 0]
 
 
 @pytest.mark.parametrize("style", ["sample", "user", "hybrid"])

@@ -90,6 +90,10 @@ class SharedLedger:
         """Return whether the ledger says that the files of the run have digests and seals."""
         return self.ledger is not None and bool(plan.units) and self.ledger.seals_files(plan.name)
 
+    def times(self, client: str) -> int:
+        """Return how often that client was charged its local event: the number of its last charge."""
+        return self._local.get(client, 0)
+
     def left(self, client: str) -> int:
         """Return how many more charges of that client may be committed; one, where clients are not charged."""
         if not self._plan.charges_clients:

@@ -105,7 +105,7 @@ class EnsembleRunner(LocalRunner):
     def _at_once(
         self, pace: Pace, model: TorchModel, clients: Sequence[TorchClient], task: Task, head: str
     ) -> Iterator[Update]:
-        members = [self._member(client, task, head) for client in clients]
+        members = [self._member(client, task) for client in clients]
         with model.lent(task.weights) as row:
             start = row.clone()
         first = dict(zip(model.layout.names, _parts(start, model), strict=True))
@@ -123,11 +123,11 @@ class EnsembleRunner(LocalRunner):
                 for place, change in zip(places, changes, strict=True)
             )
 
-    def _member(self, client: TorchClient, task: Task, head: str) -> Member:
+    def _member(self, client: TorchClient, task: Task) -> Member:
         examples = client.examples
         if not isinstance(examples, Tensors):
             raise TypeError(type(examples).__name__)
-        local, source = self._plan.local[client.name], self._source_of(client, task, head)
+        local, source = self._plan.local[client.name], self._source_of(client, task)
         return Member(examples.inputs, examples.targets, local, source, self._objective(client, task))
 
 

@@ -37,7 +37,6 @@ from dpfed.federated.weights import Vector
 from dpfed.ledger.ledger import Ledger
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, or_system
-from dpfed.runs import sequence
 from dpfed.structure import Floats
 from dpfed.training.objective import LocalObjective
 
@@ -149,7 +148,7 @@ class LocalRunner:
             yield self._outcome(client, task, head)
 
     def _outcome(self, client: Client, task: Task, head: str) -> Update | Failure:
-        source, local = self._source_of(client, task, head), self._plan.local[client.name]
+        source, local = self._source_of(client, task), self._plan.local[client.name]
         try:
             objective = self._objective(client, task)
             value = within(self._plan.client_timeout, lambda: client.train(local, objective, source))
@@ -208,6 +207,7 @@ class LocalRunner:
         message = f"{client} took longer than client_timeout, which is {self._plan.client_timeout:g} s"
         return Failure(client, FAILED, TimeoutError(message))
 
-    def _source_of(self, client: Client, task: Task, head: str) -> RandomSource:
-        # No entry comes twice, so even a seeded source never gives the same noise again after a crash.
-        return self.source.once(f"{sequence(head)} {task.round} {client.name}")
+    def _source_of(self, client: Client, task: Task) -> RandomSource:
+        # No charge comes twice, so even a seeded source never gives the same noise again after a crash. It is the
+        # client's own number: what others were charged in the same ledger changes nothing.
+        return self.source.once(f"charge {self.charging.times(client.name)} {task.round} {client.name}")
