@@ -62,6 +62,7 @@ class LocalRunner:
         self._run: str | None = None
         self._states: ClientStates | None = None
         self._read: dict[str, State] = {}
+        self._common: tuple[Task, LocalObjective] | None = None
 
     @property
     def is_private(self) -> bool:
@@ -88,6 +89,7 @@ class LocalRunner:
             message = f"this runner charges run {self._run!r}: give {plan.name!r} a runner of its own"
             raise InvalidArgument("runner", message)
         self._algorithm = registry.of_plan(plan) if algorithm is None else registry.bound(algorithm, plan)
+        self._common = None
         registry.require_fitting_steps(self._algorithm, self.clients.values())
         self.charging.charges(plan)  # clients that are not the plan's are refused first
         for client in self.clients.values():
@@ -159,7 +161,11 @@ class LocalRunner:
             return Failure(client.name, FAILED, error)
 
     def _objective(self, client: Client, task: Task) -> LocalObjective:
-        return self._algorithm.objective(task, self._state(client.name, task))
+        if self._states is not None:
+            return self._algorithm.objective(task, self._state(client.name, task))
+        if self._common is None or self._common[0] is not task:  # the same for all who keep nothing
+            self._common = task, self._algorithm.objective(task, {})
+        return self._common[1]
 
     def _leaving(self, trained: Update | Failure, task: Task) -> Update | Failure:
         """Return what leaves a client, from the change of its model; what it keeps is stored before."""
@@ -170,7 +176,7 @@ class LocalRunner:
             left = np.asarray(self._algorithm.leaves(trained.value, task, state))
             if self._states is not None:
                 self._states.write(trained.client, task.round, self._kept(left, task, state))
-            return replace(trained, value=left)
+            return trained if left is trained.value else replace(trained, value=left)
         except Exception as error:  # of what the client sent, whatever that is
             return Failure(trained.client, FAILED, error)
 
