@@ -46,7 +46,7 @@ class Idle:
 
     def rehearse(self, local: Any, weights: Any) -> None: ...
 
-    def train(self, local: Any, weights: Any, source: Any, proximal: float = 0.0) -> Any:
+    def train(self, local: Any, objective: Any, source: Any) -> Any:
         return self._nothing
 
 

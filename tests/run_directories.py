@@ -40,7 +40,7 @@ class Ward:
 
     def rehearse(self, local, weights) -> None: ...
 
-    def train(self, local, weights, source, proximal=0.0):
+    def train(self, local, objective, source):
         self.calls.append(1)
         if len(self.calls) in self.crashes:
             raise Crash

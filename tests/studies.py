@@ -22,7 +22,7 @@ from dpfed import events as ev
 from dpfed import round_files, runs
 from dpfed.checks import ADD_REMOVE
 from dpfed.cohort import All
-from dpfed.federated import checkpoint, stored
+from dpfed.federated import checkpoint, client_states, stored
 from dpfed.federated.engine import Federation
 from dpfed.federated.runners.local import LocalRunner
 from dpfed.ledger.ledger import Ledger
@@ -39,6 +39,7 @@ WRITES = (  # everything that is durable when it returns
     (stored, "write_durably"),
     (stored, "write_whole"),
     (checkpoint, "write_durably"),
+    (client_states, "write_durably"),
     (round_files, "append"),
     (Reservation, "commit"),
     (Reservation, "commit_unseen"),
@@ -100,10 +101,10 @@ class Ward:
         if weights.shape != (DIMENSION,):
             raise ValueError(f"shapes differ: {weights.shape}")
 
-    def train(self, local, weights, source, proximal=0.0):
+    def train(self, local, objective, source):
         self.say(TRAINED, self.name)
         noise = 0.0 if local.noise_multiplier is None else 0.01 * source.normal(DIMENSION)
-        return (self.value - weights) / 2 + noise
+        return (self.value - objective.start) / 2 + noise
 
 
 @dataclass
@@ -192,7 +193,7 @@ class Study:
             assert all(drawn[name] <= charged[name] <= self.plan.record_charges for name in charged), (drawn, charged)
         if self.study:
             charged, largest = self.committed_releases(), max(self.diary.participations().values(), default=0)
-            is_secret = self.plan.cohort.hides(len(self.plan.local))
+            is_secret = self.plan.is_secret
             is_by_draw = is_secret or self.plan.client.tree is not None  # the first noise of a tree is for all of it
             assert (self.diary.noised() if is_by_draw else largest) <= charged <= self.plan.client_charges
 

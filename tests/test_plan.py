@@ -15,7 +15,7 @@ from dpfed import accounting
 from dpfed import events as ev
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
-from dpfed.plan import LocalPlan, Plan
+from dpfed.plan import LocalPlan, Mean, Plan
 
 FALSE_ALARM = 1e-6  # of each statistical test here, were its seed drawn anew
 PROMISE = Guarantee(epsilon=4.0, delta=1e-5)
@@ -217,13 +217,35 @@ def test_a_plan_comes_back_from_json_equal():
 
 def test_a_plans_json_with_other_or_missing_fields_is_refused():
     plain = json.loads(bare_plan(north=182).to_json())
-    for change in ({"version": 4}, {"extra": 1}, {"rounds": 0}, {"local": {}}, {"local": 3}):
+    for change in ({"version": 5}, {"extra": 1}, {"rounds": 0}, {"local": {}}, {"local": 3}):
         with pytest.raises(InvalidArgument):
             Plan.from_json(json.dumps({**plain, **change}))
     del plain["rounds"]
     for text in ("{", "[]", "3", json.dumps(plain)):
         with pytest.raises(InvalidArgument):
             Plan.from_json(text)
+
+
+def test_a_plan_of_the_version_before_rules_of_aggregation_is_read_and_means_the_mean():
+    plan = bare_plan(north=182)
+    plain = {**json.loads(plan.to_json()), "version": 3}
+    with pytest.raises(InvalidArgument, match="its fields must be"):
+        Plan.from_json(json.dumps(plain))
+    assert plain.pop("aggregation") == {"kind": "mean"}
+    assert Plan.from_json(json.dumps(plain)) == plan
+    assert plan.aggregation == Mean()
+    del plain["rounds"]
+    with pytest.raises(InvalidArgument, match="its fields must be"):
+        Plan.from_json(json.dumps(plain))
+
+
+@pytest.mark.parametrize("rule", [{"kind": "median"}, {"kind": "mean", "trim": 1}, "mean", None])
+def test_an_unknown_rule_of_aggregation_is_refused(rule):
+    plain = json.loads(bare_plan(north=182).to_json())
+    with pytest.raises(InvalidArgument):
+        Plan.from_json(json.dumps({**plain, "aggregation": rule}))
+    with pytest.raises(InvalidArgument, match="noise is proved for no other"):
+        replace(bare_plan(north=182), aggregation=rule)
 
 
 def test_a_plans_json_that_claims_more_than_its_noise_gives_is_refused():

@@ -330,3 +330,34 @@ def test_an_algorithm_is_a_name_and_plain_values_that_nobody_else_can_change():
     for bad in ({"name": " "}, {"parameters": {"a": float("nan")}}, {"parameters": {"a": object()}}):
         with pytest.raises(InvalidArgument):
             Algorithm(**{"name": "fedavg", **bad})
+
+
+@pytest.mark.parametrize("style", ["none", "sample", "user", "hybrid"])
+def test_the_charges_of_a_run_are_those_of_each_client_and_of_the_study(style):
+    noise = {"clip_norm": 1.0, "noise_multiplier": 2.0}
+    local = LocalPlan(size=20, batch_size=5, steps=2, **(noise if style in ("sample", "hybrid") else {}))
+    server = {"client": ClientPlan(**noise)} if style in ("user", "hybrid") else {}
+    plan = Plan("study", 3, {"a": local, "b": replace(local, steps=3)}, style=style, spare_rounds=1, **server)
+    clients = [Ward(name, f"account-{name}") for name in plan.local]
+    charges = plan.charges(clients, "study" if server else None)
+    assert plan.local_charges("b") == ({plan.local["b"].event: 4} if style in ("sample", "hybrid") else {})
+    assert plan.study_charges() == ({plan.client_event: 4} if server else {})
+    assert charges.get("account-b", {}) == plan.local_charges("b")
+    assert charges.get("study", {}) == plan.study_charges()
+
+
+@pytest.mark.parametrize(
+    ("cohort", "is_secret"),
+    [
+        (All(), False),
+        (PoissonCohort(0.5), False),
+        (PoissonCohort(0.5, secret=True), True),
+        (PoissonCohort(1.0, secret=True), False),
+        (FixedCohort(1, secret=True), True),
+        (FixedCohort(2, secret=True), False),
+    ],
+    ids=repr,
+)
+def test_a_plan_says_whether_who_takes_part_is_secret(cohort, is_secret):
+    local = LocalPlan(size=20, batch_size=5, steps=2)
+    assert Plan("study", 3, {"a": local, "b": local}, style="none", cohort=cohort).is_secret is is_secret

@@ -25,6 +25,7 @@ from dpfed import checks, plan_costs, plan_json, plan_rules, plan_words
 from dpfed import events as ev
 from dpfed.accounting.questions import epsilon as epsilon_of
 from dpfed.adaptive import AdaptiveClip, least_noise
+from dpfed.aggregation.rules import Mean, Rule
 from dpfed.algorithm import Algorithm
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.client_plan import ClientPlan
@@ -44,6 +45,7 @@ __all__ = [
     "ClientPlan",
     "FixedCohort",
     "LocalPlan",
+    "Mean",
     "Participant",
     "Plan",
     "PoissonCohort",
@@ -79,6 +81,8 @@ class Plan:
     has failed: both are public constants. `dealing` says how clients came to their records (`plan_rules.DEALINGS`); it
     is None where the plan does not know.
 
+    `aggregation` is the rule by which the updates of a round become one.
+
     `server_learning_rate` is handed to the algorithm unless it is 1, which leaves the rate to the algorithm's own
     parameters.
 
@@ -108,6 +112,7 @@ class Plan:
     client_timeout: float = CLIENT_TIMEOUT
     max_update_norm: float | None = None
     dealing: str | None = None
+    aggregation: Rule = field(default_factory=Mean)
 
     def __post_init__(self) -> None:
         plan_rules.require_sound(self)
@@ -178,6 +183,11 @@ class Plan:
         """Whether a cohort of so many *drawn* clients is used; otherwise the round releases noise around zero."""
         return drawn >= self.minimum_cohort
 
+    @cached_property
+    def is_secret(self) -> bool:
+        """Whether who takes part in a round is drawn, and kept secret by the server."""
+        return self.cohort.hides(len(self.local))
+
     # ---- what is charged ----
 
     @property
@@ -218,8 +228,7 @@ class Plan:
         """
         if self._client.tree:
             return 1 + self.spare_rounds
-        is_hidden = self.cohort.hides(len(self.local))
-        return (self.rounds if is_hidden else self.participations) + self.spare_rounds
+        return (self.rounds if self.is_secret else self.participations) + self.spare_rounds
 
     @property
     def client_event(self) -> ev.Event:
@@ -238,8 +247,7 @@ class Plan:
         """The neighbouring relation of the statement about clients."""
         if self.client_guarantee is not None:
             return self.client_guarantee.adjacency
-        is_fixed = isinstance(self.cohort, FixedCohort) and self.cohort.hides(len(self.local))
-        return REPLACE_ONE if is_fixed else ADD_REMOVE
+        return REPLACE_ONE if isinstance(self.cohort, FixedCohort) and self.is_secret else ADD_REMOVE
 
     def charges(self, clients: Iterable[Participant], study: str | None = None) -> dict[str, dict[ev.Event, int]]:
         """What the whole run takes from each account at most.
@@ -249,13 +257,16 @@ class Plan:
         """
         accounts = {client.name: client.account for client in clients}
         plan_rules.require_accounts(self, accounts, study)
-        charges: dict[str, dict[ev.Event, int]] = {}
-        if self.charges_clients:
-            times = self.record_charges
-            charges |= {account: {self.local[name].event: times} for name, account in accounts.items()}
-        if study is not None:
-            charges[study] = {self.client_event: self.client_charges}
-        return charges
+        charges = {account: self.local_charges(name) for name, account in accounts.items() if self.charges_clients}
+        return charges if study is None else {**charges, study: self.study_charges()}
+
+    def local_charges(self, name: str) -> dict[ev.Event, int]:
+        """Return what the whole run takes from that client's account at most: nothing where no client adds noise."""
+        return {self.local[name].event: self.record_charges} if self.charges_clients else {}
+
+    def study_charges(self) -> dict[ev.Event, int]:
+        """Return what the whole run takes from the study's account at most: nothing where the server adds no noise."""
+        return {self.client_event: self.client_charges} if "client" in self.units else {}
 
     def client_commits(self, taken: Mapping[str, int], cohort: Collection[str], committed: int, lost: int = 0) -> int:
         """How many client events a round commits, if clients took part so often before and so many are committed.
@@ -264,7 +275,7 @@ class Plan:
         somebody takes part more often than is paid for, and none else. In a round that was `lost` to a crash
         anybody may have taken part. Not for a tree, which is committed when it is begun.
         """
-        if self.cohort.hides(len(self.local)):
+        if self.is_secret:
             return 1
         after = max((taken.get(name, 0) + 1 + lost for name in cohort), default=0)
         return max(after - committed, 0)
@@ -328,7 +339,7 @@ class Plan:
     @property
     def server(self) -> ServerRelease:
         """What the server does to the updates of a round in styles `user` and `hybrid`."""
-        return ServerRelease(self._client, self._parts(), self.cohort.expected(len(self.local)))
+        return ServerRelease(self._client, self._parts(), self.cohort.expected(len(self.local)), self.aggregation)
 
     @property
     def sensitivity(self) -> Sensitivity:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpfed import cohort
 from dpfed.adaptive import AdaptiveClip
+from dpfed.aggregation import rules
 from dpfed.algorithm import Algorithm
 from dpfed.client_plan import ClientPlan
 from dpfed.errors import InvalidArgument
@@ -25,10 +26,11 @@ from dpfed.tree_noise import RoundTree
 if TYPE_CHECKING:
     from dpfed.plan import Plan
 
-VERSION = 3
+VERSION = 4
 # A plan of version 1 is one of style `sample` with all clients in every round. What an older version does not say is
 # the default, and how records were dealt it does not know.
-READABLE = (1, 2, 3)
+READABLE = (1, 2, 3, 4)
+LATER = {3: {"aggregation"}}  # fields that a version did not have yet; earlier ones may lack others too
 
 
 def dumps(plan: Plan) -> str:
@@ -38,6 +40,7 @@ def dumps(plan: Plan) -> str:
     plain["local"] = {name: local.to_plain() for name, local in plan.local.items()}
     plain["cohort"] = cohort.to_plain(plan.cohort)
     plain["algorithm"] = plan.algorithm.to_plain()
+    plain["aggregation"] = rules.to_plain(plan.aggregation)
     for name in ("guarantee", "client_guarantee", "client"):
         plain[name] = None if plain[name] is None else asdict(plain[name])
     return json.dumps(plain, indent=2, allow_nan=False)
@@ -63,14 +66,16 @@ def _arguments(plain: dict[str, Any], expected: set[str]) -> dict[str, Any]:
     version = plain.pop("version")
     if version not in READABLE:
         raise ValueError(f"it is not of version {VERSION}")
-    if version == VERSION and set(plain) != expected:
-        raise ValueError(f"its fields must be {', '.join(sorted(expected))}")
+    known = expected - LATER.get(version, set())
+    if version >= min(LATER) and set(plain) != known:
+        raise ValueError(f"its fields must be {', '.join(sorted(known))}")
     plain["local"] = {name: LocalPlan.from_plain(part) for name, part in plain["local"].items()}
     readers: dict[str, Callable[[Any], Any]] = {
         "guarantee": _guarantee,
         "client_guarantee": _guarantee,
         "client": _client,
         "cohort": cohort.from_plain,
+        "aggregation": rules.from_plain,
         "algorithm": lambda value: Algorithm(**value),
     }
     for name, read in readers.items():

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpfed import checks
 from dpfed.aggregation.mean import MOST_CLIENTS
+from dpfed.aggregation.rules import Rule
 from dpfed.checks import REPLACE_ONE
 from dpfed.client_plan import ClientPlan
 from dpfed.cohort import All, FixedCohort, PoissonCohort
@@ -59,8 +60,19 @@ def forbids_a_cap(plan: Plan) -> bool:
     rounds are no longer independent given what they released, on which their composition rests. Poisson draws are
     independent between clients, and a client that is left out only lowers its own rate.
     """
-    is_fixed = isinstance(plan.cohort, FixedCohort) and plan.cohort.hides(len(plan.local))
+    is_fixed = isinstance(plan.cohort, FixedCohort) and plan.is_secret
     return is_fixed and "client" in plan.units
+
+
+def require_stateful(plan: Plan) -> None:
+    """Refuse a plan whose clients must not keep state from round to round.
+
+    What a client keeps depends on the rounds that it was drawn for. With independent draws that tells of no other
+    client. Draws without replacement depend on each other, for the reason in `forbids_a_cap`.
+    """
+    if forbids_a_cap(plan):
+        message = "clients must keep no state with a secret cohort of fixed size: what one keeps tells of others' draws"
+        raise InvalidArgument("cohort", f"{message}; draw a PoissonCohort, or choose an algorithm without state")
 
 
 def require_kept(plan: Plan, guarantee: Guarantee) -> None:
@@ -113,7 +125,7 @@ def _require_unit(plan: Plan, guarantee: Guarantee) -> None:
         whom = " and ".join(f"one {unit}" for unit in plan.units) or "nobody"
         message = f"style {plan.style!r} protects {whom}, not what was asked: {guarantee}"
         raise InvalidArgument("guarantee", message)
-    is_fixed = isinstance(plan.cohort, FixedCohort) and plan.cohort.hides(len(plan.local))
+    is_fixed = isinstance(plan.cohort, FixedCohort) and plan.is_secret
     if guarantee.unit == "client" and is_fixed and guarantee.adjacency != REPLACE_ONE:
         message = (
             "a secret cohort of fixed size is proved under replace_one only: ask with adjacency='replace_one', "
@@ -145,6 +157,10 @@ def _require_well_formed(plan: Plan) -> None:
         raise InvalidArgument("dealing", f"dealing must be one of {', '.join(DEALINGS)} or None, got {plan.dealing!r}")
     if plan.style not in UNITS_OF_STYLE:
         raise InvalidArgument("style", f"style must be one of {', '.join(UNITS_OF_STYLE)}, got {plan.style!r}")
+    rule: Any = plan.aggregation
+    if not isinstance(rule, Rule):
+        message = f"aggregation must be a rule of dpfed.aggregation.rules, such as Mean(), got {rule!r:.60}"
+        raise InvalidArgument("aggregation", f"{message}: noise is proved for no other")
     if plan.weighting not in WEIGHTINGS:
         message = f"weighting must be 'equal' or 'declared', got {plan.weighting!r}: weights from the data tell sizes"
         raise InvalidArgument("weighting", message)
@@ -232,7 +248,7 @@ def _require_server(plan: Plan) -> None:
 
 def _require_fitting_tree(plan: Plan, tree: RoundTree) -> None:
     """Refuses a tree over the rounds whose pattern the plan does not keep, or that would hide who takes part."""
-    if plan.cohort.hides(len(plan.local)):
+    if plan.is_secret:
         message = "a tree gains nothing from a secret cohort, and who has taken part decides who may again"
         raise InvalidArgument("cohort", f"{message}: leave secret out, or choose noise without a tree")
     if tree.restarts >= plan.rounds:

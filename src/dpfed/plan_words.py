@@ -163,7 +163,7 @@ def _charges(plan: Plan) -> str:
 
 
 def _sampling(plan: Plan) -> str:
-    if plan.cohort.hides(len(plan.local)):
+    if plan.is_secret:
         return " as a secret random cohort"
     return "" if plan.cohort.chance(len(plan.local)) == 1 else " in full, since who takes part is not secret"
 
@@ -195,7 +195,7 @@ def _client_lines(plan: Plan) -> list[str]:
         "computed from them, the other clients included, but not from the server.",
         "Trusted for it: the server, which sees every update. It clips and adds noise, and the study pays first.",
     ]
-    if plan.cohort.hides(len(plan.local)):
+    if plan.is_secret:
         lines.append(
             "Trusted further: the server keeps the cohort secret. No list, count or client's spend may leave it, and "
             "clients tell nobody when they took part."

@@ -10,6 +10,7 @@ ledger, and may be shown. Everything else is for the owner alone (mode 0600). A 
     owner.jsonl        one line per round: every metric, who took part, failed or was turned away, how long it took
     owner/             the cohort of the round that is under way
     released/          noised values of the round that is under way: used again after a crash, at no cost
+    clients/           what an algorithm keeps at clients of this process, until the run has ended
     checkpoints/       the model after the last rounds, and digests of the other files when it was written
 
 Every line of a .jsonl file ends in a digest of itself and of all before it, and checkpoints and released values carry
@@ -50,7 +51,9 @@ RUNNING, FINISHED, BUDGET_EXHAUSTED = "running", "finished", "budget_exhausted"
 ENDS = (FINISHED, BUDGET_EXHAUSTED)
 ROUNDS, OWNER_ROUNDS = "rounds.jsonl", "owner.jsonl"
 DIGESTED = 3  # the first version of plan.json whose run has digests
+NUMBERED = 4  # and the first whose clients draw from a seed by the number of their own charge
 STATUS, CHECKPOINTS = "status", "checkpoints"
+CLIENTS = "clients"
 ORIGIN_FILE, LEFT_OUT_FILE = f"owner/{ORIGIN}", f"owner/{LEFT_OUT}"
 WHOLE = ("plan.json", LEFT_OUT_FILE, ORIGIN_FILE, STATUS)  # files that are written once
 LINES = (ROUNDS, OWNER_ROUNDS)
@@ -116,11 +119,20 @@ class RunDirectory:
         write_durably(self.folder("owner") / ORIGIN, str(folder).encode(), mode=OWNER_ONLY)
 
     @cached_property
+    def _version(self) -> int:
+        """The version of plan.json by which the run was begun; 0 if there is none."""
+        path = self.path / "plan.json"
+        return plan_json.version_of(path.read_bytes().decode(errors="replace") if path.exists() else "")
+
+    @property
     def is_older(self) -> bool:
         """Whether the run was begun by a version whose files had no digests."""
-        path = self.path / "plan.json"
-        text = path.read_bytes().decode(errors="replace") if path.exists() else ""
-        return 0 < plan_json.version_of(text) < DIGESTED
+        return 0 < self._version < DIGESTED
+
+    @property
+    def has_other_seeds(self) -> bool:
+        """Whether the run was begun by a version that drew other noise from a seed."""
+        return 0 < self._version < NUMBERED
 
     def folder(self, name: str) -> Path:
         """A folder of the run that its owner alone may open."""

@@ -17,13 +17,13 @@ Sensitivity(0.6666666667, norm='l2', adjacency='add_remove')
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
 
 from dpfed import checks
-from dpfed.aggregation.mean import ClippedMean
+from dpfed.aggregation.rules import Mean, Rule
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.client_plan import ClientPlan
 from dpfed.clipping import total_norm
@@ -58,6 +58,7 @@ class ServerRelease:
     client: ClientPlan
     parts: Mapping[str, int]
     expected: Fraction
+    rule: Rule = field(default_factory=Mean)
 
     def largest_weight(self) -> Fraction:
         """What the largest client's update is multiplied by in the mean."""
@@ -72,8 +73,7 @@ class ServerRelease:
 
     def query(self, updates: Mapping[str, Floats], dimension: int, clip_norm: float | None = None) -> Floats:
         """The sum of the clipped updates by relative weight; an update that is not finite counts as zero."""
-        mean = ClippedMean(clip_norm=self._bound(clip_norm), denominator=1.0, weights=self.parts)
-        return mean.total(updates, dimension)
+        return self.rule.total(updates, dimension, self.parts, self._bound(clip_norm))
 
     def count(self, updates: Mapping[str, Floats], clip_norm: float | None = None) -> float:
         """Half the number of updates that are no longer than the clip norm, less half that of those that are."""

@@ -13,16 +13,18 @@ from dpfed.config.training import (
     Constant,
     Cosine,
     FedAvg,
+    FedDyn,
     FedOpt,
     FedProx,
     FixedClients,
     Local,
     Model,
     PoissonClients,
+    Scaffold,
     Step,
 )
 from dpfed.federated import losses, metrics
-from dpfed.federated.algorithms import fedavg, fedopt, fedprox
+from dpfed.federated.algorithms import fedavg, feddyn, fedopt, fedprox, scaffold
 from dpfed.models.registry import KINDS as MODELS
 from dpfed.training import recipe, schedules
 
@@ -33,7 +35,7 @@ def defaults_of(block):
 
 
 def fields_of(part):
-    fields = dataclasses.fields(part)
+    fields = [field for field in dataclasses.fields(part) if field.init]
     return {field.name: None if field.default is dataclasses.MISSING else field.default for field in fields}
 
 
@@ -43,6 +45,8 @@ def fields_of(part):
         (FedAvg, fedavg.FedAvg),
         (FedProx, fedprox.FedProx),
         (FedOpt, fedopt.FedOpt),
+        (Scaffold, scaffold.Scaffold),
+        (FedDyn, feddyn.FedDyn),
         (PoissonClients, cohort.PoissonCohort),
         (FixedClients, cohort.FixedCohort),
         (Constant, schedules.Constant),

@@ -108,12 +108,12 @@ def test_only_a_run_that_protects_nobody_needs_no_sizes(plain):
             RunConfig.of(plain({"data.sizes": None, "privacy": {"style": style, **STYLES[style]}}))
 
 
-@pytest.mark.parametrize("kind", ["fedavg", "fedprox", "fedopt", "own.module:Algorithm"])
+@pytest.mark.parametrize("kind", ["fedavg", "fedprox", "fedopt", "scaffold", "feddyn", "own.module:Algorithm"])
 def test_every_algorithm_has_its_own_settings(plain, kind):
-    extra = {"fedprox": {"proximal": 0.1}, "fedopt": {"optimizer": "yogi", "beta2": 0.9}}.get(kind, {})
-    config = RunConfig.of(plain({"algorithm": {"kind": kind, **extra}}))
+    own = {"fedprox": {"proximal": 0.1}, "feddyn": {"alpha": 0.5}, "fedopt": {"optimizer": "yogi", "beta2": 0.9}}
+    config = RunConfig.of(plain({"algorithm": {"kind": kind, **own.get(kind, {})}}))
     assert config.algorithm.kind == kind
-    assert config.algorithm.server_learning_rate > 0
+    assert kind == "feddyn" or config.algorithm.server_learning_rate > 0
 
 
 REFUSED = {
@@ -159,7 +159,9 @@ REFUSED = {
     "cohort needs a kind: all, poisson or fixed": {"cohort": {"rate": 0.5}},
     "cohort.rate must be at most 1, got 2": {"cohort": {"kind": "poisson", "rate": 2}},
     "cohort.rate is missing": {"cohort": {"kind": "poisson"}},
-    "algorithm must be of kind fedavg, fedprox, fedopt or package.module:name": {"algorithm": {"kind": "sgd"}},
+    "algorithm must be of kind fedavg, fedprox, fedopt, scaffold, feddyn or package.module:name": {
+        "algorithm": {"kind": "sgd"}
+    },
     "data.names must be one for each of the 10 clients, got 1": {"data.names": ["a"]},
     "data.names must all be different": {"data.names": ["a"] * 10},
     "data.sizes must name the clients 01, 02": {"data.sizes": {"a": 5}},

@@ -209,13 +209,13 @@ def test_a_pool_kills_a_client_that_no_exception_reaches():
 
         def rehearse(self, local, weights): ...
 
-        def train(self, local, weights, source, proximal=0.0):
+        def train(self, local, objective, source):
             signal.signal(signal.SIGALRM, signal.SIG_IGN)
             time.sleep(FOREVER)
 
     runner = PoolRunner([Deaf()])
     runner.enroll(a_plan("none", {"deaf": 10}, client_timeout=SHORT), np.zeros(3))
-    (outcome,) = runner.train(Task(1, np.zeros(3)), ["deaf"])
+    (outcome,) = runner.train(Task(1, {"weights": np.zeros(3)}), ["deaf"])
     assert isinstance(outcome.error, TimeoutError)
 
 
@@ -299,10 +299,12 @@ def test_of_torch_clients_that_share_a_model_only_the_late_one_fails():
         plan = Plan("study", 1, dict.fromkeys(features, local), style="none", client_timeout=4 * AMPLE)
         first = LocalRunner(clients)  # what torch loads at a first step is loaded in nobody's time
         first.enroll(replace(plan, client_timeout=FOREVER), model.first_weights)
-        assert all(isinstance(each, Update) for each in first.train(Task(1, model.first_weights), list(features)))
+        assert all(
+            isinstance(each, Update) for each in first.train(Task(1, {"weights": model.first_weights}), list(features))
+        )
         runner = EnsembleRunner(clients)
         runner.enroll(plan, model.first_weights)
-    outcomes = {each.client: each for each in runner.train(Task(1, model.first_weights), list(features))}
+    outcomes = {each.client: each for each in runner.train(Task(1, {"weights": model.first_weights}), list(features))}
     assert {name: isinstance(each, Update) for name, each in outcomes.items()} == {"a": True, "b": False, "c": True}
     assert isinstance(outcomes["b"].error, TimeoutError)
 

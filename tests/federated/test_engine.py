@@ -131,7 +131,7 @@ def test_a_release_that_was_stored_is_used_again_bit_by_bit_and_costs_nothing(op
     federation = study.federation()
     with crash_at(4 if style == "user" else 5, is_after=True), pytest.raises(Crash):
         next(federation)  # commit(s), mark and the release's file are written
-    released, _, _ = Stored(study.directory()).release(1)
+    released, *_ = Stored(study.directory()).release(1)
     charged = study.committed(), study.committed_releases()
     study.ledger.close()
     other = open_study(style)
@@ -149,7 +149,7 @@ def test_what_is_stored_of_a_round_is_what_is_released_with_its_noise(tmp_path):
     federation = study.federation(source=SeededSource(3))
     with crash_at(4, is_after=True), pytest.raises(Crash):
         next(federation)
-    released, _, _ = Stored(study.directory()).release(1)
+    released, *_ = Stored(study.directory()).release(1)
     np.testing.assert_array_equal(released.average, first.weights)
 
 
@@ -192,7 +192,7 @@ def true_epsilon(study: Study, statement) -> float:
         return max(
             epsilon(ev.Repeated(plan.local[name].event, count), statement.delta) for name, count in times.items()
         )
-    is_secret = plan.cohort.hides(len(plan.local))
+    is_secret = plan.is_secret
     count = study.diary.noised() if is_secret else max(study.diary.participations().values(), default=0)
     return epsilon(ev.Repeated(plan.client_event, count), statement.delta) if count else 0.0
 
@@ -577,7 +577,8 @@ def test_a_client_that_raises_does_not_stop_the_round_and_what_it_says_is_writte
 def test_a_client_that_trains_in_place_fails_and_does_not_change_the_model(open_study, silent):
     study = open_study("user")
 
-    def train(local, weights, source, proximal=0.0):
+    def train(local, objective, source):
+        weights = objective.start
         weights += 1000.0
         return weights
 

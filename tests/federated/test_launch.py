@@ -12,7 +12,8 @@ from safetensors.numpy import save_file
 
 from dpfed.config import RunConfig
 from dpfed.errors import BudgetExceeded, InvalidArgument, UnknownAccount
-from dpfed.federated.launch import begun, prepare, resumed
+from dpfed.federated.launch import begun, outlined, prepare, resumed
+from dpfed.federated.planning import declared
 from dpfed.federated.runners.ensemble import EnsembleRunner
 from dpfed.federated.runners.pool import PoolRunner
 from dpfed.ledger.ledger import Ledger
@@ -278,3 +279,38 @@ def test_every_runner_gives_the_same_model_from_the_same_seed(tmp_path):
     np.testing.assert_array_equal(ends["one_by_one"], ends["auto"])
     np.testing.assert_array_equal(ends["processes"], ends["auto"])
     np.testing.assert_allclose(ends["together"], ends["auto"], rtol=1e-4, atol=1e-5)  # other sums, same draws
+
+
+@pytest.mark.parametrize("block", [{"kind": "scaffold"}, {"kind": "feddyn", "alpha": 0.5}], ids=["scaffold", "feddyn"])
+@pytest.mark.parametrize("style", ["sample", "user"])
+def test_a_run_whose_clients_keep_state_goes_on_alike_whichever_runner_trains_them(tmp_path, block, style):
+    privacy = RUN["privacy"] if style == "sample" else {"style": "user", "client": CLIENT}
+    found = []
+    for runner in ("one_by_one", "together", "processes"):
+        made = config(algorithm=block, weighting="equal", rounds=3, seed=3, runner=runner, privacy=privacy)
+        launch = begun(written(tmp_path / "run.yaml", made), tmp_path / runner)
+        with launch.ledger(tmp_path / runner) as ledger:
+            next(launch.federation(tmp_path / runner, ledger))
+        assert len(list((tmp_path / runner / "clients").iterdir())) == 2
+        results = finished(resumed(tmp_path / runner), tmp_path / runner)
+        assert [result.number for result in results] == [2, 3]
+        found.append(results[-1].weights)
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], rtol=1e-4, atol=1e-5)
+
+
+def test_half_a_launch_is_made_of_declared_facts_and_no_record(monkeypatch):
+    """Plan, model and first weights are those of the launch with data, where the file declares all of it."""
+    settings = config(data__shape=[4], data__classes=["a", "b", "c"], data__sizes=40)
+    whole = prepare(settings)
+    monkeypatch.setattr("dpfed.data.clients.load", lambda *_, **__: pytest.fail("a record was looked at"))
+    half = outlined(settings, declared(settings))
+    assert half.plan == whole.plan
+    assert half.model.layout == whole.model.layout
+    np.testing.assert_array_equal(half.weights, whole.weights)
+
+
+def test_a_model_is_made_for_a_shape_that_somebody_knows():
+    settings = config(data__classes=["a", "b", "c"])
+    with pytest.raises(InvalidArgument, match=r"declare data\.shape"):
+        outlined(settings, declared(settings))

@@ -1,7 +1,9 @@
 """Run directories that an earlier version left behind are shown, reported, exported and resumed by this one.
 
 `old/` holds three of them, made by the version before digests, each with its ledger: one that finished, and two (styles
-sample and user) that ended in the middle of round 2, with what that round had released. From now on they are kept.
+sample and user) that ended in the middle of round 2, with what that round had released. Two more such, `digested`, are
+of the version with digests whose plans named no rule of aggregation, and so is one with a seed. From now on they are
+kept.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from dpfed.cli.main import main
+from dpfed.errors import InvalidArgument
 from dpfed.federated import launch
 from dpfed.federated.checkpoint import Checkpoints
 from dpfed.federated.stored import Stored
@@ -106,6 +109,42 @@ def test_the_round_that_was_under_way_is_made_of_what_it_had_released(old, name)
         result = next(prepared.federation(path, ledger))
     assert result.number == 2
     np.testing.assert_allclose(result.weights, before.weights + mean, rtol=1e-6)
+
+
+@pytest.mark.parametrize("style", ["sample", "user"])
+def test_a_stopped_run_of_the_version_before_rules_of_aggregation_goes_on_to_its_end(tmp_path, style):
+    name = "digested" if style == "sample" else "digested-user"
+    path = Path(shutil.copytree(OLD / name, tmp_path / name))
+    before, stored = checkpoint_of(path, tmp_path), Stored(RunDirectory(path))
+    assert before.round == 1
+    if style == "sample":
+        weights = RunDirectory(path).plan.weights
+        mean = sum(weights[client] * update.value for client, update in stored.updates(2).items())
+    else:
+        mean = stored.release(2)[0].average
+    prepared = launch.resumed(path, moved_to=tmp_path)
+    with prepared.ledger(path) as ledger:
+        second, third = prepared.federation(path, ledger)
+        ledger.verify()
+    assert (second.number, third.number, third.status) == (2, 3, "finished")
+    np.testing.assert_allclose(second.weights, before.weights + mean, rtol=1e-6)
+    assert "Privacy report of run old" in called("report", path, "--markdown")
+
+
+def test_a_seeded_run_of_an_earlier_version_is_refused_and_nothing_is_charged(tmp_path):
+    path = Path(shutil.copytree(OLD / "digested-seeded", tmp_path / "run"))
+    prepared = launch.resumed(path, moved_to=tmp_path)
+    with prepared.ledger(path) as ledger:
+        head = ledger.head()
+        with pytest.raises(InvalidArgument, match="begun with a seed by an earlier version"):
+            prepared.federation(path, ledger)
+        assert ledger.head() == head
+    assert "unfinished" in called("runs", tmp_path)
+    assert "Privacy report of run old" in called("report", path, "--markdown")
+
+
+def checkpoint_of(path: Path, folder: Path):
+    return Checkpoints(RunDirectory(path), launch.resumed(path, moved_to=folder).model.layout).newest()
 
 
 def test_an_old_runs_clients_hold_the_records_that_they_held(old):

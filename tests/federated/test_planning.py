@@ -21,6 +21,7 @@ RUN = {
     "local": {"steps": 3, "batch_size": 10, "learning_rate": 0.5},
     "privacy": {"style": "sample", "record": {"epsilon": 4, "delta": 1e-5, "clip_norm": 1.5}},
 }
+LOCAL = RUN["local"]
 CLIENT = {"epsilon": 8, "delta": 1e-6, "clip_norm": 2.0}
 
 
@@ -109,6 +110,8 @@ def test_cohorts_are_those_of_the_file(cohort, drawn):
     [
         ({"kind": "fedavg"}, Algorithm("fedavg", {"server_learning_rate": 1.0})),
         ({"kind": "fedprox", "proximal": 0.1}, Algorithm("fedprox", {"proximal": 0.1, "server_learning_rate": 1.0})),
+        ({"kind": "scaffold"}, Algorithm("scaffold", {"server_learning_rate": 1.0, "option": 2})),
+        ({"kind": "feddyn", "alpha": 0.5}, Algorithm("feddyn", {"alpha": 0.5})),
         ({"kind": "mine:Half"}, Algorithm("mine:Half", {})),
         (
             {"kind": "mine:Half", "options": {"by": 2}, "server_learning_rate": 0.5},
@@ -117,7 +120,24 @@ def test_cohorts_are_those_of_the_file(cohort, drawn):
     ],
 )
 def test_algorithms_are_those_of_the_file(block, algorithm):
-    assert plan(algorithm=block).algorithm == algorithm
+    assert plan(algorithm=block, weighting="equal").algorithm == algorithm
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"weighting": "declared"}, "weighting: equal"),
+        ({"local": {"epochs": 1, "batch_size": 10, "learning_rate": 0.5}}, "declare steps"),
+        ({"local": {**LOCAL, "momentum": 0.5}}, "optimizer: sgd without"),
+        ({"local": {**LOCAL, "optimizer": "adam"}}, "optimizer: sgd without"),
+        ({"local": {**LOCAL, "weight_decay": 0.5}}, "optimizer: sgd without"),
+        ({"local": {**LOCAL, "schedule": {"kind": "cosine"}}}, "optimizer: sgd without"),
+        ({"algorithm": {"kind": "scaffold", "option": 1}}, "1 needs gradients on all records"),
+    ],
+)
+def test_what_scaffold_is_not_for_is_refused_before_anything_is_run(changed, why):
+    with pytest.raises(InvalidArgument, match=why):
+        plan(**{"algorithm": {"kind": "scaffold"}, "weighting": "equal", **changed})
 
 
 def test_a_learning_rate_of_one_is_given_to_an_algorithm_whose_default_is_another():

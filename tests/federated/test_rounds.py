@@ -39,12 +39,17 @@ class Heard:
 
     def __init__(self, kind, options) -> None:
         self._inner = registry.build(kind, **options)
-        self.proximal, self.start = self._inner.proximal, self._inner.start
         self.given = None
 
-    def step(self, weights, update, state):
-        self.given = update
-        return self._inner.step(weights, update, state)
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def bound_to(self, plan):
+        return self
+
+    def step(self, state, mean):
+        self.given = mean
+        return self._inner.step(state, mean)
 
 
 class Senders:
@@ -69,7 +74,7 @@ def aggregate(plan, sent):
     """What the algorithm is given at zero noise if the clients send these updates."""
     layout = Layout(("weights",), ((DIMENSION,),), "float64")
     with tempfile.TemporaryDirectory() as folder:
-        task, stored = Task(1, np.zeros(DIMENSION)), Stored(RunDirectory(folder))
+        task, stored = Task(1, {"weights": np.zeros(DIMENSION)}), Stored(RunDirectory(folder))
         return Round(plan, task, layout, Senders(sent), stored, SilentSource(), "0:none").mean().value
 
 
@@ -118,7 +123,7 @@ def test_every_algorithm_is_given_no_more_and_the_client_of_the_largest_weight_r
 
 
 def sender(update):
-    def train(local, weights, source, proximal=0.0):
+    def train(local, objective, source):
         if update is None:
             raise ValueError("gone")
         return update
@@ -177,7 +182,7 @@ def test_the_cohort_of_a_round_that_is_done_again_is_the_same_where_clients_pay_
 
 def does(act):
     """A client's training that is only this."""
-    return lambda local, weights, source, proximal=0.0: act()
+    return lambda local, objective, source: act()
 
 
 def fails():

@@ -54,7 +54,7 @@ def test_a_clients_name_never_becomes_a_path(tmp_path, stored):
 def test_a_release_comes_back_bit_by_bit(run, stored, count):
     average = np.array([0.1, -1e-300])
     stored.write_release(3, Released(average, count), "7:cd", ["a", "b"])
-    released, head, asked = Stored(run).release(3)
+    released, head, asked, _ = Stored(run).release(3)
     assert (released.average.tobytes(), released.noisy_count, head, asked) == (
         average.tobytes(),
         count,

@@ -49,7 +49,7 @@ def seen_by(kind, monkeypatch, *, is_small: bool, wanted: int | None = None) -> 
     local = LocalPlan(size=8, batch_size=8, steps=1, learning_rate=1.0)
     runner = kind(clients)
     runner.enroll(Plan("study", 1, {"a": local, "b": local}, style="none"), model.first_weights)
-    updates = list(runner.train(Task(1, model.first_weights), ["a", "b"]))
+    updates = list(runner.train(Task(1, {"weights": model.first_weights}), ["a", "b"]))
     assert len(updates) == 2
     (found,) = {round(float(np.abs(update.value).max()), 6) for update in updates}
     return found

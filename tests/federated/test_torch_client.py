@@ -22,6 +22,7 @@ from dpfed.models.logistic import Logistic
 from dpfed.models.mlp import MLP
 from dpfed.plan import LocalPlan
 from dpfed.randomness import SeededSource, SystemSource
+from dpfed.training.objective import LocalObjective
 from dpfed.training.passes import PassSampler
 from dpfed.training.recipe import Recipe
 from dpfed.training.schedules import Step
@@ -48,9 +49,9 @@ def ward(data=None, shared=None) -> TorchClient:
     return TorchClient("ward", records() if data is None else data, "account", shared or model())
 
 
-def trained(client, local=LOCAL, seed=3, proximal=0.0, weights=None):
+def trained(client, local=LOCAL, seed=3, weights=None, **terms):
     start = client.model.first_weights if weights is None else weights
-    return client.train(local, start, SeededSource(seed), proximal)
+    return client.train(local, LocalObjective(start, **terms), SeededSource(seed))
 
 
 def gradients(data, module):
@@ -139,9 +140,37 @@ def test_the_proximal_term_is_added_after_clipping_and_noise(local):
     """At the same draws a second step differs by −η·μ·(w₁ − w₀), however large μ is."""
     client = ward(shared=model(partial(nn.Linear, 4, 3, dtype=torch.float64)))
     one, two = (trained(client, replace(local, steps=steps)) for steps in (1, 2))
-    pulled = trained(client, replace(local, steps=2), proximal=1000.0)
+    pulled = trained(client, replace(local, steps=2), pull=1000.0)
     np.testing.assert_allclose(pulled, two - local.learning_rate * 1000.0 * one, rtol=1e-9)
-    assert trained(client, replace(local, steps=1), proximal=1000.0).tolist() == one.tolist()
+    assert trained(client, replace(local, steps=1), pull=1000.0).tolist() == one.tolist()
+
+
+@pytest.mark.parametrize("local", [LOCAL, replace(PLAIN, batch_size=8)], ids=["private", "plain"])
+def test_shift_and_anchor_are_added_after_clipping_and_noise(local):
+    """At the same draws the first step differs by −η·(shift + pull·(w₀ − anchor)), however large these are."""
+    client = ward(shared=model(partial(nn.Linear, 4, 3, dtype=torch.float64)))
+    shift, first = 1e6 * np.arange(1.0, 16.0), client.model.first_weights
+    one = replace(local, steps=1)
+    moved = trained(client, one, shift=shift, anchor=first - 3.0, pull=1e3)
+    np.testing.assert_allclose(moved, trained(client, one) - local.learning_rate * (shift + 3e3), rtol=1e-9)
+
+
+def test_a_parameter_that_no_loss_reaches_follows_the_shift():
+    class Idle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.idle = nn.Linear(4, 3), nn.Parameter(torch.zeros(2))
+
+        def forward(self, x):
+            return self.linear(x)
+
+    client = ward(shared=model(Idle))
+    shift = np.zeros(client.model.layout.size)
+    shift[:2] = 1.0  # the model's own parameters come before those of its layers
+    assert client.model.layout.names[0] == "idle"
+    one = replace(PLAIN, batch_size=8, steps=1)
+    assert trained(client, one)[:2].tolist() == [0.0, 0.0]
+    np.testing.assert_allclose(trained(client, one, shift=shift)[:2], -one.learning_rate * shift[:2], rtol=1e-6)
 
 
 # ---- without noise ----

@@ -14,6 +14,7 @@ GRADIENTS = "tests/training/test_gradients.py::test_"
 KEPT = "tests/training/test_kept.py::test_"
 WRITES = "what_one_record_alone_makes_a_pass_write_reaches_no_other_and_nobody_else"
 MANY = "tests/training/test_many.py::test_"
+OBJECTIVE = "tests/training/test_objective.py::test_"
 SHARED = "tests/training/test_shared.py::test_"
 INDEPENDENCE = "tests/training/test_independence.py::test_"
 MOVES = "an_operation_that_moves_or_mixes_rows_is_seen"
@@ -685,6 +686,20 @@ ENGINE = (
         "places[stds[plan]].append(place)",
         "places[stds[plans[0]]].append(place)",
         (MANY + "every_model_has_noise_of_its_own_plan_also_when_nobody_is_drawn",),
+    ),
+    Mutant(
+        "one model's shift and anchor for all",
+        "training/many.py",
+        "    rows = vectors[:1] if all(vector is vectors[0] for vector in vectors) else vectors\n",
+        "    rows = vectors[:1]\n",
+        (OBJECTIVE + "the_terms_of_each_model_are_its_own_in_the_ensemble_engine[True-private-shifts]",),
+    ),
+    Mutant(
+        "terms of the ensemble engine left out",
+        "training/many.py",
+        "                self._terms.add_(found, self._parameters)\n",
+        "",
+        (OBJECTIVE + "terms_are_added_after_clipping_and_noise_in_the_ensemble_engine",),
     ),
     Mutant(
         "no noise where nobody was drawn",

@@ -15,6 +15,8 @@ MEAN = "tests/aggregation/test_mean.py::test_"
 NONSENSE = "tests/federated/test_nonsense.py::test_"
 RELEASE = "tests/test_server_release.py::test_"
 ROUNDS = "tests/federated/test_rounds.py::test_"
+STATES = "tests/federated/test_client_states.py::test_"
+STATEFUL = "tests/federated/algorithms/test_stateful.py::test_"
 RUNS = "tests/test_runs.py::test_"
 
 FEDERATION = (
@@ -81,8 +83,10 @@ FEDERATION = (
     Mutant(
         "the clients' charge after their training",
         "federated/runners/local.py",
-        "        self._commit_local(able)\n        if able:\n            yield from self._trained(able, task, self._head())\n",
-        "        if able:\n            yield from self._trained(able, task, self._head())\n        self._commit_local(able)\n",
+        "        self.charging.commit_local([client.name for client in able])\n        if able:\n"
+        "            outcomes = self._trained(able, task, self.charging.head)\n",
+        "        if able:\n            outcomes = [*self._trained(able, task, self.charging.head)]\n"
+        "            self.charging.commit_local([client.name for client in able])\n",
         (LOCAL + "the_whole_cohort_is_charged_before_the_first_client_looks_at_its_data",),
     ),
     Mutant(
@@ -95,7 +99,7 @@ FEDERATION = (
     Mutant(
         "un-noised save",
         "federated/rounds.py",
-        "            self.stored.write_release(self.number, released, head, counted)\n",
+        "            self.stored.write_release(self.number, released, head, counted, self._kept_by(updates))\n",
         "            plain = type(released)(self.plan.server.query(values, self.layout.size), released.noisy_count)\n"
         "            self.stored.write_release(self.number, plain, head, counted)\n",
         (ENGINE + "what_is_stored_of_a_round_is_what_is_released_with_its_noise",),
@@ -111,14 +115,14 @@ FEDERATION = (
     Mutant(
         "a secret cohort in the checkpoint",
         "federated/rounds.py",
-        "counted = () if self._is_secret else asked",
+        "counted = () if self.plan.is_secret else asked",
         "counted = asked",
         (ENGINE + "no_checkpoint_and_no_stored_release_says_who_was_in_a_secret_cohort",),
     ),
     Mutant(
         "the same noise again after a crash",
         "federated/runners/local.py",
-        'return self.source.once(f"{sequence(head)} {task.round} {client.name}")',
+        'return self.source.once(f"charge {self.charging.times(client.name)} {task.round} {client.name}")',
         'return self.source.once(f"{task.round} {client.name}")',
         (ENGINE + "noise_after_a_crash_is_fresh_even_from_the_same_seed",),
     ),
@@ -144,11 +148,96 @@ FEDERATION = (
         (CLIENT + "torchs_own_generator_is_left_as_it_was",),
     ),
     Mutant(
+        "state of an update that was turned away",
+        "federated/engine.py",
+        "counted = {**before.counted, **dict.fromkeys(mean.contributed, number)}\n",
+        "counted = dict.fromkeys(self.plan.local, number) if mean.contributed else {}\n",
+        (STATES + "a_client_whose_update_is_turned_away_keeps_what_it_had[user]",),
+    ),
+    Mutant(
+        "state from a change that is not clipped",
+        "federated/runners/local.py",
+        "        used: Floats = left if task.clip_norm is None else clip_per_example(left[None], task.clip_norm)[0]\n",
+        "        used: Floats = left\n",
+        (STATES + "a_client_keeps_its_change_as_the_server_clips_it_by_the_clip_norm_of_the_round",),
+    ),
+    Mutant(
+        "a stored release that forgets whose state goes with it",
+        "federated/stored.py",
+        "        if kept := list(contributed):\n",
+        "        if kept := []:\n",
+        (STATES + "a_crash_at_each_durable_write_leaves_no_update_without_its_state[after-user-all]",),
+    ),
+    Mutant(
+        "state with secret draws that depend on each other",
+        "plan_rules.py",
+        '    if forbids_a_cap(plan):\n        message = "clients must keep',
+        '    if False:\n        message = "clients must keep',
+        (STATES + "state_with_a_secret_cohort_of_fixed_size_is_refused_where_a_client_is_protected[user]",),
+    ),
+    Mutant(
+        "a state that nobody sealed",
+        "federated/client_states.py",
+        "            if not self._seal(client, round_number).is_of(seal, known):\n",
+        "            if not seal:\n",
+        (STATES + "a_state_that_was_changed_is_refused_before_a_round_is_run[forged]",),
+    ),
+    Mutant(
+        "a count of those who came in a formula of the server",
+        "federated/algorithms/constants.py",
+        "    return float(plan.cohort.expected(len(plan.local)) / len(plan.local))\n",
+        "    return 1.0\n",
+        (STATEFUL + "without_noise_the_server_keeps_the_mean_of_what_clients_keep[none-three-scaffold]",),
+    ),
+    Mutant(
+        "scaffold with unequal weights",
+        "federated/algorithms/constants.py",
+        '    if plan.weighting != "equal":\n',
+        "    if False:\n",
+        (STATEFUL + "unequal_weights_are_refused[scaffold]",),
+    ),
+    Mutant(
+        "scaffold with momentum",
+        "federated/runners/local.py",
+        "        registry.require_fitting_steps(self._algorithm, self.clients.values())\n",
+        "",
+        (
+            STATEFUL
+            + "scaffold_is_for_plain_gradient_descent[Recipe(optimizer='sgd', momentum=0.5, weight_decay=0.0, schedule=Constant())]",
+        ),
+    ),
+    Mutant(
+        "two processes in one run",
+        "federated/engine.py",
+        "        self._lock = hold(self.run.path)\n",
+        "",
+        (
+            "tests/federated/test_run_lock.py::test_a_run_that_another_process_runs_is_refused_and_goes_on_when_that_has_ended[none]",
+        ),
+    ),
+    Mutant(
+        "another rule than the plan's",
+        "plan.py",
+        "self.cohort.expected(len(self.local)), self.aggregation)\n",
+        "self.cohort.expected(len(self.local)))\n",
+        ("tests/aggregation/test_rules.py::test_the_rule_of_the_plan_is_the_one_that_is_executed",),
+    ),
+    Mutant(
+        "a rule that no noise is proved for",
+        "plan_rules.py",
+        "    if not isinstance(rule, Rule):\n",
+        "    if False:\n",
+        ("tests/test_plan.py::test_an_unknown_rule_of_aggregation_is_refused[rule0]",),
+    ),
+    Mutant(
         "a proximal term inside the clip",
         "federated/torch_client.py",
-        "        optimizer.register_step_pre_hook(pull)  # hooks run in order: the noise is there when this one looks\n",
+        "        optimizer.register_step_pre_hook(terms)  # hooks run in order: the noise is there when this one looks\n",
         "",
-        (CLIENT + "the_proximal_term_is_added_after_clipping_and_noise",),
+        (
+            CLIENT + "the_proximal_term_is_added_after_clipping_and_noise",
+            CLIENT + "shift_and_anchor_are_added_after_clipping_and_noise",
+        ),
     ),
     Mutant(
         "a cohort drawn at another rate than charged",

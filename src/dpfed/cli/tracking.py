@@ -49,7 +49,7 @@ def followed(launch: Launch, directory: Path) -> Iterator[Tell]:
     """
     if launch.config.track is None:
         yield _say_nothing
-    elif launch.plan.cohort.hides(len(launch.plan.local)):
+    elif launch.plan.is_secret:
         yield _say_nothing
         with _Careful(_made(launch, directory), directory):
             pass

@@ -134,6 +134,21 @@ class FedOpt(Block):
     tau: Number = setting(1e-3, symbol="τ", effect="what keeps the step bounded where updates are small", gt=0)
 
 
+class Scaffold(Block):
+    """Clients correct their steps by how their gradient differs from everyone's (Karimireddy et al. 2020)."""
+
+    kind: Literal["scaffold"] = setting(effect=ALGORITHM)
+    server_learning_rate: Number = setting(1.0, symbol="η_s", effect=SERVER_RATE, gt=0)
+    option: Whole = setting(2, effect="the paper's way to a control variate; 1 needs gradients on all records", ge=1)
+
+
+class FedDyn(Block):
+    """Clients' losses are regularised so that all have the optimum of their mean (Acar et al. 2021)."""
+
+    kind: Literal["feddyn"] = setting(effect=ALGORITHM)
+    alpha: Number = setting(symbol="α", effect="how strongly clients are held near the model they were sent", gt=0)
+
+
 class OwnAlgorithm(Block):
     """An algorithm of your own."""
 
@@ -158,6 +173,8 @@ Algorithm = Annotated[
     Annotated[FedAvg, Tag("fedavg")]
     | Annotated[FedProx, Tag("fedprox")]
     | Annotated[FedOpt, Tag("fedopt")]
+    | Annotated[Scaffold, Tag("scaffold")]
+    | Annotated[FedDyn, Tag("feddyn")]
     | Annotated[OwnAlgorithm, Tag(OWN)],
     Discriminator(_kind),
 ]

@@ -37,6 +37,21 @@ from dpfed.plan_rules import HASHED
 DEALT = b"dealt"  # the purpose of hashes that deal; the others hold out
 
 
+@dataclass(frozen=True)
+class DataFacts:
+    """What a plan and a model need to know of the data, and no record: names, sizes, shapes and classes.
+
+    `sizes` are those that a plan may use, by client. The `shape` of a record's features is None where nobody has
+    declared it. `dealing` and `sites_per_person` are those of `FederatedData`.
+    """
+
+    sizes: Mapping[str, int]
+    shape: tuple[int, ...] | None = None
+    classes: tuple[str, ...] = ()
+    sites_per_person: int = field(default=1, repr=False)
+    dealing: str | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class FederatedData:
     """The records of each client, those held out, and the sizes a plan may use.
@@ -63,6 +78,16 @@ class FederatedData:
     def classes(self) -> tuple[str, ...]:
         """The declared names of the labels; none where labels are numbers or unnamed."""
         return next(iter(self.clients.values())).classes
+
+    @property
+    def facts(self) -> DataFacts:
+        """What a plan and a model need to know.
+
+        Sizes are true counts if none are declared, which style none alone allows: it protects nobody.
+        """
+        sizes = {name: len(held) if self.sizes is None else self.sizes[name] for name, held in self.clients.items()}
+        shape = next(iter(self.clients.values())).rows.features.shape[1:]
+        return DataFacts(sizes, tuple(shape), self.classes, self.sites_per_person, self.dealing)
 
 
 def prepare(config: blocks.Data, directory: str | Path = ".", *, is_older: bool = False) -> FederatedData:

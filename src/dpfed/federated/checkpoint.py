@@ -45,7 +45,8 @@ class Checkpoint:
 
     `clip_norm` is that of the next round where it adapts; `taken` counts the rounds each client took part in.
     `privacy` is a view for readers, as seed 002 wants it: nothing is ever read back from it. `files` are the digests of
-    the run's other files.
+    the run's other files. `counted` is, where clients keep state, the last round of each whose update was used: the
+    one after which its state is the one to go on with.
     """
 
     round: int
@@ -56,6 +57,7 @@ class Checkpoint:
     taken: Mapping[str, int] = field(default_factory=dict)
     privacy: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    counted: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Clients are given this very array: one that trains in place must not change what was released.
@@ -84,6 +86,7 @@ class Checkpoints:
             "taken": dict(checkpoint.taken),
             "privacy": dict(checkpoint.privacy),
             "files": dict(checkpoint.files),
+            **({"counted": dict(checkpoint.counted)} if checkpoint.counted else {}),
         }
         arrays = {MODEL + name: value for name, value in self._layout.unflatten(checkpoint.weights).items()}
         arrays |= {STATE + name: np.ascontiguousarray(value) for name, value in checkpoint.state.items()}
@@ -120,6 +123,7 @@ class Checkpoints:
                 taken=note["taken"],
                 privacy=note["privacy"],
                 files=note.get("files", {}),
+                counted=note.get("counted", {}),
             )
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise unreadable(path, error) from None
@@ -146,13 +150,14 @@ def _digest(note: Mapping[str, Any], arrays: Mapping[str, Any]) -> str:
 
 def _require_form(note: Mapping[str, Any]) -> None:
     """Refuse a note that something else wrote, before a round is run on what it says."""
-    counts = note["taken"].values()
+    counts, rounds = note["taken"].values(), note.get("counted", {}).values()
     is_right = {
         "round": type(note["round"]) is int and note["round"] >= 0,
         "head": is_head(note["head"]),
         "clip_norm": note["clip_norm"] is None or isinstance(note["clip_norm"], float | int),
         "taken": all(type(count) is int and count >= 0 for count in counts),
         "privacy": isinstance(note["privacy"], dict),
+        "counted": all(type(last) is int and 0 < last <= note["round"] for last in rounds),
     }
     for name, is_so in is_right.items():
         if not is_so:

@@ -12,8 +12,8 @@ it. ``result.participation`` has who failed and with which error, for the owner.
 >>> class Ward:
 ...     name, account = "ward", ""
 ...     def rehearse(self, local, weights): ...
-...     def train(self, local, weights, source, proximal=0.0):
-...         return 1 - weights
+...     def train(self, local, objective, source):
+...         return 1 - objective.start
 >>> plan = Plan("study", rounds=2, local={"ward": LocalPlan(size=8, batch_size=4, steps=3)}, style="none")
 >>> federation = Federation(plan, np.zeros(2), LocalRunner([Ward()]), "run")
 >>> [(result.number, result.status, result.weights.tolist()) for result in federation]
@@ -27,30 +27,32 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from dpfed import round_files
 from dpfed.checkpoint_notes import Note
 from dpfed.digests import Seal
-from dpfed.errors import PrivacyError
+from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.events import TreeAggregation
 from dpfed.federated.algorithms import registry
+from dpfed.federated.algorithms.earlier import EarlierAlgorithm
 from dpfed.federated.algorithms.protocol import FederatedAlgorithm
 from dpfed.federated.checkpoint import Checkpoint, Checkpoints
 from dpfed.federated.costs import Spent, spent
 from dpfed.federated.metrics import Score
 from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED, RUNNING, RoundResult, plain
-from dpfed.federated.rounds import Mean, Round
+from dpfed.federated.rounds import Round, RoundOutcome
+from dpfed.federated.run_lock import hold
 from dpfed.federated.server_tree import ServerTree
 from dpfed.federated.stored import Stored
-from dpfed.federated.update import Charged, Runner, Task
+from dpfed.federated.update import WEIGHTS, Charged, Runner, Task
 from dpfed.federated.weights import Layout, Vector
 from dpfed.guarantee import Guarantee
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, or_system
-from dpfed.runs import CHECKPOINTS, ORIGIN_FILE, STATUS, RunDirectory
+from dpfed.runs import CHECKPOINTS, CLIENTS, ORIGIN_FILE, STATUS, RunDirectory
 
 Evaluation = Callable[[Vector], Iterable[Score]]
 DEFAULT_DELTA = 1e-5
@@ -65,8 +67,8 @@ class Federation:
     of the whole reserved plan, also after a crash or an early stop. Scores on data
     that nobody declared public are not covered, and are in the owner's files alone.
 
-    A directory whose files were changed is refused before anything is run. `terms` are what else a run must go on with,
-    such as its configuration.
+    A directory whose files were changed, or in which another process runs, is refused before anything is run. `terms`
+    are what else a run must go on with, such as its configuration.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class Federation:
         directory: str | Path,
         *,
         layout: Layout | None = None,
-        algorithm: FederatedAlgorithm | None = None,
+        algorithm: FederatedAlgorithm | EarlierAlgorithm | None = None,
         evaluate: Evaluation | None = None,
         source: RandomSource | None = None,
         terms: str = "",
@@ -88,8 +90,9 @@ class Federation:
         first = np.asarray(weights)
         self.layout = Layout(("weights",), (first.shape,), str(first.dtype)) if layout is None else layout
         self.run = RunDirectory(directory)
+        self._lock = hold(self.run.path)
         self.run.begin(plan)
-        self._algorithm = _algorithm(plan) if algorithm is None else registry.checked(algorithm)
+        self._algorithm = registry.of_plan(plan) if algorithm is None else registry.bound(algorithm, plan)
         self._evaluate = evaluate
         self._source = or_system(source)
         self._terms = terms
@@ -130,7 +133,7 @@ class Federation:
         """Returns what was never committed to the accounts; a run that is to be resumed is not finished."""
         self.runner.finish(self.plan.name)
 
-    def _done(self, number: int, mean: Mean, started: float) -> RoundResult:
+    def _done(self, number: int, mean: RoundOutcome, started: float) -> RoundResult:
         checkpoint = self._stepped(number, mean)
         cost = self._spent()
         result = RoundResult(
@@ -140,7 +143,7 @@ class Federation:
             cost=self._cost_of_one,
             spent=cost.statements,
             worst_client=cost.worst_client,
-            head=None if self._is_secret and self.plan.charges_clients else mean.head,
+            head=None if self.plan.is_secret and self.plan.charges_clients else mean.head,
             metrics=tuple(self._evaluate(checkpoint.weights)) if self._evaluate else (),
             is_private=self.runner.is_private and self._source.is_private,
             participation=mean.participation,
@@ -186,10 +189,11 @@ class Federation:
             raise round_files.changed(self.run.path / "plan.json", why)
 
     def _begin(self, first: Vector) -> None:
-        head = self.runner.enroll(self.plan, first)
+        head = self._enroll(first)
         self._open(self.runner.key(self.plan, [head]), head)
         self._stored.forget_all_but(0)  # what goes with no checkpoint is of another past
-        self._keep(Checkpoint(0, first, head, self._algorithm.start(self.layout.size), self._first_clip()))
+        state = {name: value for name, value in self._algorithm.start(first.astype(float)).items() if name != WEIGHTS}
+        self._keep(Checkpoint(0, first, head, state, self._first_clip()))
 
     def _take_up(self, found: Checkpoint) -> None:
         under_way = found.round + 1
@@ -200,8 +204,24 @@ class Federation:
         self._require_sealed(found)
         if found.round >= self.plan.rounds:
             return
+        self._require_same_seeds()
         self._stored.require(under_way, self.plan.local)
-        self.runner.enroll(self.plan, found.weights, heads)
+        reused = ((client, under_way) for client in self._stored.contributed(under_way))
+        self._enroll(found.weights, heads, [*found.counted.items(), *reused])
+
+    def _enroll(
+        self, weights: Vector, heads: Iterable[str] = (), counted: Iterable[tuple[str, int]] | None = None
+    ) -> str:
+        folder = self.run.folder(CLIENTS) if self._algorithm.keeps_state else None
+        options: dict[str, Any] = {"algorithm": self._algorithm, "folder": folder, "counted": counted}
+        return self.runner.enroll(self.plan, weights, heads, **options)
+
+    def _require_same_seeds(self) -> None:
+        """Refuse to go on with a seeded run of an earlier version: what follows would not be what its seed says."""
+        is_seeded = not (self._source.is_private and self.runner.is_private)
+        if is_seeded and self.run.has_other_seeds:
+            message = f"{self.run.path} was begun with a seed by an earlier version, which drew other numbers from it"
+            raise InvalidArgument("seed", f"{message}: begin the run again, or go on with the version that began it")
 
     def _require_sealed(self, found: Checkpoint) -> None:
         """Refuse a checkpoint that the ledger did not seal, or of which others than safetensors read another note."""
@@ -220,7 +240,7 @@ class Federation:
     def _round(self, number: int) -> Round:
         return Round(
             plan=self.plan,
-            task=Task(number, self.weights, self._algorithm.proximal),
+            task=Task(number, self._sent(), self._checkpoint.clip_norm, self._checkpoint.counted),
             layout=self.layout,
             runner=self.runner,
             stored=self._stored,
@@ -229,13 +249,19 @@ class Federation:
             clip_norm=self._checkpoint.clip_norm,
             taken=self._checkpoint.taken,
             tree=self._tree,
+            keeps_state=self._algorithm.keeps_state,
         )
 
-    def _stepped(self, number: int, mean: Mean) -> Checkpoint:
+    def _sent(self) -> dict[str, Vector]:
+        """Return what the algorithm sends; the model is the very one that was released, to the last bit."""
+        vectors = self._algorithm.task({**self._checkpoint.state, WEIGHTS: self.weights})
+        return {**vectors, WEIGHTS: self.weights}
+
+    def _stepped(self, number: int, mean: RoundOutcome) -> Checkpoint:
         before = self._checkpoint
         with np.errstate(over="ignore", invalid="ignore"):
-            weights, state = self._algorithm.step(before.weights.astype(float), mean.value, before.state)
-            moved = np.asarray(weights, dtype=self.layout.dtype)
+            state = dict(self._algorithm.step({**before.state, WEIGHTS: before.weights.astype(float)}, mean.value))
+            moved = np.asarray(state.pop(WEIGHTS), dtype=self.layout.dtype)
         if not all(np.isfinite(array).all() for array in (moved, *state.values())):
             self._lose(number)
         clip_norm = before.clip_norm
@@ -244,7 +270,8 @@ class Federation:
         taken = dict(before.taken)
         for name in mean.asked:
             taken[name] = taken.get(name, 0) + 1
-        return Checkpoint(number, moved, mean.head, state, clip_norm, taken, files=before.files)
+        counted = {**before.counted, **dict.fromkeys(mean.contributed, number)}
+        return Checkpoint(number, moved, mean.head, state, clip_norm, taken, files=before.files, counted=counted)
 
     def _lose(self, number: int) -> NoReturn:
         """Keep nothing of a round that led to no model: used again, it would fail again in every resume."""
@@ -262,16 +289,12 @@ class Federation:
 
     def _spent(self) -> Spent:
         charged = self.runner.charged()
-        local = dict.fromkeys(self.plan.local, self._most(charged)) if self._is_secret else charged.local
+        local = dict.fromkeys(self.plan.local, self._most(charged)) if self.plan.is_secret else charged.local
         return spent(self.plan, self._deltas(), local, charged.releases)
 
     def _most(self, charged: Charged) -> int:
         """A number of charges that nobody exceeds: how often a client took part is as secret as the cohort."""
         return min(max([charged.begun, *charged.local.values()]), self.plan.record_charges)
-
-    @property
-    def _is_secret(self) -> bool:
-        return self.plan.cohort.hides(len(self.plan.local))
 
     @cached_property
     def _cost_of_one(self) -> tuple[Guarantee, ...]:
@@ -280,8 +303,3 @@ class Federation:
     def _deltas(self) -> dict[str, float]:
         promised = {promise.unit: promise.delta for promise in self.plan.guarantees}
         return {unit: promised.get(unit, DEFAULT_DELTA) for unit in self.plan.units}
-
-
-def _algorithm(plan: Plan) -> FederatedAlgorithm:
-    rate = {} if plan.server_learning_rate == 1.0 else {"server_learning_rate": plan.server_learning_rate}
-    return registry.build(plan.algorithm.name, **{**rate, **plan.algorithm.parameters})

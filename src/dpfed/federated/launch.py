@@ -29,7 +29,7 @@ from typing import Any
 
 from dpfed.config.kept import kept
 from dpfed.config.run import RunConfig
-from dpfed.data.clients import FederatedData, loaded, scaled
+from dpfed.data.clients import DataFacts, FederatedData, loaded, scaled
 from dpfed.data.clients import prepare as prepare_data
 from dpfed.data.partition import numbered
 from dpfed.data.persons import Persons
@@ -54,6 +54,17 @@ from dpfed.runs import CONFIG, LEFT_OUT, OWN_LEDGER, OWNER_ONLY, RunDirectory, w
 
 STUDY = "study"
 TOGETHER = 32  # clients in one pass where that is asked for: the same number each time, so that a seed decides all
+
+
+@dataclass(frozen=True, eq=False)
+class Outline:
+    """What can be known of a run from declared names, sizes, shapes and classes: a server needs no more."""
+
+    config: RunConfig
+    plan: Plan
+    model: TorchModel
+    weights: Vector = field(repr=False)
+    directory: Path
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,16 +188,27 @@ def resumed(run_directory: str | Path, moved_to: str | Path | None = None) -> La
 
 
 def prepare(config: RunConfig, directory: str | Path = ".", *, is_older: bool = False) -> Launch:
-    """The launch of a configuration; names of files and modules are looked up in `directory` first.
+    """Return the launch of a configuration; names of files and modules are looked up in `directory` first.
 
     One that `is_older` than digests was dealt in another way, and goes on so.
     """
-    directory = Path(directory)
     words.name(name=config.name)  # the ledger's rule, before anything is made
     data = prepare_data(config.data, directory, is_older=is_older)
-    plan = planned(config, data)
-    model = torch_factory.model(config, data, directory)
-    weights = torch_factory.first_weights(model, config.model.init, directory)
+    return with_data(outlined(config, data.facts, directory), data)
+
+
+def outlined(config: RunConfig, facts: DataFacts, directory: str | Path = ".") -> Outline:
+    """Return the first half of a launch, for which no record is looked at: plan, model and first weights."""
+    words.name(name=config.name)
+    plan = planned(config, facts)
+    model = torch_factory.model(config, facts, Path(directory))
+    weights = torch_factory.first_weights(model, config.model.init, Path(directory))
+    return Outline(config, plan, model, weights, Path(directory))
+
+
+def with_data(outline: Outline, data: FederatedData) -> Launch:
+    """Return the whole launch: the clients with their records, all of which fit the plan, the model and the metric."""
+    config, plan, model, weights, directory = vars(outline).values()
     clients = _clients(config, data, model)
     for client in clients:
         client.rehearse(plan.local[client.name], weights)

@@ -17,7 +17,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,22 +27,23 @@ from dpfed.client_plan import ClientPlan
 from dpfed.config.privacy import Adaptive, ClientPrivacy
 from dpfed.config.run import RunConfig
 from dpfed.config.training import OwnAlgorithm
-from dpfed.data.clients import FederatedData
-from dpfed.data.records import Records
+from dpfed.data.clients import DataFacts, FederatedData
 from dpfed.errors import InvalidArgument
+from dpfed.federated.algorithms import registry
 from dpfed.guarantee import Guarantee
 from dpfed.local_plan import LocalPlan
 from dpfed.plan import Plan
 from dpfed.tree_noise import RoundTree, TreeNoise
 
 
-def planned(config: RunConfig, data: FederatedData) -> Plan:
-    """The plan with the least noise that keeps the promises; where noise is given, with the promise it keeps."""
-    _require_few_sites(config, data)
+def planned(config: RunConfig, data: FederatedData | DataFacts) -> Plan:
+    """Return the plan with the least noise that keeps the promises; where noise is given, with the promise it keeps."""
+    facts = data if isinstance(data, DataFacts) else data.facts
+    _require_few_sites(config, facts)
     plan = Plan(
         config.name,
         config.rounds,
-        {name: _local(config, size) for name, size in _sizes(data).items()},
+        {name: _local(config, size) for name, size in facts.sizes.items()},
         style=config.privacy.style,
         cohort=cohort.from_plain(config.cohort.model_dump()),
         client=_client(config.privacy.client),
@@ -55,25 +55,25 @@ def planned(config: RunConfig, data: FederatedData) -> Plan:
         minimum_cohort=config.minimum_cohort,
         client_timeout=config.client_timeout,
         max_update_norm=config.max_update_norm,
-        dealing=data.dealing,
+        dealing=facts.dealing,
     )
+    _require_fitting_algorithm(plan, config)
     if config.guarantees:
         record = config.privacy.local
         plan = plan.calibrated(*config.guarantees, noise="own" if record is None else record.noise)
     return _with_kept_promises(plan, config)
 
 
-def declared(config: RunConfig) -> FederatedData:
-    """Return what a plan needs to know of the data, from the file alone: nothing is read and no code is run."""
+def declared(config: RunConfig) -> DataFacts:
+    """Return what a plan and a model need to know of the data, from the file alone: nothing is read, no code is run."""
     data = config.data
     sizes = data.declared_sizes
     if sizes is None or data.clients is None:
         message = "only the records know the clients or their sizes: declare data.sizes for each client by name"
         raise InvalidArgument("no_code", f"{message}, or leave --no-code out")
     by_name = sizes if isinstance(sizes, dict) else dict.fromkeys(data.clients, sizes)
-    made_up = Records([[0.0]], [0])  # type: ignore[arg-type]  # a plan takes names and declared sizes, and no record
-    clients = dict.fromkeys(data.clients, made_up)
-    return FederatedData(clients, None, by_name, sizes_are_public=False, dealing=data.dealing)
+    sizes = {name: by_name[name] for name in data.clients}
+    return DataFacts(sizes, data.shape, tuple(data.classes), dealing=data.dealing)
 
 
 def _with_kept_promises(plan: Plan, config: RunConfig) -> Plan:
@@ -90,17 +90,20 @@ def _with_kept_promises(plan: Plan, config: RunConfig) -> Plan:
     return plan
 
 
-def _require_few_sites(config: RunConfig, data: FederatedData) -> None:
-    if data.sites_per_person > config.max_sites_per_person and config.privacy.person is not None:
+def _require_fitting_algorithm(plan: Plan, config: RunConfig) -> None:
+    """Refuse what one of our own algorithms is not for; one of somebody's own is code, and is asked when it runs."""
+    if isinstance(config.algorithm, OwnAlgorithm):
+        return
+    algorithm, local = registry.of_plan(plan), config.local
+    is_plain = (local.optimizer, local.momentum, local.weight_decay, local.schedule.kind) == ("sgd", 0, 0, "constant")
+    if algorithm.needs_plain_sgd and not is_plain:
+        raise registry.not_plain(config.algorithm.kind)
+
+
+def _require_few_sites(config: RunConfig, facts: DataFacts) -> None:
+    if facts.sites_per_person > config.max_sites_per_person and config.privacy.person is not None:
         message = f"a person has rows at more sites than max_sites_per_person ({config.max_sites_per_person})"
         raise InvalidArgument("max_sites_per_person", f"{message}: raise it, or give different persons different names")
-
-
-def _sizes(data: FederatedData) -> Mapping[str, int]:
-    """The public sizes; in style none, which protects nobody, the true counts where none are declared."""
-    if data.sizes is not None:
-        return {name: data.sizes[name] for name in data.clients}
-    return {name: len(records) for name, records in data.clients.items()}
 
 
 def _local(config: RunConfig, size: int) -> LocalPlan:

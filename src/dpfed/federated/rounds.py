@@ -9,19 +9,17 @@ end that depends on clients would tell of one of them what no noise covers. Only
 stops.
 
 >>> import numpy as np
->>> Mean(np.zeros(2), "3:ab", Participation(contributed=("ward",))).participation.contributed
+>>> RoundOutcome(np.zeros(2), "3:ab", Participation(contributed=("ward",))).participation.contributed
 ('ward',)
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dpfed.aggregation.mean import ClippedMean
 from dpfed.aggregation.screening import Arrival, Door, Refusal
 from dpfed.federated.results import Participation
 from dpfed.federated.server_tree import ServerTree
@@ -39,7 +37,7 @@ MANY = 3  # clients that fail together, in style none
 
 
 @dataclass(frozen=True, eq=False)
-class Mean:
+class RoundOutcome:
     """The mean update of a round, the ledger's head behind it, and who took part in making it."""
 
     value: Floats
@@ -47,6 +45,7 @@ class Mean:
     participation: Participation
     asked: tuple[str, ...] = ()  # where the cohort is no secret
     noisy_count: float | None = None
+    contributed: tuple[str, ...] = ()  # where clients keep state
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +62,7 @@ class Round:
     clip_norm: float | None = None
     taken: Mapping[str, int] = field(default_factory=dict)
     tree: ServerTree | None = None
+    keeps_state: bool = False
 
     @property
     def number(self) -> int:
@@ -87,13 +87,13 @@ class Round:
         if forbids_a_cap(self.plan):
             return charged.begun >= self.plan.record_charges
         is_over = all(times >= self.plan.record_charges for times in charged.local.values())
-        return is_over and not (self._is_secret and "client" in self.plan.units)
+        return is_over and not (self.plan.is_secret and "client" in self.plan.units)
 
-    def mean(self) -> Mean:
-        """Its mean update: charged, noised and stored."""
+    def mean(self) -> RoundOutcome:
+        """Return its mean update: charged, noised and stored."""
         return self._noised_here() if "client" in self.plan.units else self._from_released()
 
-    def _from_released(self) -> Mean:
+    def _from_released(self) -> RoundOutcome:
         """Privacy: each update is ``local.event`` for its client's records; their weighted mean is post-processing."""
         stored = self.stored.updates(self.number)
         cohort = self._kept_cohort()
@@ -108,12 +108,12 @@ class Round:
         if not self.plan.units:
             arrivals.require_some(updates, len(self.plan.local))
         updates = {name: updates[name] for name in cohort if name in updates}  # added up in one order, whoever is first
-        mean = ClippedMean(clip_norm=math.inf, denominator=1.0, weights=self.plan.weights)
-        value = mean.of({name: update.value for name, update in updates.items()}, self.layout.size)
+        values = {name: update.value for name, update in updates.items()}
+        value = self.plan.aggregation.combined(values, self.layout.size, self.plan.weights)
         head = max({self.head, *(update.head for update in updates.values())}, key=sequence)
-        return Mean(value, head, arrivals.participation(updates, reused))
+        return RoundOutcome(value, head, arrivals.participation(updates, reused), contributed=self._kept_by(updates))
 
-    def _noised_here(self) -> Mean:
+    def _noised_here(self) -> RoundOutcome:
         """Privacy: ``plan.client_event`` for one client, committed before noise is drawn (see `ServerRelease`).
 
         What is committed, released and stored depends on who was asked, never on who answered or how: if nobody did,
@@ -121,19 +121,24 @@ class Round:
         """
         found = self.stored.release(self.number)
         if found is not None:
-            released, head, asked = found
-            return Mean(released.average, head, Participation(), asked, released.noisy_count)
+            released, head, asked, contributed = found
+            return RoundOutcome(released.average, head, Participation(), asked, released.noisy_count, contributed)
         asked = self._asked
         arrivals = _Arrivals(self._door(asked))
         updates = {update.client: update for update in arrivals.accepted(self.runner.train(self.task, asked))}
         head = self.runner.charge_release(self._commits)
         noise = self.source.once(f"noise {sequence(head)} {self.number}")
         values = {name: update.value for name, update in updates.items()}
-        counted = () if self._is_secret else asked
+        counted = () if self.plan.is_secret else asked
         with self._step_of_tree(asked, noise) as tree:
             released = self.plan.server.release(values, self.layout.size, noise, self.clip_norm, tree)
-            self.stored.write_release(self.number, released, head, counted)
-        return Mean(released.average, head, arrivals.participation(updates, ()), counted, released.noisy_count)
+            self.stored.write_release(self.number, released, head, counted, self._kept_by(updates))
+        took_part = arrivals.participation(updates, ())
+        return RoundOutcome(released.average, head, took_part, counted, released.noisy_count, self._kept_by(updates))
+
+    def _kept_by(self, updates: Iterable[str]) -> tuple[str, ...]:
+        """Return who keeps a state of this round: whoever's update is used, if the algorithm has any."""
+        return tuple(updates) if self.keeps_state else ()
 
     @contextmanager
     def _step_of_tree(self, asked: Collection[str], noise: RandomSource) -> Iterator[TreeMechanism | None]:
@@ -146,17 +151,13 @@ class Round:
         with self.tree.step(asked) as mechanism:
             yield mechanism
 
-    @property
-    def _is_secret(self) -> bool:
-        return self.plan.cohort.hides(len(self.plan.local))
-
     @cached_property
     def _asked(self) -> tuple[str, ...]:
         """Who is asked in a round that the server noises; nobody, if too few were drawn.
 
         Where the cohort is no secret the statement counts how often a client takes part, so that has a limit.
         """
-        most = self.plan.rounds if self._is_secret else self.plan.participations
+        most = self.plan.rounds if self.plan.is_secret else self.plan.participations
         able = (name for name in self._drawn() if self.taken.get(name, 0) < most)
         return tuple(name for name in able if self.tree is None or self.tree.admits(name))
 

@@ -35,7 +35,7 @@ from dpfed.plan import Released
 from dpfed.round_files import is_head
 from dpfed.runs import OWNER_ONLY, RunDirectory, write_durably, write_whole
 
-TEXTS = ("names", "heads", "head", "asked")  # of the arrays that are stored; the others are numbers
+TEXTS = ("names", "heads", "head", "asked", "contributed")  # of the arrays that are stored; the others are numbers
 PATIENCE = 0.05  # seconds of training that may be lost to a crash
 
 
@@ -92,22 +92,40 @@ class Stored:
                 found.setdefault(str(name), Update(str(name), round_number, value, str(head)))
         return found
 
-    def write_release(self, round_number: int, released: Released, head: str, asked: Iterable[str]) -> None:
-        """Stores what the server released of a round, and who was asked where that is no secret."""
+    def write_release(
+        self,
+        round_number: int,
+        released: Released,
+        head: str,
+        asked: Iterable[str],
+        contributed: Iterable[str] = (),
+    ) -> None:
+        """Store what the server released of a round, who was asked where that is no secret, and who keeps a state."""
         count = np.nan if released.noisy_count is None else released.noisy_count
-        names = np.array(list(asked), dtype=str)
-        content = self._packed(
-            round_number, average=released.average, count=np.array(count), head=np.array(head), asked=names
-        )
-        write_whole(self._release_path(round_number), content, mode=OWNER_ONLY)
+        arrays = {"average": released.average, "count": np.array(count), "head": np.array(head)}
+        arrays["asked"] = np.array(list(asked), dtype=str)
+        if kept := list(contributed):
+            arrays["contributed"] = np.array(kept)
+        write_whole(self._release_path(round_number), self._packed(round_number, **arrays), mode=OWNER_ONLY)
 
-    def release(self, round_number: int) -> tuple[Released, str, tuple[str, ...]] | None:
-        """What the server released of that round before a crash, the head that paid for it, and who was asked."""
+    def release(self, round_number: int) -> tuple[Released, str, tuple[str, ...], tuple[str, ...]] | None:
+        """Return what the server released of that round before a crash.
+
+        With it come the head that paid for it, who was asked, and whose update was used where clients keep state.
+        """
         path = self._release_path(round_number)
         if not path.exists():
             return None
-        average, count, head, asked = self._unpacked(path, round_number, average=1, count=0, head=0, asked=1)
-        return Released(average, None if np.isnan(count) else float(count)), str(head), tuple(map(str, asked))
+        average, count, head, *names = self._unpacked(
+            path, round_number, average=1, count=0, head=0, asked=1, contributed=1
+        )
+        asked, contributed = (tuple(map(str, each)) for each in names)
+        return Released(average, None if np.isnan(count) else float(count)), str(head), asked, contributed
+
+    def contributed(self, round_number: int) -> tuple[str, ...]:
+        """Return whose updates are in what was stored of that round, as far as it says."""
+        released = self.release(round_number)
+        return (*self.updates(round_number), *(released[3] if released else ()))
 
     def heads(self, round_number: int) -> list[str]:
         """The ledger's heads that are named in what was stored of that round."""
@@ -144,6 +162,8 @@ class Stored:
             else:
                 known, seal = str(found.pop("digest")), str(found.pop("seal"))
                 self._require_own(_digest(round_number, found), known, seal)
+            if "contributed" in axes:  # older files have none, and those of algorithms that keep no state
+                found.setdefault("contributed", np.array([], dtype=str))
             _require_forms(found, axes)
             return tuple(found[name] for name in axes)
 

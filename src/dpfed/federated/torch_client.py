@@ -37,10 +37,12 @@ from dpfed.structure import Floats
 from dpfed.training.generators import Generators, devices_of
 from dpfed.training.loading import Batch
 from dpfed.training.noise import NoiseSource
+from dpfed.training.objective import LocalObjective
 from dpfed.training.paid import paid_steps
 from dpfed.training.passes import sampler_of
 from dpfed.training.private import Private
 from dpfed.training.reading import Piece
+from dpfed.training.recipe import Recipe
 from dpfed.training.sampling import Sampler
 
 __all__ = ["TorchClient", "TorchModel", "layout_of"]
@@ -69,6 +71,11 @@ class TorchClient:
             records = PersonRows(records, torch.from_numpy(self.data.counts))
         object.__setattr__(self, "examples", records)
 
+    @property
+    def takes_plain_steps(self) -> bool:
+        """Whether its optimizer is gradient descent and nothing more, at one learning rate."""
+        return self.model.recipe == Recipe()
+
     def rehearse(self, local: LocalPlan, weights: Vector) -> None:
         """Nothing; refuses a model that does not fit the plan or the shape of the data, on made-up records."""
         unit = PERSON if isinstance(self.examples, PersonRows) else RECORD
@@ -78,22 +85,22 @@ class TorchClient:
             raise InvalidArgument("data", f"{message}: {remedy}")
         self.model.rehearse(self.examples, weights, is_private=local.noise_multiplier is not None)
 
-    def train(self, local: LocalPlan, weights: Vector, source: RandomSource, proximal: float = 0.0) -> Floats:
-        """The change of the weights after the plan's steps.
+    def train(self, local: LocalPlan, objective: LocalObjective | Vector, source: RandomSource) -> Floats:
+        """Return the change of the weights after the plan's steps; weights alone stand for the loss alone, from there.
 
         Privacy: with noise in the plan, ``local.event`` for one record or person under the plan's adjacency, to be
         charged before. Each step looks at the records once, through a draw, clipping and noise (`Private`);
-        optimizer, learning rates and the proximal term see what these steps released. Without noise nothing is
-        protected here, and the change must go nowhere but to a server that clips it and adds noise.
+        optimizer, learning rates and the objective's other terms see what these steps released. Without noise nothing
+        is protected here, and the change must go nowhere but to a server that clips it and adds noise.
         """
-        self.rehearse(local, weights)
-        model = self.model
-        with model.lent(weights, source) as row:
+        aim, model = LocalObjective.of(objective), self.model
+        self.rehearse(local, aim.start)
+        with model.lent(aim.start, source) as row:
             start = row.clone()
             optimizer = model.recipe.optimizer_of(model.parameters, local.learning_rate)
-            pull = _Pull(model, start, proximal)
+            terms = _AddedTerms(model, aim)
             train = _train_plainly if local.noise_multiplier is None else _train_privately
-            train(model, self.examples, local, optimizer, pull, source)
+            train(model, self.examples, local, optimizer, terms, source)
             return np.asarray((row.double() - start.double()).numpy())
 
     def evaluate(self, weights: Vector) -> tuple[Score, ...]:
@@ -106,19 +113,35 @@ class TorchClient:
         return (data.rows.features, data.rows.labels) if isinstance(data, Persons) else data
 
 
-class _Pull:
-    """Adds proximal · (w − w_start) to gradients: known from released values, so after clipping and noise."""
+class _AddedTerms:
+    """Adds the gradient of an objective's terms, pull · (w − anchor) + shift: after clipping and noise."""
 
-    def __init__(self, model: TorchModel, start: Tensor, proximal: float) -> None:
-        self._proximal = proximal
-        parts = torch.split(start, [parameter.numel() for parameter in model.parameters])
-        self._pairs = [(own, part.view(own.shape)) for own, part in zip(model.parameters, parts, strict=True)]
+    def __init__(self, model: TorchModel, objective: LocalObjective) -> None:
+        self._pull = objective.pull
+        anchors = _parts(objective.anchor, model)
+        shifts = [None] * len(anchors) if objective.shift is None else _parts(objective.shift, model)
+        self._parts = [] if objective.is_plain else list(zip(model.parameters, anchors, shifts, strict=True))
+        # A parameter that no loss reaches has no gradient, and needs none as long as it stays at its anchor.
+        self._moves_all = objective.shift is not None or objective.anchor is not objective.start
 
     def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Nothing; changes the gradients in place."""
-        for parameter, start in self._pairs if self._proximal else ():
-            if parameter.grad is not None:
-                parameter.grad.add_(parameter.detach() - start, alpha=self._proximal)
+        """Change the gradients in place."""
+        for parameter, anchor, shift in self._parts:
+            if parameter.grad is None:
+                if not self._moves_all:
+                    continue
+                parameter.grad = torch.zeros_like(parameter)
+            if self._pull:
+                parameter.grad.add_(parameter.detach() - anchor, alpha=self._pull)
+            if shift is not None:
+                parameter.grad.add_(shift)
+
+
+def _parts(vector: Vector, model: TorchModel) -> list[Tensor]:
+    """Return the pieces of a vector for the model's parameters, in their precision."""
+    row = torch.tensor(vector, dtype=model.dtype)
+    pieces = torch.split(row, [parameter.numel() for parameter in model.parameters])
+    return [piece.view(own.shape) for piece, own in zip(pieces, model.parameters, strict=True)]
 
 
 class _Draws:
@@ -145,7 +168,12 @@ class _Draws:
 
 
 def _train_privately(
-    model: TorchModel, examples: Examples, local: LocalPlan, optimizer: Optimizer, pull: _Pull, source: RandomSource
+    model: TorchModel,
+    examples: Examples,
+    local: LocalPlan,
+    optimizer: Optimizer,
+    terms: _AddedTerms,
+    source: RandomSource,
 ) -> None:
     # Not make_private: what it screens was screened when the client enrolled, and takes longer than a small client.
     sampler = sampler_of(local, len(examples), local.steps, source)
@@ -156,7 +184,7 @@ def _train_privately(
     noise, schedule = NoiseSource(source), model.recipe.schedule
     private = Private(module, optimizer, draws, local, noise, paid, generators, loss=loss, schedule=schedule)
     try:
-        optimizer.register_step_pre_hook(pull)  # hooks run in order: the noise is there when this one looks
+        optimizer.register_step_pre_hook(terms)  # hooks run in order: the noise is there when this one looks
         for batch in private.loader:
             private.step(batch)
     finally:
@@ -164,9 +192,14 @@ def _train_privately(
 
 
 def _train_plainly(
-    model: TorchModel, examples: Examples, local: LocalPlan, optimizer: Optimizer, pull: _Pull, source: RandomSource
+    model: TorchModel,
+    examples: Examples,
+    local: LocalPlan,
+    optimizer: Optimizer,
+    terms: _AddedTerms,
+    source: RandomSource,
 ) -> None:
-    optimizer.register_step_pre_hook(pull)
+    optimizer.register_step_pre_hook(terms)
     module, loss = model.learner(examples)
     for step, numbers in enumerate(_shuffled(len(examples), local.batch_size, local.steps, source)):
         for group in optimizer.param_groups:

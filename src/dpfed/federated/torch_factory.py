@@ -24,7 +24,7 @@ from torch import nn
 
 from dpfed.config.run import RunConfig
 from dpfed.config.training import Local
-from dpfed.data.clients import FederatedData
+from dpfed.data.clients import DataFacts
 from dpfed.errors import InvalidArgument
 from dpfed.federated import losses
 from dpfed.federated.torch_model import TorchModel
@@ -35,12 +35,14 @@ from dpfed.training import schedules
 from dpfed.training.recipe import Recipe
 
 
-def model(config: RunConfig, data: FederatedData, directory: Path) -> TorchModel:
-    """The model of a configuration for these data; modules of your own are looked for in `directory` first."""
+def model(config: RunConfig, facts: DataFacts, directory: Path) -> TorchModel:
+    """Return the model of a configuration for such data; modules of your own are looked for in `directory` first."""
     block = config.model
-    shape = next(iter(data.clients.values())).rows.features.shape[1:]
-    classes = len(data.classes or config.data.classes)
-    factory = factory_of(block.kind, block.options, shape, classes, directory)
+    if facts.shape is None:
+        message = "the shape of a record is not declared, and a model is made for one: declare data.shape"
+        raise InvalidArgument("shape", message)
+    classes = len(facts.classes or config.data.classes)
+    factory = factory_of(block.kind, block.options, facts.shape, classes, directory)
     return TorchModel(factory, losses.named(block.loss, directory), recipe=_recipe(config.local))
 
 

@@ -8,29 +8,45 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from dpfed.federated.weights import Vector
 from dpfed.plan import LocalPlan, Plan
 from dpfed.randomness import RandomSource
 from dpfed.structure import Floats
+from dpfed.training.objective import LocalObjective
+
+if TYPE_CHECKING:
+    from dpfed.federated.algorithms.protocol import FederatedAlgorithm
 
 EXHAUSTED = "exhausted"
 FAILED = "failed"
+WEIGHTS = "weights"
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a round asks of every client: the weights to start from, and how strongly these hold it."""
+    """What a round sends to every client: named vectors, released before, with the model under "weights".
+
+    `clip_norm` is what the server will clip to. `counted` names, where clients keep state, the last round of each whose
+    update was used; on the way to a client it is that client's alone.
+    """
 
     round: int
-    weights: Vector
-    proximal: float = 0.0
+    vectors: Mapping[str, Vector]
+    clip_norm: float | None = None
+    counted: Mapping[str, int] = field(default_factory=dict, repr=False)
+
+    @property
+    def weights(self) -> Vector:
+        """The model."""
+        return self.vectors[WEIGHTS]
 
 
 @dataclass(frozen=True)
 class Update:
-    """What one client made of a task, and the ledger's head when it was charged."""
+    """What one client made of a task: the one vector that leaves it, and the ledger's head when it was charged."""
 
     client: str
     round: int
@@ -49,7 +65,9 @@ class Failure:
 
 @dataclass(frozen=True)
 class Charged:
-    """How many charges of the plan are committed: each client's local event, and the server's release.
+    """How many charges of the plan are committed at most: each client's local event, and the server's release.
+
+    Where each site has its own ledger a charge that was asked for counts, whether or not the site has made it.
 
     `left` more releases may be committed. `begun` counts the attempts at a round: those in which the server was about
     to add noise or, where the cohort is secret, in which clients were about to be charged, whoever these were.
@@ -75,8 +93,8 @@ class Client(Protocol):
     def rehearse(self, local: LocalPlan, weights: Vector) -> None:
         """Refuses a model that does not fit, before anything is charged; tells nothing of any record."""
 
-    def train(self, local: LocalPlan, weights: Vector, source: RandomSource, proximal: float = 0.0) -> Floats:
-        """The change of the weights: ``local.event`` for one record where the plan has noise."""
+    def train(self, local: LocalPlan, objective: LocalObjective, source: RandomSource) -> Floats:
+        """Return the change from the objective's start: ``local.event`` for one record where the plan has noise."""
 
 
 class Runner(Protocol):
@@ -86,8 +104,21 @@ class Runner(Protocol):
     def is_private(self) -> bool:
         """Whether nobody can predict the noise: false for a seeded source, whose rounds are stamped so."""
 
-    def enroll(self, plan: Plan, weights: Vector, heads: Iterable[str] = ()) -> str:
-        """The ledger's head once the plan is reserved; a ledger that lacks one of the heads is refused."""
+    def enroll(
+        self,
+        plan: Plan,
+        weights: Vector,
+        heads: Iterable[str] = (),
+        *,
+        algorithm: FederatedAlgorithm | None = None,
+        folder: Path | None = None,
+        counted: Iterable[tuple[str, int]] | None = None,
+    ) -> str:
+        """Return the ledger's head once the plan is reserved; a ledger that lacks one of the heads is refused.
+
+        Without an `algorithm` clients follow the one that the plan names. What it keeps at clients of this process is
+        in the `folder`; `counted` are the clients and rounds after which a resumed run needs it, None for a new run.
+        """
 
     def key(self, plan: Plan, heads: Iterable[str] = ()) -> bytes:
         """Return what only the ledger knows of a run that it has reserved, to seal the run's files with.

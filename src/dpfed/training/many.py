@@ -35,6 +35,7 @@ from dpfed.training.descent import Descent
 from dpfed.training.ensemble import Ensemble, Loss
 from dpfed.training.generators import Generators
 from dpfed.training.noise import NoiseSource
+from dpfed.training.objective import LocalObjective
 from dpfed.training.pace import Pace, Work
 from dpfed.training.recipe import Recipe
 from dpfed.training.segments import Stacked
@@ -45,18 +46,20 @@ CHUNK = 16  # models at once with a seeded source, whose numbers must not depend
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """One model's records, its plan, and where its randomness comes from."""
+    """One model's records, its plan, where its randomness comes from, and terms that are added to its loss."""
 
     inputs: Tensor
     targets: Tensor
     plan: LocalPlan
     source: RandomSource
+    objective: LocalObjective | None = None  # the loss alone, from the common first parameters
 
     @property
     def kind(self) -> tuple[Any, ...]:
         """What models must have in common to be trained together; without records and noise nothing is done."""
         is_private = self.plan.noise_multiplier is not None
-        return self.plan.steps, self.plan.learning_rate, is_private, is_private or len(self.inputs) > 0
+        pull = 0.0 if self.objective is None else self.objective.pull
+        return self.plan.steps, self.plan.learning_rate, is_private, is_private or len(self.inputs) > 0, pull
 
 
 def can_serve(plan: LocalPlan) -> bool:
@@ -127,7 +130,6 @@ def together(
     first: Mapping[str, Tensor],
     recipe: Recipe,
     *,
-    proximal: float = 0.0,
     chunk: int | None = None,
     one_pass: bool | None = None,
 ) -> Iterator[tuple[list[int], Stacked]]:
@@ -138,7 +140,7 @@ def together(
             message = f"this plan is for one model after the other, with make_private: {member.plan}"
             raise InvalidArgument("plans", message)
         groups[member.kind].append(place)
-    for (steps, _, is_private, _), places in groups.items():
+    for (steps, _, is_private, *_), places in groups.items():
         several = CHUNK if chunk is None else checks.count(chunk=chunk)
         is_shared = pace.ensemble.is_better_shared(is_private=is_private) if one_pass is None else one_pass
         if chunk is None and draws.is_one_stream([member.source for member in members]):
@@ -147,16 +149,14 @@ def together(
         parts = -(-len(places) // several)
         for part in range(parts):
             some = places[part::parts]  # parts of equal size
-            group = _Group(pace.ensemble, [members[place] for place in some], first, recipe, proximal)
+            group = _Group(pace.ensemble, [members[place] for place in some], first, recipe)
             yield some, group.trained(is_shared=is_shared and len(some) > 1)
 
 
 class _Group:
     """Models with the same number of steps and learning rate."""
 
-    def __init__(
-        self, ensemble: Ensemble, members: list[Member], first: Mapping[str, Tensor], recipe: Recipe, proximal: float
-    ) -> None:
+    def __init__(self, ensemble: Ensemble, members: list[Member], first: Mapping[str, Tensor], recipe: Recipe) -> None:
         self._ensemble = ensemble
         self._plans = [member.plan for member in members]
         self._sources = [member.source for member in members]
@@ -167,7 +167,7 @@ class _Group:
         self._first = first
         self._parameters = ensemble.stacked(len(members), first)
         self._recipe = recipe
-        self._proximal = proximal
+        self._terms = _AddedTerms([member.objective for member in members], first)
         self._is_private = self._plans[0].noise_multiplier is not None
         self._generators = Generators(self._sources[0])
 
@@ -177,9 +177,7 @@ class _Group:
         descent = Descent(self._recipe, self._parameters, plan.learning_rate)
         with self._generators.scope():
             for step, found in enumerate(self._noised(is_shared) if self._is_private else self._plain(is_shared)):
-                if self._proximal:
-                    for name, value in self._parameters.items():
-                        found[name].add_(value - self._first[name], alpha=self._proximal)
+                self._terms.add_(found, self._parameters)
                 descent.step(found, self._recipe.rate(plan.learning_rate, step, plan.steps))
                 self._generators.refresh()
         return self._parameters
@@ -214,6 +212,44 @@ class _Group:
     def _fetched(self, table: draws.Table) -> tuple[Tensor, Tensor, Tensor]:
         places = torch.from_numpy(table.rows)
         return self._inputs[places], self._targets[places], torch.from_numpy(table.is_there.astype(np.float64))
+
+
+class _AddedTerms:
+    """The gradients of the terms that each model's objective adds to its loss, pull · (w − anchor) + shift.
+
+    Privacy: added after clipping and noise; `LocalObjective` says what they may depend on.
+    """
+
+    def __init__(self, objectives: Sequence[LocalObjective | None], first: Mapping[str, Tensor]) -> None:
+        aims = [aim for aim in objectives if aim is not None and not aim.is_plain]
+        self._pull = aims[0].pull if aims else 0.0
+        anchors = [None if aim is None else aim.anchor for aim in objectives] if self._pull else []
+        shifts = [None if aim is None else aim.shift for aim in objectives] if aims else []
+        self._anchors = _stacked(anchors, first)
+        self._shifts = _stacked(shifts, first) if any(shift is not None for shift in shifts) else {}
+
+    def add_(self, gradients: Stacked, parameters: Stacked) -> None:
+        """Add them in place."""
+        for name, anchor in self._anchors.items():
+            gradients[name].add_(parameters[name] - anchor, alpha=self._pull)
+        for name, shift in self._shifts.items():
+            gradients[name].add_(shift)
+
+
+def _stacked(vectors: Sequence[Any], first: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return one row for each vector, cut into the parameters' shapes; zeros where there is none.
+
+    A vector that all share is one row, which broadcasts.
+    """
+    if not vectors:
+        return {}
+    rows = vectors[:1] if all(vector is vectors[0] for vector in vectors) else vectors
+    sizes, like = [value.numel() for value in first.values()], next(iter(first.values()))
+    whole = np.stack([np.zeros(sum(sizes)) if row is None else np.asarray(row, dtype=float) for row in rows])
+    pieces = torch.split(torch.from_numpy(whole).to(like.dtype), sizes, dim=1)
+    return {
+        name: piece.view(len(rows), *value.shape) for (name, value), piece in zip(first.items(), pieces, strict=True)
+    }
 
 
 class _Noise:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from dpfed.federated.algorithms.fedprox import FedProx
 from dpfed.federated.runners.ensemble import EnsembleRunner
 from dpfed.federated.runners.local import LocalRunner
 from dpfed.federated.torch_client import TorchClient, TorchModel
@@ -49,16 +50,16 @@ def plan(clients, noise: float | None, style: str = "sample", **settings) -> Pla
     return Plan("study", 1, parts, style=style)
 
 
-def changes(kind, case, noise, tmp_path, proximal=0.0, changed="", **options) -> dict[str, np.ndarray]:
+def changes(kind, case, noise, tmp_path, pull=0.0, changed="", **options) -> dict[str, np.ndarray]:
     model, clients = world(case, changed)
     made = plan(clients, noise, "none" if noise is None else "sample")
     with Ledger(f"sqlite:///{tmp_path / kind.__name__}{len(list(tmp_path.iterdir()))}.db") as ledger:
         for client in clients:
             ledger.open(client.account, epsilon=1e6, delta=1e-5)
         runner = kind(clients, ledger, source=SeededSource(7), **options)
-        runner.enroll(made, model.first_weights)
+        runner.enroll(made, model.first_weights, algorithm=FedProx(pull))
         weights = model.first_weights + np.float32(0.01)
-        outcomes = list(runner.train(Task(1, weights, proximal), [client.name for client in clients]))
+        outcomes = list(runner.train(Task(1, {"weights": weights}), [client.name for client in clients]))
     return {update.client: update.value for update in outcomes}
 
 
@@ -91,8 +92,8 @@ def test_the_number_trained_at_once_can_be_pinned_and_changes_nothing(chunk, tmp
 
 
 def test_the_proximal_term_is_each_models_own(tmp_path):
-    pulled = changes(EnsembleRunner, "mlp", 0.5, tmp_path, proximal=3.0)
-    assert apart(changes(LocalRunner, "mlp", 0.5, tmp_path, proximal=3.0), pulled) < 1e-5
+    pulled = changes(EnsembleRunner, "mlp", 0.5, tmp_path, pull=3.0)
+    assert apart(changes(LocalRunner, "mlp", 0.5, tmp_path, pull=3.0), pulled) < 1e-5
     assert apart(changes(LocalRunner, "mlp", 0.5, tmp_path), pulled) > 1e-3
 
 
@@ -131,7 +132,7 @@ def test_charges_are_made_before_the_cohort_trains(tmp_path):
             ledger.open(client.account, epsilon=1e6, delta=1e-5)
         runner = EnsembleRunner(clients, ledger)
         runner.enroll(plan(clients, 0.5), model.first_weights)
-        next(runner.train(Task(1, model.first_weights), list(SIZES)))
+        next(runner.train(Task(1, {"weights": model.first_weights}), list(SIZES)))
         assert runner.charged().local == dict.fromkeys(SIZES, 1)
         assert all(ledger.statement(client.account).lines[-1].kind == "committed" for client in clients)
 
@@ -148,6 +149,8 @@ def test_a_client_whose_data_fail_fails_alone(tmp_path):
     clients = [TorchClient(name, (draws.normal(size=(20, 30)), own), "", model) for name, own in labels.items()]
     runner = EnsembleRunner(clients)
     runner.enroll(plan(clients, None, "none"), model.first_weights)
-    outcomes = {outcome.client: outcome for outcome in runner.train(Task(1, model.first_weights), list(SIZES))}
+    outcomes = {
+        outcome.client: outcome for outcome in runner.train(Task(1, {"weights": model.first_weights}), list(SIZES))
+    }
     assert isinstance(outcomes["b"], Failure)
     assert all(isinstance(outcomes[name], Update) for name in set(SIZES) - {"b"})

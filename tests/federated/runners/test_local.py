@@ -20,10 +20,11 @@ from dpfed.federated.runners.local import LocalRunner
 from dpfed.federated.update import Failure, Task, Update
 from dpfed.guarantee import Guarantee
 from dpfed.plan import Plan
+from dpfed.randomness import SeededSource
 from studies import DIMENSION, SIZES, Crash
 
 NAMES = tuple(SIZES)
-TASK = Task(1, np.zeros(DIMENSION))
+TASK = Task(1, {"weights": np.zeros(DIMENSION)})
 
 
 def enrolled(study, **options) -> LocalRunner:
@@ -238,3 +239,16 @@ def test_a_release_on_a_frozen_account_is_refused_even_where_nothing_is_due(open
     with pytest.raises(AccountUnavailable):
         runner.charge_release(0)
     assert runner.charged().begun == 0
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_a_seed_gives_a_client_the_same_noise_whatever_else_is_in_the_ledger(open_study, others):
+    study = open_study()
+    for number in range(others):
+        study.ledger.open(f"other-{number}", epsilon=1.0, delta=1e-5)
+    runner = enrolled(study, source=SeededSource(5))
+    (first,) = runner.train(TASK, ["north"])
+    (second,) = runner.train(TASK, ["north"])
+    expected = [SeededSource(5).once(f"charge {number} 1 north").normal(DIMENSION) for number in (1, 2)]
+    for update, noise in zip((first, second), expected, strict=True):
+        assert update.value.tolist() == (0.01 * noise).tolist()

@@ -25,7 +25,7 @@ from dpfed.plan import ClientPlan, LocalPlan, Plan
 from dpfed.randomness import SeededSource
 from studies import SIZES, a_plan
 
-TASK = Task(1, np.zeros(3))
+TASK = Task(1, {"weights": np.zeros(3)})
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Doing:
     def rehearse(self, local, weights) -> None:
         """Nothing."""
 
-    def train(self, local, weights, source, proximal=0.0):
+    def train(self, local, objective, source):
         return np.asarray(self.act(source), dtype=float) * np.ones(3)
 
 

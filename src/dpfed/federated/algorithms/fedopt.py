@@ -12,28 +12,27 @@ adagrad goes with β₁ = 0.
 
 >>> import numpy as np
 >>> yogi = FedOpt(optimizer="yogi", server_learning_rate=0.1, beta1=0.0, beta2=0.0, tau=1.0)
->>> weights, state = yogi.step(np.zeros(1), np.array([2.0]), yogi.start(1))
->>> state["square"], weights.round(6)
+>>> state = yogi.step(yogi.start(np.zeros(1)), np.array([2.0]))
+>>> state["square"], state["weights"].round(6)
 (array([5.]), array([0.061803]))
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from dpfed import checks
 from dpfed.errors import InvalidArgument
-from dpfed.federated.algorithms.protocol import State
+from dpfed.federated.algorithms.protocol import WEIGHTS, ModelChange, State
 from dpfed.structure import Floats
 
 OPTIMIZERS = ("momentum", "adam", "yogi", "adagrad")
 
 
 @dataclass(frozen=True)
-class FedOpt:
+class FedOpt(ModelChange):
     """The next model by a server-side optimizer; `tau` bounds the step where updates are small.
 
     Privacy: post-processing of the noised aggregate and of a state made of earlier ones. Under noise of standard
@@ -45,7 +44,6 @@ class FedOpt:
     beta1: float = 0.9
     beta2: float = 0.99
     tau: float = 1e-3
-    proximal: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
@@ -56,20 +54,20 @@ class FedOpt:
         for name in ("beta1", "beta2"):
             object.__setattr__(self, name, checks.probability(**{name: getattr(self, name)}))
 
-    def start(self, size: int) -> State:
-        """No momentum yet, and τ² for the squares."""
-        mean = {"mean": np.zeros(checks.count(size=size))}
-        return mean if self.optimizer == "momentum" else {**mean, "square": np.full(size, self.tau**2)}
+    def start(self, weights: Floats) -> State:
+        """Return the model with no momentum yet, and τ² for the squares."""
+        first = {WEIGHTS: weights, "mean": np.zeros(len(weights))}
+        return first if self.optimizer == "momentum" else {**first, "square": np.full(len(weights), self.tau**2)}
 
-    def step(self, weights: Floats, update: Floats, state: State) -> tuple[Floats, State]:
-        """The model moved by what the optimizer makes of the update, and its new state."""
+    def step(self, state: State, mean: Floats) -> State:
+        """Return the model moved by what the optimizer makes of the mean update, and what it remembers."""
+        weights, rate = state[WEIGHTS], self.server_learning_rate
         if self.optimizer == "momentum":
-            mean = self.beta1 * state["mean"] + update
-            return weights + self.server_learning_rate * mean, {"mean": mean}
-        mean = self.beta1 * state["mean"] + (1 - self.beta1) * update
-        square = self._squares(state["square"], np.square(update))
-        moved = weights + self.server_learning_rate * mean / (np.sqrt(square) + self.tau)
-        return moved, {"mean": mean, "square": square}
+            speed = self.beta1 * state["mean"] + mean
+            return {WEIGHTS: weights + rate * speed, "mean": speed}
+        speed = self.beta1 * state["mean"] + (1 - self.beta1) * mean
+        square = self._squares(state["square"], np.square(mean))
+        return {WEIGHTS: weights + rate * speed / (np.sqrt(square) + self.tau), "mean": speed, "square": square}
 
     def _squares(self, before: Floats, now: Floats) -> Floats:
         if self.optimizer == "adagrad":

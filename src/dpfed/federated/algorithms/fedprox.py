@@ -3,7 +3,8 @@
 With unequal data every client runs towards its own optimum; μ/2·‖w − w_start‖² on top of its loss keeps them together.
 Its gradient is known from released values, so it is added after clipping and noise: it needs no bound and no charge.
 
->>> FedProx(proximal=0.1).proximal
+>>> import numpy as np
+>>> FedProx(proximal=0.1).objective(Task(1, {"weights": np.zeros(2)}), {}).pull
 0.1
 """
 
@@ -12,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpfed import checks
-from dpfed.federated.algorithms.protocol import State
+from dpfed.federated.algorithms.protocol import WEIGHTS, LocalObjective, ModelChange, State, Task
 from dpfed.structure import Floats
 
 
 @dataclass(frozen=True)
-class FedProx:
+class FedProx(ModelChange):
     """w ← w + server_learning_rate · update, from clients that add proximal · (w − w_start) to their gradients.
 
     Privacy: the server's step is post-processing of the noised aggregate. A client's w and w_start follow from
@@ -32,10 +33,14 @@ class FedProx:
         rate = checks.positive(server_learning_rate=self.server_learning_rate)
         object.__setattr__(self, "server_learning_rate", rate)
 
-    def start(self, size: int) -> State:
-        """Nothing to remember."""
-        return {}
+    def start(self, weights: Floats) -> State:
+        """Return the model: there is nothing else to remember."""
+        return {WEIGHTS: weights}
 
-    def step(self, weights: Floats, update: Floats, state: State) -> tuple[Floats, State]:
-        """The model moved by the update."""
-        return weights + self.server_learning_rate * update, {}
+    def objective(self, task: Task, state: State) -> LocalObjective:
+        """Return the loss with a pull towards the model that was sent."""
+        return LocalObjective(task.weights, pull=self.proximal)
+
+    def step(self, state: State, mean: Floats) -> State:
+        """Return the model moved by the mean update."""
+        return {WEIGHTS: state[WEIGHTS] + self.server_learning_rate * mean}

@@ -10,22 +10,35 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from dpfed import plan_rules
 from dpfed.errors import InvalidArgument
+from dpfed.federated.algorithms.earlier import EarlierAlgorithm, ServerSide
 from dpfed.federated.algorithms.fedavg import FedAvg
+from dpfed.federated.algorithms.feddyn import FedDyn
 from dpfed.federated.algorithms.fedopt import FedOpt
 from dpfed.federated.algorithms.fedprox import FedProx
 from dpfed.federated.algorithms.protocol import FederatedAlgorithm
+from dpfed.federated.algorithms.scaffold import Scaffold
+from dpfed.federated.update import Client
+from dpfed.plan import Plan
 from dpfed.references import is_reference, resolve
 
-KINDS: dict[str, Callable[..., FederatedAlgorithm]] = {"fedavg": FedAvg, "fedprox": FedProx, "fedopt": FedOpt}
+KINDS: dict[str, Callable[..., FederatedAlgorithm]] = {
+    "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "fedopt": FedOpt,
+    "scaffold": Scaffold,
+    "feddyn": FedDyn,
+}
+VERBS = ("keeps_state", "needs_plain_sgd", "bound_to", "start", "task", "objective", "leaves", "keeps", "step")
 
 
 def build(kind: str, *, directory: str | Path | None = None, **options: Any) -> FederatedAlgorithm:
-    """The algorithm of that kind; modules of your own are looked for in `directory` first."""
+    """Return the algorithm of that kind; modules of your own are looked for in `directory` first."""
     if kind not in KINDS and not is_reference(kind):
         raise InvalidArgument("kind", f"kind must be one of {', '.join(KINDS)} or package.module:name, got {kind!r}")
     make = KINDS[kind] if kind in KINDS else resolve(kind, directory)
@@ -33,15 +46,54 @@ def build(kind: str, *, directory: str | Path | None = None, **options: Any) -> 
     return checked(make(**options))
 
 
+def of_plan(plan: Plan) -> FederatedAlgorithm:
+    """Return the algorithm that the plan names, bound to the plan's constants."""
+    rate = {} if plan.server_learning_rate == 1.0 else {"server_learning_rate": plan.server_learning_rate}
+    return bound(build(plan.algorithm.name, **{**rate, **plan.algorithm.parameters}), plan)
+
+
+def bound(algorithm: Any, plan: Plan) -> FederatedAlgorithm:
+    """Return the algorithm with the plan's constants; refuse a plan that it must not be used with."""
+    made = checked(algorithm)
+    if made.keeps_state:
+        plan_rules.require_stateful(plan)
+        _require_frozen(made)
+    return made.bound_to(plan)
+
+
+def require_fitting_steps(algorithm: FederatedAlgorithm, clients: Iterable[Client]) -> None:
+    """Refuse clients with an optimizer of their own where the algorithm reads a mean gradient from their change."""
+    if algorithm.needs_plain_sgd and not all(getattr(client, "takes_plain_steps", True) for client in clients):
+        raise not_plain(type(algorithm).__name__.lower())
+
+
+def not_plain(name: str) -> InvalidArgument:
+    """Return the refusal of an optimizer that is not plain gradient descent."""
+    message = f"{name} reads a client's mean gradient from the change of its model, which takes plain steps"
+    remedy = "choose optimizer: sgd without momentum, weight_decay and schedule"
+    return InvalidArgument("optimizer", f"{message}: {remedy}")
+
+
 def checked(algorithm: Any) -> FederatedAlgorithm:
-    """The algorithm itself, if it is one."""
-    if inspect.isclass(algorithm) or not isinstance(algorithm, FederatedAlgorithm):
+    """Return the algorithm itself, if it is one; one of the earlier form gets the usual client's side."""
+    if inspect.isclass(algorithm) or not isinstance(algorithm, FederatedAlgorithm | EarlierAlgorithm):
         name = algorithm.__name__ if inspect.isclass(algorithm) else type(algorithm).__name__
-        raise InvalidArgument("algorithm", f"an algorithm has proximal, start(size) and step(...); {name} lacks one")
+        message = f"an algorithm has {', '.join(VERBS)}; {name} lacks one: derive it from ModelChange"
+        raise InvalidArgument("algorithm", message)
+    if isinstance(algorithm, FederatedAlgorithm):
+        return algorithm
     strength = algorithm.proximal
     if not isinstance(strength, float | int) or not 0 <= strength < math.inf:
         raise InvalidArgument("proximal", f"proximal must be a finite number of at least 0, got {strength!r}")
-    return algorithm
+    return ServerSide(algorithm)
+
+
+def _require_frozen(algorithm: FederatedAlgorithm) -> None:
+    """Refuse an algorithm that could carry something of one client's to another past the clip: it serves them all."""
+    if not getattr(getattr(algorithm, "__dataclass_params__", None), "frozen", False):
+        name = type(algorithm).__name__
+        message = f"{name} keeps state at clients, so nothing may change in itself: make it a frozen dataclass"
+        raise InvalidArgument("algorithm", message)
 
 
 def _require_options(kind: str, make: Any, options: dict[str, Any]) -> None:

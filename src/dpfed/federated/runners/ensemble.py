@@ -14,7 +14,8 @@ clients that together take longer than each may take alone, added up: whoever is
 >>> local = LocalPlan(size=20, batch_size=10, steps=2)
 >>> runner = EnsembleRunner(clients)
 >>> _ = runner.enroll(Plan("study", 1, {client.name: local for client in clients}, style="none"), model.first_weights)
->>> [update.value.shape for update in runner.train(Task(1, model.first_weights), [client.name for client in clients])]
+>>> task = Task(1, {"weights": model.first_weights})
+>>> [update.value.shape for update in runner.train(task, [client.name for client in clients])]
 [(62,), (62,), (62,)]
 """
 
@@ -69,7 +70,7 @@ class EnsembleRunner(LocalRunner):
         groups: dict[tuple[TorchModel, Form], list[TorchClient]] = defaultdict(list)
         waiting = {client.name: client for client in clients}
         for client in clients:
-            if self._can_serve(client) and client.examples.form is not None:
+            if self._can_serve(client, task) and client.examples.form is not None:
                 groups[client.model, client.examples.form].append(client)
         for (model, form), members in groups.items():
             pace = self._pace(model, form) if len(members) >= FEWEST else None
@@ -82,9 +83,15 @@ class EnsembleRunner(LocalRunner):
                     yield update
         yield from super()._trained(list(waiting.values()), task, head)
 
-    def _can_serve(self, client: Client) -> TypeGuard[TorchClient]:
+    def _can_serve(self, client: Client, task: Task) -> TypeGuard[TorchClient]:
         is_plain = isinstance(client, TorchClient) and isinstance(client.examples, Tensors)
-        return is_plain and can_serve(self._plan.local[client.name])
+        return is_plain and can_serve(self._plan.local[client.name]) and self._starts_with_all(client, task)
+
+    def _starts_with_all(self, client: Client, task: Task) -> bool:
+        """Return whether the client starts from the model that was sent, and not from one of its own."""
+        with suppress(Exception):  # it fails when it trains, alone
+            return self._objective(client, task).start is task.weights
+        return False
 
     def _pace(self, model: TorchModel, form: Form) -> Pace | None:
         if (model, form) not in self._paces:
@@ -98,13 +105,11 @@ class EnsembleRunner(LocalRunner):
     def _at_once(
         self, pace: Pace, model: TorchModel, clients: Sequence[TorchClient], task: Task, head: str
     ) -> Iterator[Update]:
-        members = [self._member(client, task, head) for client in clients]
+        members = [self._member(client, task) for client in clients]
         with model.lent(task.weights) as row:
             start = row.clone()
         first = dict(zip(model.layout.names, _parts(start, model), strict=True))
-        groups = together(
-            pace, members, first, model.recipe, proximal=task.proximal, chunk=self._chunk, one_pass=self._one_pass
-        )
+        groups = together(pace, members, first, model.recipe, chunk=self._chunk, one_pass=self._one_pass)
         while True:
             with model.lent(task.weights):  # nobody else runs the model meanwhile; others may between two groups
                 group = within(len(clients) * self._plan.client_timeout, lambda: next(groups, None))
@@ -118,13 +123,12 @@ class EnsembleRunner(LocalRunner):
                 for place, change in zip(places, changes, strict=True)
             )
 
-    def _member(self, client: TorchClient, task: Task, head: str) -> Member:
+    def _member(self, client: TorchClient, task: Task) -> Member:
         examples = client.examples
         if not isinstance(examples, Tensors):
             raise TypeError(type(examples).__name__)
-        return Member(
-            examples.inputs, examples.targets, self._plan.local[client.name], self._source_of(client, task, head)
-        )
+        local, source = self._plan.local[client.name], self._source_of(client, task)
+        return Member(examples.inputs, examples.targets, local, source, self._objective(client, task))
 
 
 def _parts(row: Tensor, model: TorchModel) -> list[Tensor]:

@@ -1,17 +1,17 @@
-"""All clients in this process, their accounts in one ledger: one transaction charges a whole cohort.
+"""All clients in this process, trained one after the other; their charges are `SharedLedger`'s.
 
 >>> from dpfed.plan import LocalPlan
 >>> class Ward:
 ...     name, account = "ward", "ward-2026"
 ...     def rehearse(self, local, weights): ...
-...     def train(self, local, weights, source, proximal=0.0):
+...     def train(self, local, objective, source):
 ...         return source.normal(2)
 >>> local = LocalPlan(size=8, batch_size=4, steps=3, clip_norm=1.0, noise_multiplier=9.0)
 >>> with Ledger("sqlite:///ledger.db") as ledger:
 ...     _ = ledger.open("ward-2026", epsilon=4.0, delta=1e-5)
 ...     runner = LocalRunner([Ward()], ledger)
 ...     _ = runner.enroll(Plan("study", rounds=2, local={"ward": local}), np.zeros(2))
-...     [type(outcome).__name__ for outcome in runner.train(Task(1, np.zeros(2)), ["ward"])]
+...     [type(outcome).__name__ for outcome in runner.train(Task(1, {"weights": np.zeros(2)}), ["ward"])]
 ...     runner.charged().local
 ['Update']
 {'ward': 1}
@@ -19,20 +19,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
-from dpfed.errors import AdjacencyMismatch, InvalidArgument
-from dpfed.events import Event
+from dpfed.clipping import clip_per_example
+from dpfed.errors import InvalidArgument, PrivacyError
+from dpfed.federated.algorithms import registry
+from dpfed.federated.algorithms.protocol import FederatedAlgorithm, State
+from dpfed.federated.client_states import ClientStates
 from dpfed.federated.deadline import Late, within
+from dpfed.federated.runners.charging import SharedLedger
 from dpfed.federated.update import EXHAUSTED, FAILED, Charged, Client, Failure, Task, Update
 from dpfed.federated.weights import Vector
 from dpfed.ledger.ledger import Ledger
-from dpfed.ledger.reservation import Reservation
 from dpfed.plan import Plan
 from dpfed.randomness import RandomSource, or_system
-from dpfed.runs import NO_HEAD, sequence
+from dpfed.structure import Floats
+from dpfed.training.objective import LocalObjective
 
 
 class LocalRunner:
@@ -51,56 +57,61 @@ class LocalRunner:
         source: RandomSource | None = None,
     ) -> None:
         self.clients = {client.name: client for client in clients}
-        self.ledger = ledger
-        self.study = study
+        self.charging = SharedLedger(ledger, {name: client.account for name, client in self.clients.items()}, study)
         self.source = or_system(source)
         self._run: str | None = None
-        self._reservation: Reservation | None = None
-        self._local: dict[str, int] = {}
-        self._releases = self._left_releases = 0
-        self._begun = 0
+        self._states: ClientStates | None = None
+        self._read: dict[str, State] = {}
+        self._common: tuple[Task, LocalObjective] | None = None
 
     @property
     def is_private(self) -> bool:
         """Whether nobody can predict the noise."""
         return self.source.is_private
 
-    def enroll(self, plan: Plan, weights: Vector, heads: Iterable[str] = ()) -> str:
-        """The ledger's head once the plan is reserved in every account, or found reserved after a crash.
+    def enroll(
+        self,
+        plan: Plan,
+        weights: Vector,
+        heads: Iterable[str] = (),
+        *,
+        algorithm: FederatedAlgorithm | None = None,
+        folder: Path | None = None,
+        counted: Iterable[tuple[str, int]] | None = None,
+    ) -> str:
+        """Return the ledger's head once the plan is reserved in every account, or found reserved after a crash.
 
-        A ledger that lacks one of the `heads` was rolled back, and is refused.
+        A ledger that lacks one of the `heads` was rolled back, and is refused. Without an `algorithm` clients follow
+        the one that the plan names. What it keeps at clients is in the `folder`: for a resumed run that of the clients
+        and rounds `counted` must be there, unchanged; for a new one what is there is of another past.
         """
         if self._run not in (None, plan.name):
             message = f"this runner charges run {self._run!r}: give {plan.name!r} a runner of its own"
             raise InvalidArgument("runner", message)
-        charges, known = plan.charges(self.clients.values(), self.study), list(heads)
+        self._algorithm = registry.of_plan(plan) if algorithm is None else registry.bound(algorithm, plan)
+        self._common = None
+        registry.require_fitting_steps(self._algorithm, self.clients.values())
+        self.charging.charges(plan)  # clients that are not the plan's are refused first
         for client in self.clients.values():
             client.rehearse(plan.local[client.name], weights)
         self._plan, self._run = plan, plan.name
-        if self.ledger is not None and charges:
-            self._require_fitting(self.ledger, charges)
-            for head in known:
-                self.ledger.require(head)
-            self._reservation = self._reserved(self.ledger, charges, is_new=not known)
-            self._count(self._reservation)
-        elif charges:
-            raise InvalidArgument("ledger", f"style {plan.style!r} charges accounts: give the runner a ledger")
-        return self._head()
+        if counted is not None:  # what was changed is refused before the ledger hears of it
+            self._open_states(folder, counted)
+        self.charging.reserve(plan, heads)
+        if counted is None:  # a new run has no key before it is reserved
+            self._open_states(folder, None)
+        return self.charging.head
 
     def key(self, plan: Plan, heads: Iterable[str] = ()) -> bytes:
         """Return the digest of the entry by which the run was reserved: no file and no head shows it.
 
         A ledger that lacks one of the `heads` was rolled back, and is refused; so is one that has no such run.
         """
-        if self.ledger is None or not plan.units:
-            return b""
-        for head in heads:
-            self.ledger.require(head)
-        return self.ledger.seal_key(plan.name)
+        return self.charging.key(plan, heads)
 
     def seals_files(self, plan: Plan) -> bool:
         """Return whether the ledger says that the files of the run have digests and seals."""
-        return self.ledger is not None and bool(plan.units) and self.ledger.seals_files(plan.name)
+        return self.charging.seals_files(plan)
 
     def train(self, task: Task, cohort: Iterable[str]) -> Iterator[Update | Failure]:
         """What each client of the cohort makes of the task, one by one as it is ready, or why it does not.
@@ -110,117 +121,99 @@ class LocalRunner:
         or not its client was drawn.
         """
         clients = [self.clients[name] for name in dict.fromkeys(cohort)]  # one charge, one update
-        able = [client for client in clients if self._left(client) > 0]
-        yield from (Failure(client.name, EXHAUSTED) for client in clients if self._left(client) < 1)
-        self._commit_local(able)
+        able = [client for client in clients if self.charging.left(client.name) > 0]
+        self._read = {}
+        yield from (Failure(client.name, EXHAUSTED) for client in clients if self.charging.left(client.name) < 1)
+        self.charging.commit_local([client.name for client in able])
         if able:
-            yield from self._trained(able, task, self._head())
+            outcomes = self._trained(able, task, self.charging.head)
+            yield from (self._leaving(outcome, task) for outcome in outcomes)
 
     def charge_release(self, times: int) -> str:
-        """The ledger's head once so many client events are committed to the study's account, and the round marked.
-
-        A round whose cohort is secret always commits, and needs no mark.
-        """
-        if self._reservation is not None and self.study is not None:
-            due = {self.study: {self._plan.client_event: times}} if times else {}
-            if self._is_secret:
-                self._reservation.commit(due)
-            else:
-                self._reservation.mark(self.study, due)
-                self._begun += 1
-            self._releases += times
-            self._left_releases -= times
-        return self._head()
+        """Return the ledger's head once so many client events are committed to the study's account."""
+        return self.charging.commit_release(times)
 
     def charged(self) -> Charged:
-        """What is committed so far."""
-        return Charged(dict(self._local), self._releases, self._left_releases, self._begun)
+        """Return what is committed so far."""
+        return self.charging.charged()
 
     def finish(self, run: str) -> None:
-        """Returns to the accounts what was never committed."""
-        if self.ledger is not None and any(open_.run == run for open_ in self.ledger.reservations()):
-            self.ledger.release(run, reason="the run has ended")
+        """Return to the accounts what was never committed, and forget what clients kept."""
+        self.charging.release(run)
+        if self._states is not None:
+            self._states.forget_all()
         self._run = None
 
     def _trained(self, clients: Sequence[Client], task: Task, head: str) -> Iterator[Update | Failure]:
+        """Yield the change of each client's model, which has not left it yet."""
         for client in clients:
             yield self._outcome(client, task, head)
 
     def _outcome(self, client: Client, task: Task, head: str) -> Update | Failure:
-        source, local = self._source_of(client, task, head), self._plan.local[client.name]
+        source, local = self._source_of(client, task), self._plan.local[client.name]
         try:
-            value = within(self._plan.client_timeout, lambda: client.train(local, task.weights, source, task.proximal))
+            objective = self._objective(client, task)
+            value = within(self._plan.client_timeout, lambda: client.train(local, objective, source))
             return Update(client.name, task.round, np.asarray(value), head)
         except Late:
             return self._late(client.name)
         except (Exception, SystemExit) as error:  # whatever a client's data does to it, the others go on
             return Failure(client.name, FAILED, error)
 
+    def _objective(self, client: Client, task: Task) -> LocalObjective:
+        if self._states is not None:
+            return self._algorithm.objective(task, self._state(client.name, task))
+        if self._common is None or self._common[0] is not task:  # the same for all who keep nothing
+            self._common = task, self._algorithm.objective(task, {})
+        return self._common[1]
+
+    def _leaving(self, trained: Update | Failure, task: Task) -> Update | Failure:
+        """Return what leaves a client, from the change of its model; what it keeps is stored before."""
+        if isinstance(trained, Failure):
+            return trained
+        try:
+            state = self._state(trained.client, task)
+            left = np.asarray(self._algorithm.leaves(trained.value, task, state))
+            if self._states is not None:
+                self._states.write(trained.client, task.round, self._kept(left, task, state))
+            return trained if left is trained.value else replace(trained, value=left)
+        except Exception as error:  # of what the client sent, whatever that is
+            return Failure(trained.client, FAILED, error)
+
+    def _kept(self, left: Floats, task: Task, state: State) -> State:
+        """Return what a client keeps, from what the server will use of the vector that left it."""
+        used: Floats = left if task.clip_norm is None else clip_per_example(left[None], task.clip_norm)[0]
+        kept = self._algorithm.keeps(used, task, state)
+        if not all(np.isfinite(array).all() for array in kept.values()):
+            raise PrivacyError("what a client keeps is no longer finite: plan with smaller steps")
+        return kept
+
+    def _state(self, client: str, task: Task) -> State:
+        """Return what a client kept after its last update that was used; what it kept before that one is removed."""
+        if self._states is not None and client not in self._read:
+            last = task.counted.get(client, 0)
+            self._read[client] = self._states.read(client, last)
+            self._states.forget_before(client, last)
+        return self._read.get(client, {})
+
+    def _open_states(self, folder: Path | None, counted: Iterable[tuple[str, int]] | None) -> None:
+        self._states = None
+        if not self._algorithm.keeps_state:
+            return
+        if folder is None:
+            name = self._plan.algorithm.name
+            raise InvalidArgument("folder", f"{name} keeps state at clients: give the folder in which it is stored")
+        self._states = ClientStates(folder, self.key(self._plan))
+        if counted is None:
+            self._states.forget_all()
+        for client, round_number in counted or ():
+            self._states.read(client, round_number)
+
     def _late(self, client: str) -> Failure:
         message = f"{client} took longer than client_timeout, which is {self._plan.client_timeout:g} s"
         return Failure(client, FAILED, TimeoutError(message))
 
-    def _source_of(self, client: Client, task: Task, head: str) -> RandomSource:
-        # No entry comes twice, so even a seeded source never gives the same noise again after a crash.
-        return self.source.once(f"{sequence(head)} {task.round} {client.name}")
-
-    def _commit_local(self, clients: Sequence[Client]) -> None:
-        if self._reservation is None or not self._plan.charges_clients:
-            return
-        charges = {client.account: self._plan.local[client.name].event for client in clients}
-        if self._is_secret:
-            self._reservation.commit_unseen(charges)
-            self._begun += 1
-        elif charges:
-            self._reservation.commit(charges)
-        for client in clients:
-            self._local[client.name] += 1
-
-    @property
-    def _is_secret(self) -> bool:
-        return self._plan.cohort.hides(len(self._plan.local))
-
-    def _left(self, client: Client) -> int:
-        if not self._plan.charges_clients:
-            return 1
-        return self._plan.record_charges - self._local[client.name]
-
-    def _head(self) -> str:
-        return NO_HEAD if self.ledger is None else str(self.ledger.head())
-
-    def _count(self, reservation: Reservation) -> None:
-        plan, left = self._plan, reservation.left_of_each()
-        if plan.charges_clients:
-            self._local = {
-                name: plan.record_charges - left[client.account][plan.local[name].event]
-                for name, client in self.clients.items()
-            }
-        if self.study is not None:
-            self._releases = reservation.committed(self.study)
-            self._left_releases = left[self.study][plan.client_event]
-        marks = reservation.marks()
-        self._begun = max([marks, *self._local.values()]) if self._is_secret else marks
-
-    def _reserved(self, ledger: Ledger, charges: Mapping[str, Mapping[Event, int]], *, is_new: bool) -> Reservation:
-        run = self._plan.name
-        if not ledger.has_run(run):
-            return ledger.reserve(charges, run=run, fixed_plan=True)
-        reservation = ledger.resume(run, plan=charges)
-        if is_new and not any(map(reservation.left, charges)):
-            where = "give the plan another name, or go on in its own directory"
-            raise InvalidArgument("plan", f"run {run!r} is spent in this ledger: {where}")
-        return reservation
-
-    def _require_fitting(self, ledger: Ledger, accounts: Iterable[str]) -> None:
-        """Refuses accounts whose promise is about something else than what the plan protects."""
-        unit = self._plan.local_unit
-        relations = {"client": self._plan.client_adjacency, unit: self._plan.record_adjacency}
-        for account, terms in ledger.terms(accounts).items():
-            wanted = "client" if account == self.study else unit
-            if terms.unit != wanted:
-                what = "adds noise for one client" if wanted == "client" else f"clips each {unit}"
-                message = f"style {self._plan.style} {what}, and account {account} is for one {terms.unit}"
-                raise InvalidArgument("clients", f"{message}: give it an account whose unit is {wanted}")
-            if terms.adjacency != relations[wanted]:
-                message = f"the plan is for {relations[wanted]}, and account {account} for {terms.adjacency}"
-                raise AdjacencyMismatch(f"{message}: give it an account that was opened for {relations[wanted]}")
+    def _source_of(self, client: Client, task: Task) -> RandomSource:
+        # No charge comes twice, so even a seeded source never gives the same noise again after a crash. It is the
+        # client's own number: what others were charged in the same ledger changes nothing.
+        return self.source.once(f"charge {self.charging.times(client.name)} {task.round} {client.name}")

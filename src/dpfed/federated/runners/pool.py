@@ -13,12 +13,13 @@ nothing and leaves nothing behind; only numbers come back, never a pickle.
 ...     account = ""
 ...     def __init__(self, name): self.name = name
 ...     def rehearse(self, local, weights): ...
-...     def train(self, local, weights, source, proximal=0.0):
-...         return weights + len(self.name)
+...     def train(self, local, objective, source):
+...         return objective.start + len(self.name)
 >>> runner = PoolRunner([Ward("ward"), Ward("clinic")])
 >>> local = LocalPlan(size=8, batch_size=4, steps=3)
 >>> _ = runner.enroll(Plan("study", 1, {"ward": local, "clinic": local}, style="none"), np.zeros(2))
->>> sorted((each.client, *each.value.tolist()) for each in runner.train(Task(1, np.zeros(2)), ["ward", "clinic"]))
+>>> task = Task(1, {"weights": np.zeros(2)})
+>>> sorted((each.client, *each.value.tolist()) for each in runner.train(task, ["ward", "clinic"]))
 [('clinic', 6.0, 6.0), ('ward', 4.0, 4.0)]
 """
 

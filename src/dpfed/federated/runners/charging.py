@@ -1,0 +1,179 @@
+"""Who reserves, commits and counts the charges of a run: apart from whoever trains.
+
+In one process all accounts are in one ledger, and one transaction charges a whole cohort. On a network each site will
+charge its own ledger, and the server count how often it asked.
+
+>>> from dpfed.plan import LocalPlan
+>>> local = LocalPlan(size=8, batch_size=4, steps=3, clip_norm=1.0, noise_multiplier=9.0)
+>>> with Ledger("sqlite:///ledger.db") as ledger:
+...     _ = ledger.open("ward-2026", epsilon=4.0, delta=1e-5)
+...     charging = SharedLedger(ledger, {"ward": "ward-2026"})
+...     charging.reserve(Plan("study", rounds=2, local={"ward": local}))
+...     charging.commit_local(["ward"])
+...     charging.charged().local, charging.left("ward")
+({'ward': 1}, 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from dpfed.errors import AdjacencyMismatch, InvalidArgument
+from dpfed.events import Event
+from dpfed.federated.update import Charged
+from dpfed.ledger.ledger import Ledger
+from dpfed.ledger.reservation import Reservation
+from dpfed.plan import Plan
+from dpfed.runs import NO_HEAD
+
+
+class _Account(NamedTuple):
+    name: str
+    account: str
+
+
+class SharedLedger:
+    """The charges of clients whose accounts are in one ledger; `study` is the account that pays for server noise.
+
+    Without a ledger only a plan that protects nobody can be reserved.
+
+    Privacy: what is counted is in the ledger, durably, and never less than was drawn: a commit returns before anybody
+    draws noise, and after a crash counts are read from the ledger.
+    """
+
+    def __init__(self, ledger: Ledger | None, accounts: Mapping[str, str], study: str | None = None) -> None:
+        self.ledger = ledger
+        self.study = study
+        self._accounts = dict(accounts)
+        self._reservation: Reservation | None = None
+        self._local: dict[str, int] = {}
+        self._releases = self._left_releases = self._begun = 0
+
+    @property
+    def head(self) -> str:
+        """The ledger's head."""
+        return NO_HEAD if self.ledger is None else str(self.ledger.head())
+
+    def charges(self, plan: Plan) -> dict[str, dict[Event, int]]:
+        """Return what the whole plan takes from each account; refuse clients that are not the plan's."""
+        return plan.charges([_Account(*each) for each in self._accounts.items()], self.study)
+
+    def reserve(self, plan: Plan, heads: Iterable[str] = ()) -> None:
+        """Reserve the plan in every account, or find it reserved after a crash.
+
+        A ledger that lacks one of the `heads` was rolled back, and is refused.
+        """
+        charges, known = self.charges(plan), list(heads)
+        self._plan = plan
+        if self.ledger is not None and charges:
+            self._require_fitting(self.ledger, charges)
+            for head in known:
+                self.ledger.require(head)
+            self._reservation = self._reserved(self.ledger, charges, is_new=not known)
+            self._count(self._reservation)
+        elif charges:
+            raise InvalidArgument("ledger", f"style {plan.style!r} charges accounts: give the runner a ledger")
+
+    def key(self, plan: Plan, heads: Iterable[str] = ()) -> bytes:
+        """Return the digest of the entry by which the run was reserved: no file and no head shows it.
+
+        A ledger that lacks one of the `heads` was rolled back, and is refused; so is one that has no such run.
+        """
+        if self.ledger is None or not plan.units:
+            return b""
+        for head in heads:
+            self.ledger.require(head)
+        return self.ledger.seal_key(plan.name)
+
+    def seals_files(self, plan: Plan) -> bool:
+        """Return whether the ledger says that the files of the run have digests and seals."""
+        return self.ledger is not None and bool(plan.units) and self.ledger.seals_files(plan.name)
+
+    def times(self, client: str) -> int:
+        """Return how often that client was charged its local event: the number of its last charge."""
+        return self._local.get(client, 0)
+
+    def left(self, client: str) -> int:
+        """Return how many more charges of that client may be committed; one, where clients are not charged."""
+        if not self._plan.charges_clients:
+            return 1
+        return self._plan.record_charges - self._local[client]
+
+    def commit_local(self, clients: Collection[str]) -> None:
+        """Commit the local event of each of these clients, in one transaction, before the first draws noise.
+
+        Where the cohort is secret an account that cannot be charged stops the run whether or not its client was drawn.
+        """
+        if self._reservation is None or not self._plan.charges_clients:
+            return
+        due = {self._accounts[name]: self._plan.local[name].event for name in clients}
+        if self._plan.is_secret:
+            self._reservation.commit_unseen(due)
+            self._begun += 1
+        elif due:
+            self._reservation.commit(due)
+        for name in clients:
+            self._local[name] += 1
+
+    def commit_release(self, times: int) -> str:
+        """Return the ledger's head once so many client events are committed to the study's account.
+
+        The round is marked, even where nothing is due; one whose cohort is secret always commits, and needs no mark.
+        """
+        if self._reservation is not None and self.study is not None:
+            due = {self.study: {self._plan.client_event: times}} if times else {}
+            if self._plan.is_secret:
+                self._reservation.commit(due)
+            else:
+                self._reservation.mark(self.study, due)
+                self._begun += 1
+            self._releases += times
+            self._left_releases -= times
+        return self.head
+
+    def charged(self) -> Charged:
+        """Return what is committed so far."""
+        return Charged(dict(self._local), self._releases, self._left_releases, self._begun)
+
+    def release(self, run: str) -> None:
+        """Return to the accounts what was never committed."""
+        if self.ledger is not None and any(open_.run == run for open_ in self.ledger.reservations()):
+            self.ledger.release(run, reason="the run has ended")
+
+    def _count(self, reservation: Reservation) -> None:
+        plan, left = self._plan, reservation.left_of_each()
+        if plan.charges_clients:
+            self._local = {
+                name: plan.record_charges - left[account][plan.local[name].event]
+                for name, account in self._accounts.items()
+            }
+        if self.study is not None:
+            self._releases = reservation.committed(self.study)
+            self._left_releases = left[self.study][plan.client_event]
+        marks = reservation.marks()
+        self._begun = max([marks, *self._local.values()]) if plan.is_secret else marks
+
+    def _reserved(self, ledger: Ledger, charges: Mapping[str, Mapping[Event, int]], *, is_new: bool) -> Reservation:
+        run = self._plan.name
+        if not ledger.has_run(run):
+            return ledger.reserve(charges, run=run, fixed_plan=True)
+        reservation = ledger.resume(run, plan=charges)
+        if is_new and not any(map(reservation.left, charges)):
+            where = "give the plan another name, or go on in its own directory"
+            raise InvalidArgument("plan", f"run {run!r} is spent in this ledger: {where}")
+        return reservation
+
+    def _require_fitting(self, ledger: Ledger, accounts: Iterable[str]) -> None:
+        """Refuse accounts whose promise is about something else than what the plan protects."""
+        unit = self._plan.local_unit
+        relations = {"client": self._plan.client_adjacency, unit: self._plan.record_adjacency}
+        for account, terms in ledger.terms(accounts).items():
+            wanted = "client" if account == self.study else unit
+            if terms.unit != wanted:
+                what = "adds noise for one client" if wanted == "client" else f"clips each {unit}"
+                message = f"style {self._plan.style} {what}, and account {account} is for one {terms.unit}"
+                raise InvalidArgument("clients", f"{message}: give it an account whose unit is {wanted}")
+            if terms.adjacency != relations[wanted]:
+                message = f"the plan is for {relations[wanted]}, and account {account} for {terms.adjacency}"
+                raise AdjacencyMismatch(f"{message}: give it an account that was opened for {relations[wanted]}")
