@@ -74,6 +74,7 @@ class Ensemble:
         screening.probe(model, loss, *like)
         self._model = model
         self._modules = list(model.modules())
+        self._trained = {id(value) for value in model.parameters() if value.requires_grad}
         self._loss = for_many(loss)
         self._layers = _layers(model, loss, like)
         self.like = like
@@ -135,7 +136,7 @@ class Ensemble:
         With `is_shared` the parameters are those of one model that all of them still are: one pass over K·B examples.
         """
         require_full_precision(inputs.device.type)
-        before = Snapshot(self._modules)
+        before = self._snapshot()
         try:
             values = (_each(copy_on_write, part) for part in (parameters, inputs, targets))
             calls = self._calls(*values, is_shared=is_shared)
@@ -149,6 +150,10 @@ class Ensemble:
             before.bring_back()
         sums = segments.clipped_sums(self._layers, calls, mask, clip_norms)
         return {name: sums[name] for name in parameters}
+
+    def _snapshot(self) -> Snapshot:
+        """Return buffers and frozen parameters as they are; those that are trained are replaced in every pass."""
+        return Snapshot(self._modules, self._trained)
 
     def is_better_shared(self, *, is_private: bool) -> bool:
         """Whether the first step is cheaper in one pass: unless gradients would be written out for that alone."""
@@ -261,7 +266,7 @@ class Ensemble:
         Each begins with buffers and frozen parameters as they were `before`.
         """
         sums = {name: torch.zeros_like(value) for name, value in weights.items()}
-        before = before or Snapshot(self._modules)
+        before = before or self._snapshot()
         for model, place in mask.nonzero().tolist():
             before.bring_back()
             own = {name: value[model].detach().clone().requires_grad_() for name, value in weights.items()}

@@ -24,7 +24,7 @@ tensor(0.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -103,19 +103,27 @@ class Kept:
 
 
 class Snapshot:
-    """What is in the tables of buffers and parameters of modules, and a copy of each tensor."""
+    """What is in the tables of buffers and parameters of modules, and a copy of each tensor that is not `replaced`.
 
-    def __init__(self, modules: Iterable[nn.Module]) -> None:
+    Somebody puts others in the place of these for every pass, so that nothing is written into them.
+    """
+
+    def __init__(self, modules: Iterable[nn.Module], replaced: Collection[int] = ()) -> None:
         tables = [table for own in modules for table in (own._buffers, own._parameters)]
         self._found: list[tuple[Any, dict[str, Any]]] = [(table, dict(table)) for table in tables]
-        every = {id(value): value for _, own in self._found for value in own.values() if _is_own(value)}
-        with DisableTorchFunction(), torch.no_grad(), unwatched():  # this is not the model's doing
-            self._copies = {number: Copy(value) for number, value in every.items()}
+        own = {id(value): value for _, found in self._found for value in found.values() if _is_own(value)}
+        every = {number: value for number, value in own.items() if number not in replaced} if replaced else own
+        self._copies: dict[int, Copy] = {}
+        if every:
+            with DisableTorchFunction(), torch.no_grad(), unwatched():  # this is not the model's doing
+                self._copies = {number: Copy(value) for number, value in every.items()}
 
     def bring_back(self) -> None:
         """Put back what is not the same any more; may be called again."""
-        with DisableTorchFunction(), torch.no_grad(), unwatched():
-            changed = {number: copy.bring_back() for number, copy in self._copies.items() if copy.is_written}
+        changed: dict[int, Tensor] = {}
+        if self._copies:
+            with DisableTorchFunction(), torch.no_grad(), unwatched():
+                changed = {number: copy.bring_back() for number, copy in self._copies.items() if copy.is_written}
         for table, found in self._found:
             for name in [name for name in table if name not in found] if len(table) > len(found) else ():
                 del table[name]
