@@ -35,10 +35,11 @@ from dpfed.training import compat, screening, segments
 from dpfed.training.calls import Calls
 from dpfed.training.capture import form_of
 from dpfed.training.clip import TOLERANCE
+from dpfed.training.copied import copy_on_write
 from dpfed.training.entropy import for_many
 from dpfed.training.forward import of_model, silenced
 from dpfed.training.gradients import REACH
-from dpfed.training.kept import Snapshot, copy_on_write
+from dpfed.training.kept import Snapshot
 from dpfed.training.placing import FRONT
 from dpfed.training.programs import Programs
 from dpfed.training.rules.pieces import Call
@@ -140,9 +141,10 @@ class Ensemble:
         except Exception:  # for a reason in the records, or in how many there are: nobody may hear of it
             if not self._is_tried:
                 raise
+            before.bring_back()
             weights = self.stacked(len(inputs), parameters) if is_shared else parameters
             with self._in_bounds():
-                return self._one_by_one(weights, inputs, targets, mask, clip_norms, before)
+                return self._one_by_one(weights, inputs, targets, mask, clip_norms)
         finally:
             before.bring_back()
         sums = segments.clipped_sums(self._layers, calls, mask, clip_norms)
@@ -252,14 +254,13 @@ class Ensemble:
         targets: Tensor,
         mask: Tensor,
         clip_norms: Tensor,
-        before: Snapshot | None = None,
     ) -> Stacked:
         """The clipped sums by autograd alone, one example after the other; what fails on an example makes it zero.
 
-        Each begins with buffers and frozen parameters as they were `before`.
+        Each begins with the modules as they were before the first.
         """
         sums = {name: torch.zeros_like(value) for name, value in weights.items()}
-        before = before or Snapshot(self._modules)
+        before = Snapshot(self._modules)
         for model, place in mask.nonzero().tolist():
             before.bring_back()
             own = {name: value[model].detach().clone().requires_grad_() for name, value in weights.items()}
