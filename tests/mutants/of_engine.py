@@ -5,7 +5,9 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 PLACING = "tests/training/test_placing.py::test_"
+BAG = "tests/training/rules/test_bag.py::test_"
 CLIP = "tests/training/test_clip.py::test_"
+CONV = "tests/training/rules/test_conv.py::test_"
 ENSEMBLE = "tests/training/test_ensemble.py::test_"
 GRADIENTS = "tests/training/test_gradients.py::test_"
 KEPT = "tests/training/test_kept.py::test_"
@@ -16,6 +18,7 @@ INDEPENDENCE = "tests/training/test_independence.py::test_"
 MOVES = "an_operation_that_moves_or_mixes_rows_is_seen"
 PROGRAMS = "tests/training/test_programs.py::test_"
 OWN_LOOP = "tests/training/test_own_loop.py::test_"
+STEPWISE = "tests/training/test_stepwise.py::test_"
 ZOO = "tests/zoo/test_zoo.py::test_the_sum_is_that_of_a_loop_over_single_records_or_the_model_is_refused["
 
 ENGINE = (
@@ -104,7 +107,7 @@ ENGINE = (
     Mutant(
         "the batch clipped on the slow way",
         "training/gradients.py",
-        "            for number in range(forward.size) if mask is None else mask.nonzero().flatten().tolist():\n                own, norms[number] = self._alone(forward.rows([number]))\n",
+        "            for number in range(forward.size) if mask is None else mask.nonzero().flatten().tolist():\n                self._programs.kept.bring_back()  # what the pass before has written\n                own, norms[number] = self._alone(forward.rows([number]))\n",
         "            for number in range(1):\n                own, norms[number] = self._alone(forward)\n",
         (ZOO + "straight-through sign]",),
     ),
@@ -164,6 +167,27 @@ ENGINE = (
         "            state = flat @ self.weights.hh\n        return Gradients(found, found, totals, state, cell)",
         "            state = 0 * (flat @ self.weights.hh)\n        return Gradients(found, found, totals, state, cell)",
         ("tests/training/test_recurrent.py::test_clipped_sums_are_those_of_torchs_layer",),
+    ),
+    Mutant(
+        "a cell that forgets the gradient of the step after",
+        "training/stepwise.py",
+        "torch.addcmul(f.sigmoid() * cell, i.sigmoid(), g.tanh())",
+        "torch.addcmul(f.sigmoid() * cell.detach(), i.sigmoid(), g.tanh())",
+        (STEPWISE + "clipped_sums_are_those_of_torchs_cell[LSTM-5-True]",),
+    ),
+    Mutant(
+        "which tensors a cell is given, out of sight",
+        "training/stepwise.py",
+        "        states = _states(owner, input, hx)\n",
+        "        with DisableTorchFunction():\n            states = _states(owner, input, hx)\n",
+        (STEPWISE + "which_tensors_python_gives_to_the_cell_is_noticed_at_every_step[GRU-state]",),
+    ),
+    Mutant(
+        "one state for all examples of a cell",
+        "training/stepwise.py",
+        "isinstance(state, Tensor) and state.shape == shape",
+        "isinstance(state, Tensor) and state.shape[1:] == shape[1:]",
+        (STEPWISE + "what_is_not_a_batch_of_one_position_is_left_to_torch[RNN-a state of another batch]",),
     ),
     Mutant(
         "rows moved by a sort",
@@ -280,6 +304,59 @@ ENGINE = (
         (PROGRAMS + "a_number_that_follows_from_the_batch_size_goes_the_slow_way",),
     ),
     Mutant(
+        "what is flat where the parameters are is taken for flat",
+        "training/programs.py",
+        "                with self._moved(FAR):",
+        "                with self._moved(MOVE):",
+        (
+            PROGRAMS + "what_is_flat_here_and_not_far_from_here_is_seen_where_a_loss_refuses_what_comes_of_it",
+            PROGRAMS
+            + "what_python_decides_out_of_torchs_sight_moves_the_sum_by_at_most_the_clip[by a table that learns]",
+        ),
+    ),
+    Mutant(
+        "words of another's bag",
+        "training/rules/bag.py",
+        "return length if torch.equal(offsets, torch.arange(0, len(x), length).to(offsets)) else 0",
+        "return length",
+        (BAG + "which_words_belong_to_whom_is_read_off_at_every_call",),
+    ),
+    Mutant(
+        "weights of words that were overwritten",
+        "training/rules/bag.py",
+        "call.weights = weights.detach().reshape(x.shape).clone()",
+        "call.weights = weights.detach().reshape(x.shape)",
+        (BAG + "weights_that_are_overwritten_after_their_use_are_those_that_were_used",),
+    ),
+    Mutant(
+        "weights of words that are not finite in the sum",
+        "training/gradients.py",
+        "weights = None if call.weights is None else _zeroed(call.weights, bad)",
+        "weights = call.weights",
+        (BAG + "weights_that_are_not_finite_count_as_zero",),
+    ),
+    Mutant(
+        "weights of words that differ by the place in the batch",
+        "training/operations.py",
+        "return marks.of(weights) == each or (marks.of(weights) == NONE and marks.is_alike(weights, Place(0, 1, each)))",
+        "return marks.of(weights) in (each, NONE)",
+        (BAG + "bags_in_which_examples_meet_go_the_slow_way[weights that differ by the place in the batch]",),
+    ),
+    Mutant(
+        "words that occur twice in a bag counted once",
+        "training/rules/bag.py",
+        ".index_add_(0, places.reshape(-1), factors.reshape(-1))",
+        ".index_copy_(0, places.reshape(-1), factors.reshape(-1))",
+        (BAG + "sums_are_those_of_torchs_layer[sum]", BAG + "sums_are_those_of_torchs_layer[mean]"),
+    ),
+    Mutant(
+        "a table that two look-ups share, by one of them",
+        "training/rules/embedding.py",
+        "sums = values.new_zeros(keys.numel(), values.shape[1]).index_add_(0, places, values)",
+        "sums = values.new_zeros(keys.numel(), values.shape[1]).index_copy_(0, places, values)",
+        (BAG + "however_the_bag_is_asked[twice-None]", SHARED + "a_table_looked_up_twice"),
+    ),
+    Mutant(
         "losses that depend on other examples",
         "training/forward.py",
         "            if _is_scaled(first, second, weights):\n",
@@ -346,8 +423,8 @@ ENGINE = (
     Mutant(
         "an ensemble that a record stops",
         "training/ensemble.py",
-        "            if not self._is_tried:\n                raise\n            weights",
-        "            raise\n            weights",
+        "            if not self._is_tried:\n                raise\n            before",
+        "            raise\n            before",
         (ENSEMBLE + "a_record_on_which_the_pass_fails_counts_as_zero_and_stops_no_model",),
     ),
     Mutant(
@@ -360,8 +437,8 @@ ENGINE = (
     Mutant(
         "an ensemble that goes on with inputs which a pass has mixed",
         "training/ensemble.py",
-        "self._calls(parameters, inputs.clone(), targets.clone(), is_shared=is_shared)",
-        "self._calls(parameters, inputs, targets, is_shared=is_shared)",
+        "values = (_each(copy_on_write, part) for part in (parameters, inputs, targets))",
+        "values = (parameters, inputs, targets)",
         (ENSEMBLE + "a_program_that_changes_is_looked_at_again",),
     ),
     Mutant(
@@ -370,6 +447,20 @@ ENGINE = (
         "(clip_norms[model] * (1 - TOLERANCE) / length).clamp(max=1.0).to(value)",
         "1.0",
         (ENSEMBLE + "a_program_that_changes_is_looked_at_again",),
+    ),
+    Mutant(
+        "a sum in float32 for which the norm has no room",
+        "training/rules/conv.py",
+        "return self.ghost.norms().add_(self.ghost.reach().mul_(self._share()))",
+        "return self.ghost.norms()",
+        (CONV + "a_record_whose_positions_cancel_moves_the_sum_by_no_more_than_the_clip[kernel]",),
+    ),
+    Mutant(
+        "float32 that is multiplied with fewer digits",
+        "training/clip.py",
+        'not in ("none", "ieee"):',
+        'not in ("none", "ieee", "bf16"):',
+        (CLIP + "float32_that_is_multiplied_with_fewer_digits_is_refused[conv]",),
     ),
     Mutant(
         "inputs that a pass over all examples has written into",
@@ -606,7 +697,7 @@ ENGINE = (
     Mutant(
         "no look with other parameters",
         "training/programs.py",
-        "                    looks.append(self._watched(few))\n",
+        "                    looks.append(self._watched(few, is_far=True))\n",
         "                    pass\n",
         (
             PROGRAMS

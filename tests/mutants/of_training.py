@@ -245,7 +245,7 @@ TRAINING = (
     Mutant(
         "several losses of one record",
         "training/private.py",
-        "            if number in self._used:\n",
+        "            if handed.number in self._used:\n",
         "            if False:\n",
         (PRIVATE + "a_record_adds_one_loss_to_a_step_and_no_more",),
     ),
@@ -350,14 +350,14 @@ TRAINING = (
     Mutant(
         "an own loop that is not watched",
         "training/private.py",
-        "            count, number = self._own_loop.require_apart(losses)\n",
-        "            count, number = self._own_loop._piece\n",
+        "        loop.require_apart(losses)\n",
+        "        loop.end()\n",
         (PRIVATE + "a_loop_leaves_out_records_by_a_loss_of_zero",),
     ),
     Mutant(
         "rows that only fill up count",
         "training/private.py",
-        "mask = torch.arange(len(losses)) < count",
+        "mask = torch.arange(len(losses)) < handed.drawn",
         "mask = torch.arange(len(losses)) < len(losses)",
         (OWN_LOOP + "an_empty_draw_looks_like_any_other",),
     ),

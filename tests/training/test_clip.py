@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from clipped import distance, flat, squares
 from dpfed.errors import InvalidArgument
 from dpfed.training.clip import LEAST_CLIP_NORM, MOST_CLIP_NORM, TOLERANCE, Clip, group_of
+from dpfed.training.ensemble import Ensemble
+from dpfed.training.forward import of_model
 from dpfed.training.gradients import ClippedGradients
 from dpfed.training.rules import whole
 from one_by_one import gradients as one_by_one
@@ -257,3 +259,19 @@ def test_an_example_that_is_not_finite_in_one_layer_counts_as_zero_in_all():
         found = gradients.sum(model(x).squeeze(1))
         expected = gradients.sum(model(x[[0, 2]]).squeeze(1))
     assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+@pytest.mark.parametrize("operation", ["matmul", "conv"])
+def test_float32_that_is_multiplied_with_fewer_digits_is_refused(operation):
+    backend = getattr(torch.backends.mkldnn, operation)
+    before = backend.fp32_precision
+    model, data = nn.Linear(3, 2), (torch.randn(4, 3), torch.zeros(4, dtype=torch.long))
+    forward = of_model(model, lambda output, _: output.square().sum(1), *data)
+    try:
+        backend.fp32_precision = "bf16"
+        with ClippedGradients(model, clip_norm=1.0) as gradients, pytest.raises(InvalidArgument, match="as bf16"):
+            gradients.clipped(forward)
+        with pytest.raises(InvalidArgument, match="as bf16"):
+            Ensemble(model, lambda output, _: output.square().sum(1), data)
+    finally:
+        backend.fp32_precision = before

@@ -485,3 +485,66 @@ def test_where_a_bare_parameter_meets_the_examples_is_found_behind_a_loss_of_one
     with ClippedGradients(model, clip_norm=0.5) as engine:
         engine.sum(model(torch.randn(6, 5, 4))[0].sin().cos().flatten(1).sum(1))
         assert [[met.name for met in way.met] for way in engine._programs._ways.values()] == [["positions"]]
+
+
+class Overflowing(nn.Module):
+    """Chances by a spread that is no number where parameters are large; `change` is told what to do before."""
+
+    def __init__(self, change=lambda model, hidden: hidden) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+        self.table = nn.Parameter(torch.full((32, 4), -0.1))
+        self.change = change
+        for parameter in self.body.parameters():
+            parameter.data *= 0.01
+
+    def forward(self, x):
+        hidden = self.change(self, self.body(x)) + 0 * self.table[0]
+        return self.head(torch.exp(100 * hidden)).sigmoid()
+
+
+def chances(output, targets):
+    wanted = targets.sigmoid().unsqueeze(1).expand_as(output)
+    return nn.functional.binary_cross_entropy(output, wanted, reduction="none").sum(1)
+
+
+def chosen(output, targets):
+    """A loss by random choices, which torch refuses to make of what is no number; their gradient is nothing."""
+    chance = output.detach()
+    drawn = torch.bernoulli(chance) + torch.multinomial(chance, 1) + torch.normal(0.0, chance)
+    return squares(output, targets) + 0 * drawn.sum(1)
+
+
+@pytest.mark.parametrize("loss", [chances, chosen])
+def test_what_is_no_number_where_parameters_are_large_is_no_reason_to_be_slow(loss):
+    model, (x, y) = Overflowing(), data()
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        found, _ = engine.clipped(of_model(model, loss, x, y))
+        assert engine.slow_reasons == ()
+    assert distance(found, alone(model, loss, x, y, 0.5)) < 1e-5
+
+
+def test_what_is_flat_here_and_not_far_from_here_is_seen_where_a_loss_refuses_what_comes_of_it():
+    model, (x, y) = Overflowing(lambda model, hidden: hidden + model.table[: len(hidden)].relu()), data()
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        engine.clipped(of_model(model, chances, x, y))
+        assert engine.slow_reasons == ("add is not known to keep examples apart",)
+        model.table.data += torch.rand(32, 4)
+        found, _ = engine.clipped(of_model(model, chances, x, y))
+    assert distance(found, alone(model, chances, x, y, 0.5)) < 1e-5
+
+
+def test_a_loss_that_is_refused_where_the_parameters_are_is_no_fast_program():
+    """By whom the error is caught does not matter: a record decides whether it is raised."""
+
+    def caught(output, targets):
+        try:
+            return chances(output * 3, targets)
+        except RuntimeError:
+            return chances(output, targets)
+
+    model, (x, y) = Overflowing(), data()
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        found, _ = engine.clipped(of_model(model, caught, x, y))
+        assert engine.slow_reasons
+    assert distance(found, alone(model, caught, x, y, 0.5)) < 1e-5

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from clipped import distance
+from dpfed.training.forward import of_model
 from dpfed.training.gradients import ClippedGradients
 from dpfed.training.recurrent import Recurrent
 from one_by_one import clipped, gradients, require_fast
@@ -185,6 +186,42 @@ def test_an_output_may_be_changed_in_place():
             return self.layer(x)[0].mul_(2.0).relu_()
 
     require_fast(Changed(), torch.randn(6, 5, 3), lambda model, x: model(x).flatten(1).sum(1))
+
+
+@pytest.mark.parametrize("of", ["input", "state"])
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_which_tensors_python_gives_to_the_layer_is_noticed_at_every_step(kind, is_first, of):
+    """All of them are there in every pass, so that nothing else tells which one a record is given by its place."""
+
+    class Choosing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.is_late = made(kind, batch_first=is_first), False
+
+        def forward(self, pair):
+            x, start = (value.clone() if is_first else value.transpose(0, 1).clone() for value in pair)
+            start = start if not is_first else start.transpose(0, 1)
+            by_place = torch.arange(32.0).view(32, 1, 1)[: len(pair[0])] / 9
+            others = [(by_place if is_first else by_place.transpose(0, 1)).expand_as(x)]
+            others.append(by_place.transpose(0, 1).expand_as(start))
+            x, start = (
+                late if self.is_late and of == name else early
+                for name, early, late in (("input", x, others[0]), ("state", start, others[1]))
+            )
+            outputs, _ = self.layer(x, (start, start) if kind == "LSTM" else start)
+            return (outputs if is_first else outputs.transpose(0, 1)).flatten(1)
+
+    model, pair = Choosing(), (torch.randn(6, 5, 3), torch.randn(6, 1, 4))
+    forward = of_model(model, lambda output, _: output.sin().sum(1), pair, torch.zeros(6))
+    with ClippedGradients(model, clip_norm=0.5) as engine:
+        engine.clipped(forward)
+        assert engine.slow_reasons == ()
+        model.is_late = True
+        found, _ = engine.clipped(forward)
+        assert len(engine.slow_reasons) == 1
+        alone = [engine.clipped(forward.rows([n]))[0] for n in range(6)]
+    assert distance(found, {name: sum(each[name] for each in alone) for name in found}) < 1e-5
 
 
 @pytest.mark.parametrize("x", [torch.randn(5, 3), torch.randn(2, 0, 3), "packed"])

@@ -73,13 +73,13 @@ class Made(TorchDispatchMode):
 
     def __init__(self, known: Iterable[Tensor]) -> None:
         super().__init__()
-        self._known = {tensor.untyped_storage().data_ptr() for tensor in known}
+        self._known = {tensor.untyped_storage()._cdata for tensor in known}
         self.shapes: set[tuple[int, ...]] = set()
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         out = function(*args, **(kwargs or {}))
         for value in out if isinstance(out, list | tuple) else [out]:
-            if isinstance(value, Tensor) and value.untyped_storage().data_ptr() not in self._known:
+            if isinstance(value, Tensor) and value.untyped_storage()._cdata not in self._known:
                 self.shapes.add(tuple(value.shape))
         return out
 

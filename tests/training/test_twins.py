@@ -9,6 +9,7 @@ import weakref
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.rnn import RNNCellBase
 from torch.nn.utils import prune
 from torch.utils.data import TensorDataset
 
@@ -26,6 +27,9 @@ LAYERS = {
     "LSTM": lambda: nn.LSTM(3, 4, batch_first=True),
     "GRU": lambda: nn.GRU(3, 4, batch_first=True),
     "RNN": lambda: nn.RNN(3, 4, batch_first=True),
+    "LSTM cell": lambda: nn.LSTMCell(3, 4),
+    "GRU cell": lambda: nn.GRUCell(3, 4),
+    "RNN cell": lambda: nn.RNNCell(3, 4),
     "attention": lambda: nn.MultiheadAttention(3, 1, batch_first=True),
 }
 
@@ -40,8 +44,16 @@ class Model(nn.Module):
 
     def forward(self, x):
         values = self.first(x)
+        if isinstance(self.layer, RNNCellBase):
+            return self.head(self._looped(values))
         attends = isinstance(self.layer, nn.MultiheadAttention)
         return self.head(self.layer(*[values] * 3)[0] if attends else self.layer(values)[0])[:, -1]
+
+    def _looped(self, values):
+        state = None
+        for step in values.unbind(1):
+            state = self.layer(step, state)
+        return state[0] if isinstance(state, tuple) else state
 
 
 def model(kind: str) -> Model:
@@ -76,10 +88,11 @@ def test_without_gradients_torchs_own_forward_pass_runs(kind, monkeypatch):
     plain = model(kind)
     with ClippedGradients(plain, clip_norm=1.0):
         monkeypatch.setattr(type(plain.layer), "forward", lambda *_, **__: "torch")
+        x = torch.randn(2, 3) if "cell" in kind else torch.randn(2, 5, 3)
         with torch.no_grad():
-            assert plain.layer(torch.randn(2, 5, 3)) == "torch"
+            assert plain.layer(x) == "torch"
         if kind != "attention":
-            assert plain.layer(torch.randn(2, 5, 3)) != "torch"
+            assert plain.layer(x) != "torch"
 
 
 @pytest.mark.parametrize("kind", LAYERS)

@@ -119,6 +119,12 @@ def evidence(outputs: tuple[Tensor, Tensor, Tensor], targets: Tensor) -> Tensor:
     return squares(rebuilt, targets) - 0.5 * (1 + spread - mean.square() - spread.exp()).sum(1)
 
 
+def chances(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy of outputs that are chances already."""
+    wanted = targets.sigmoid().unsqueeze(1).expand_as(outputs)
+    return functional.binary_cross_entropy(outputs, wanted, reduction="none").sum(1)
+
+
 def contrastive(outputs: Tensor, targets: Tensor) -> Tensor:
     """Each record against all others in the batch."""
     return (outputs @ outputs.t()).logsumexp(1) - (outputs * targets.unsqueeze(1)).sum(1)

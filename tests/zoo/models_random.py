@@ -106,6 +106,20 @@ class Variational(nn.Module):
         return self.decode(mean + (spread / 2).exp() * torch.randn_like(mean)), mean, spread
 
 
+class VariationalChances(nn.Module):
+    """The same with chances as outputs; where parameters are large, spread and chances are no numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode, self.decode = nn.Linear(4, 6), nn.Linear(3, 2)
+        for parameter in self.encode.parameters():
+            nn.init.uniform_(parameter, -0.01, 0.01)
+
+    def forward(self, x):
+        mean, spread = self.encode(x).chunk(2, dim=1)
+        return self.decode(mean + (50 * spread).exp() * torch.randn_like(mean)).sigmoid()
+
+
 class Gumbel(nn.Module):
     """A soft choice by Gumbel noise."""
 

@@ -197,6 +197,49 @@ class CellPositionFirst(nn.Module):
         return self.head(torch.stack(states)).mean(0)
 
 
+class StackedCells(nn.Module):
+    """Two LSTMCells one above the other, from a first state that is learned, the first of them without biases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.below, self.above = nn.LSTMCell(4, 3, bias=False), nn.LSTMCell(3, 3)
+        self.start, self.head = nn.Parameter(torch.randn(3)), nn.Linear(3, 1)
+
+    def forward(self, x):
+        below, above, outputs = None, (self.start.expand(len(x), -1), x.new_zeros(len(x), 3)), []
+        for values in x.split(1, dim=1):
+            below = self.below(values.squeeze(1), below)
+            above = self.above(below[0], above)
+            outputs.append(self.head(above[0]))
+        return torch.cat(outputs, dim=1)
+
+
+class RectifiedCell(nn.Module):
+    """An RNNCell with ReLU in both directions of a sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.RNNCell(4, 3, nonlinearity="relu")
+
+    def forward(self, x):
+        one = two = x.new_zeros(len(x), 3)
+        for before, after in zip(x.unbind(1), x.flip(1).unbind(1), strict=True):
+            one, two = self.cell(before, one), self.cell(after, two)
+        return one * two
+
+
+class StateByPlace(nn.Module):
+    """A GRUCell that starts from a row of a buffer for each place in the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(4, 3)
+        self.register_buffer("starts", torch.linspace(-1, 1, 96).view(32, 3))
+
+    def forward(self, x):
+        return self.cell(x[:, 1], self.cell(x[:, 0], self.starts[: len(x)]))
+
+
 class StepsUntilLongest(nn.Module):
     """A loop that ends with the longest sequence of the batch; examples that ended keep their state."""
 

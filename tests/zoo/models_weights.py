@@ -138,6 +138,30 @@ class BagWeighted(nn.Module):
         return self.bag(ids, per_sample_weights=self.weights(ids).squeeze(2).sigmoid())
 
 
+class BagInRow(nn.Module):
+    """Bags of one length, all words in one row with offsets that say where each begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bag, self.head = nn.EmbeddingBag(7, 4, mode="mean", padding_idx=0), nn.Linear(4, 3)
+
+    def forward(self, ids):
+        return self.head(self.bag(ids.flatten(), torch.arange(0, ids.numel(), ids.shape[1])))
+
+
+class BagByPosition(nn.Module):
+    """Two bags of the same table, by weights that words have for their place in a sentence, learned and not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bag, self.slope = nn.EmbeddingBag(7, 4, mode="sum"), nn.Parameter(torch.linspace(0.5, 1.5, 6))
+
+    def forward(self, ids):
+        fixed = torch.linspace(1, 2, ids.shape[1]).expand(ids.shape)
+        learned = self.slope[: ids.shape[1]].expand(ids.shape)
+        return self.bag(ids, per_sample_weights=fixed).tanh() * self.bag(ids, per_sample_weights=learned)
+
+
 class Ensembled(nn.Module):
     """Three small models as one batched product, and their mean."""
 

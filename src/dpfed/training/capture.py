@@ -32,7 +32,7 @@ from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 
 from dpfed.errors import InvalidArgument
 from dpfed.training import twins
-from dpfed.training.rules import norms
+from dpfed.training.rules import bag, norms
 from dpfed.training.rules.pieces import Call
 
 
@@ -104,12 +104,14 @@ class Capture:
         trainable = tuple([n for n, p in module._parameters.items() if p is not None and p.requires_grad])
         if not trainable:
             return
-        first = arguments[0] if arguments else next(iter(keywords.values()), None)
+        first = arguments[0] if arguments else keywords.get("input", next(iter(keywords.values()), None))
         x, version = (first.detach(), first._version) if isinstance(first, Tensor) else (None, 0)
         edge, shape = (_edge(output), output.shape) if isinstance(output, Tensor) else (None, torch.Size())
         call = Call(path, module, arguments, keywords, x, version, trainable, edge, shape)
         if edge is not None and isinstance(module, norms.KINDS):
             call.statistics = norms.statistics(edge.node)
+        if isinstance(module, bag.KINDS):
+            bag.noted(call)
         self._calls.append(call)
         if self._observer is not None:
             self._observer(call, output)

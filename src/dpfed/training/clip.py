@@ -107,3 +107,27 @@ def _absolute(piece: Piece) -> Tensor:
     if not isinstance(piece, Written):
         raise TypeError(f"{type(piece).__name__} has no L1 norms")
     return piece.absolute_norms()
+
+
+def require_full_precision(device: str) -> None:
+    """Refuse settings of torch by which float32 is multiplied with fewer digits than norms and sums are bounded for."""
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        raise InvalidArgument("model", "norms need the precision that autocast takes away: train without autocast")
+    backend = "cuda" if device == "cuda" else "mkldnn"
+    for operation in ("matmul", "conv", "rnn", "all"):
+        if (setting := _multiplied_as(backend, operation)) not in ("none", "ieee"):
+            name = f"torch.backends.{backend}" if operation == "all" else f"torch.backends.{backend}.{operation}"
+            remedy = (
+                'torch.set_float32_matmul_precision("highest")'
+                if operation == "matmul"
+                else f'{name}.fp32_precision = "ieee"'
+            )
+            message = f"float32 is multiplied as {setting} here, and clipped sums could be longer than the clip norm"
+            raise InvalidArgument("model", f"{message}: {remedy}")
+
+
+def _multiplied_as(backend: str, operation: str) -> str:
+    """Return in which type torch multiplies float32; earlier torch says it of products of matrices only."""
+    if hasattr(torch._C, "_get_fp32_precision_getter"):
+        return str(torch._C._get_fp32_precision_getter(backend, operation))
+    return {"highest": "ieee"}.get(torch.get_float32_matmul_precision(), "bf16 or tf32")

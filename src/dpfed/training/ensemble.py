@@ -34,7 +34,7 @@ from dpfed.errors import InvalidArgument
 from dpfed.training import compat, screening, segments
 from dpfed.training.calls import Calls
 from dpfed.training.capture import form_of
-from dpfed.training.clip import TOLERANCE
+from dpfed.training.clip import TOLERANCE, require_full_precision
 from dpfed.training.copied import copy_on_write
 from dpfed.training.entropy import for_many
 from dpfed.training.forward import of_model, silenced
@@ -43,6 +43,7 @@ from dpfed.training.kept import Snapshot
 from dpfed.training.placing import FRONT
 from dpfed.training.programs import Programs
 from dpfed.training.rules.pieces import Call
+from dpfed.training.rules.registry import BAG
 from dpfed.training.segments import Layer, Stacked
 
 Loss = Callable[[Any, Any], Tensor]
@@ -134,6 +135,7 @@ class Ensemble:
 
         With `is_shared` the parameters are those of one model that all of them still are: one pass over K·B examples.
         """
+        require_full_precision(inputs.device.type)
         before = Snapshot(self._modules)
         try:
             values = (_each(copy_on_write, part) for part in (parameters, inputs, targets))
@@ -366,7 +368,7 @@ def _layers(model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor], asked: Ha
     for part in parts:
         if part.place != FRONT:
             raise Unsupported(f"{part.call.path or 'the model'} has not the example as first axis")
-        if part.is_shared or not part.rule.is_known:
+        if part.is_shared or not part.rule.is_known or part.rule is BAG:
             raise Unsupported(f"{part.call.path or 'the model'} has no rule, or shares its parameters")
     return [
         Layer(part.call.path, part.call.module, part.rule, part.names, tuple(part.call.shape[1:])) for part in parts

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from dpfed.errors import InvalidArgument
 from dpfed.training import capture, compat, shared
 from dpfed.training.attribution import Part, Way, is_ready
-from dpfed.training.clip import TOLERANCE, Clip, Named
+from dpfed.training.clip import TOLERANCE, Clip, Named, require_full_precision
 from dpfed.training.faults import STOPS
 from dpfed.training.forward import Forward, Recorder, require_losses, silenced
 from dpfed.training.placing import fronted
@@ -122,7 +122,7 @@ class ClippedGradients:
 
         The norms are as private as the examples; ∞ stands for one that is not finite.
         """
-        _require_full_precision()
+        require_full_precision(self._device)
         if not forward.size:
             return self._nothing()
         with self._recorder.paused(), self._programs.kept.scope():
@@ -154,7 +154,7 @@ class ClippedGradients:
         Each loss must come from the model's outputs for its own example. What comes after the model is not watched here
         (`Private` does it); that a loss has no gradient in other rows is tried once for each program.
         """
-        _require_full_precision()
+        require_full_precision(self._device)
         try:
             mask = _require_weights(weights, losses) if require_losses(losses) else None
             if not len(losses):
@@ -172,6 +172,10 @@ class ClippedGradients:
         wide = torch.float64 if self.is_exact else None
         zeros = {name: torch.zeros_like(value, dtype=wide) for name, value in self._parameters.items()}
         return zeros, torch.zeros(0, dtype=torch.float64)
+
+    @property
+    def _device(self) -> str:
+        return next((value.device.type for value in self._parameters.values()), "cpu")
 
     @property
     def _parameters(self) -> Mapping[str, nn.Parameter]:
@@ -355,7 +359,9 @@ def _widened(call: Call) -> Call:
     """The call in float64."""
     x, g = call.pair
     statistics = None if call.statistics is None else (call.statistics[0].double(), call.statistics[1].double())
-    return replace(call, x=x.double() if x.is_floating_point() else x, gradient=g.double(), statistics=statistics)
+    weights = None if call.weights is None else call.weights.double()
+    x = x.double() if x.is_floating_point() else x
+    return replace(call, x=x, gradient=g.double(), statistics=statistics, weights=weights)
 
 
 def _dense(parameter: Tensor, row: Tensor | None) -> Tensor:
@@ -390,16 +396,12 @@ def _emptied(call: Call, bad: Tensor) -> Call:
     """The call with zeros for the examples that are not finite."""
     x, g = call.pair
     x = _zeroed(x, bad) if x.is_floating_point() else x
-    return replace(call, x=x, gradient=_zeroed(g, bad), statistics=None)
+    weights = None if call.weights is None else _zeroed(call.weights, bad)
+    return replace(call, x=x, gradient=_zeroed(g, bad), statistics=None, weights=weights)
 
 
 def _zeroed(values: Tensor, bad: Tensor) -> Tensor:
     return values.masked_fill(bad.view(-1, *[1] * (values.dim() - 1)), 0)
-
-
-def _require_full_precision() -> None:
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        raise InvalidArgument("model", "norms need the precision that autocast takes away: train without autocast")
 
 
 def _require_weights(weights: Tensor | None, losses: Tensor) -> Tensor | None:

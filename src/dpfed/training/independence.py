@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpfed.training import operations
 from dpfed.training.calls import sweep
-from dpfed.training.forward import tensors_of
+from dpfed.training.forward import mapped, tensors_of
 from dpfed.training.marks import MIXED, NOISE, NONE, Marks, Place, mark_of
 from dpfed.training.operations import Operation
 
@@ -69,10 +69,16 @@ _PIECE = 1 << 16  # of a constant
 
 
 class Watch:
-    """Follows the marks of all tensors of a pass over `size` examples, which are the first axis of `given`."""
+    """Follows the marks of all tensors of a pass over `size` examples, which are the first axis of `given`.
 
-    def __init__(self, size: int, given: Iterable[Tensor]) -> None:
+    In a pass that `is_far` parameters are not the model's own, and what examples become by them may not be numbers any
+    more. An operation that refuses such values (`operations.REFUSING`) is given others: no mark depends on the values
+    of examples, and where those reach Python the pass has escaped.
+    """
+
+    def __init__(self, size: int, given: Iterable[Tensor], *, is_far: bool = False) -> None:
         self.marks = Marks(size)
+        self.is_far = is_far
         self.seen: list[tuple[Any, ...]] = []
         self.why: str | None = None  # the first operation that is not known to keep examples apart
         self.escaped: str | None = None  # the first one that told Python something of the examples
@@ -181,7 +187,7 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for value in tensors_of(into):
                 marks.overwrite(value, _mark_in(value, found, marks) if len(into) == 1 else _or_mixed(found))
             return function(*args, **keywords)
-        output = function(*args, **keywords)
+        output = _run(watch, function, args, keywords)
         operation = Operation(function, args, keywords, output, marks)
         if operation.kind in operations.EMPTY:
             output.zero_()
@@ -222,6 +228,21 @@ class _Functions(TorchFunctionMode):
             raise
         watch.note_nodes(output)
         return output
+
+
+def _run(watch: Watch, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """Run an operation; one that refuses values of examples which come of far parameters, on others in their place."""
+    try:
+        return function(*args, **keywords)
+    except RuntimeError:
+        if not watch.is_far or function._schema.name.removeprefix("aten::") not in operations.REFUSING:
+            raise
+
+    def tamed(value: Tensor) -> Tensor:
+        is_tamed = value.is_floating_point() and watch.is_example(value)
+        return torch.full_like(value, operations.ALLOWED) if is_tamed else value
+
+    return function(*mapped(args, tamed), **mapped(keywords, tamed))
 
 
 def _judged(watch: Watch, operation: Operation) -> operations.Found:

@@ -96,14 +96,14 @@ class Snapshot:
         self._states = [State(module, names) for module in modules]
         tables = [table for state in self._states for table in state.tables]
         every = {id(value): value for table in tables for value in table.values() if _is_own(value)}
-        with DisableTorchFunction(), torch.no_grad(), _unwatched():  # this is not the model's doing
+        with DisableTorchFunction(), torch.no_grad(), unwatched():  # this is not the model's doing
             self._copies = {number: Copy(value) for number, value in every.items()}
 
     def bring_back(self, *, is_over: bool = True) -> None:
         """Put back what is not the same any more; may be called again."""
         for state in self._states:
             state.bring_back()
-        with DisableTorchFunction(), torch.no_grad(), _unwatched():
+        with DisableTorchFunction(), torch.no_grad(), unwatched():
             written = {number: copy for number, copy in self._copies.items() if copy.is_written}
             changed = {number: copy.bring_back(is_over=is_over) for number, copy in written.items()}
         for table in [table for state in self._states for table in state.tables] if changed else ():
@@ -157,6 +157,6 @@ def _is_own(value: Any) -> bool:
     return value is not None and not is_functorch_wrapped_tensor(value)
 
 
-def _unwatched() -> AbstractContextManager[Any]:
+def unwatched() -> AbstractContextManager[Any]:
     """Return what hides this from a watch of the pass, if there is one."""
     return nullcontext() if _get_current_dispatch_mode() is None else _disable_current_modes()

@@ -76,7 +76,7 @@ def _written(call: Call) -> int:
     """Return the bytes of one example's gradient for a layer, if it is written out."""
     rule = registry.rule_of(call.module)
     is_factored = rule is registry.LINEAR and call.x is not None and call.x.dim() == 2
-    if is_factored or rule is registry.EMBEDDING:
+    if is_factored or rule in (registry.EMBEDDING, registry.BAG):
         return 0
     parameters = [value for value in call.module.parameters(recurse=False) if value.requires_grad]
     return sum(value.numel() * value.element_size() for value in parameters)

@@ -374,8 +374,13 @@ def bagged(operation: Operation) -> Found | None:
     each = len(numbers) // marks.size
     if each * marks.size != len(numbers) or not each or marks.of(numbers) != each or operation["include_last_offset"]:
         return None
-    is_kept = operation.is_clean("weight", "offsets") and (weights is None or marks.of(weights) == each)
+    is_kept = operation.is_clean("weight", "offsets") and (weights is None or _is_weighed(marks, weights, each))
     return FRONT if is_kept and torch.equal(operation["offsets"], torch.arange(0, len(numbers), each)) else None
+
+
+def _is_weighed(marks: Marks, weights: Tensor, each: int) -> bool:
+    """Return whether the words of each bag have weights of their own example, or the same for all of them."""
+    return marks.of(weights) == each or (marks.of(weights) == NONE and marks.is_alike(weights, Place(0, 1, each)))
 
 
 def gathered(operation: Operation) -> Found | None:
@@ -578,6 +583,9 @@ ESCAPES = named(
     "_local_scalar_dense equal nonzero masked_select _unique _unique2 unique_dim unique_consecutive",
     "bincount nonzero_static allclose",
 )
+# What raises an error for some values of its tensors, NaN among them; and a value that it always takes.
+REFUSING = named("binary_cross_entropy bernoulli multinomial normal poisson")
+ALLOWED = 0.5
 
 # Marks of what has nothing of any example.
 EXAMPLE_FREE = (NONE, NOISE, COUNT)

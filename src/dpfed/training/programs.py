@@ -186,7 +186,7 @@ class Programs:
                 with self._moved(MOVE):
                     looks = [self._watched(each) for each in (every, most, few)]
                 with self._moved(FAR):  # what is flat for these parameters need not be so for others
-                    looks.append(self._watched(few))
+                    looks.append(self._watched(few, is_far=True))
             except STOPS:
                 raise
             except BaseException as error:  # of torch, or of the model on other numbers of examples
@@ -195,9 +195,9 @@ class Programs:
                 return self._judged(run, looks)
         return Way(why=CHANGES, is_apart=forward.size == 1)
 
-    def _watched(self, forward: Forward) -> _Look:
+    def _watched(self, forward: Forward, *, is_far: bool = False) -> _Look:
         renumbered()  # or a pass that seeds torch's generator, as the run before this look did, would change nothing
-        watch = Watch(forward.size, forward.tensors)
+        watch = Watch(forward.size, forward.tensors, is_far=is_far)
         placed: dict[int, Place | None] = {}
 
         def note(call: Call, output: Any) -> None:

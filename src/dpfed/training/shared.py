@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from dpfed.training.attribution import Part
-from dpfed.training.rules import embedding, linear, registry
+from dpfed.training.rules import bag, embedding, linear, registry
 from dpfed.training.rules.pieces import Call, Materialised, Piece, Rows
 
 
@@ -88,15 +88,22 @@ def _piece(
 ) -> tuple[Piece, Mapping[str, str]]:
     """One piece for parameters that all of the parts use."""
     owns = [{own: full for own, full in part.names.items() if full in names} for part in parts]
-    calls = [replace(part.call, trainable=tuple(own)) for part, own in zip(parts, owns, strict=True)]
+    calls = [_limited(part.call, tuple(own)) for part, own in zip(parts, owns, strict=True)]
     kinds = {part.rule.name for part in parts}
     if all(own == owns[0] for own in owns):
         if kinds == {"linear"}:
             return registry.made(_joined(calls), registry.LINEAR, None, chosen, is_written=is_written), owns[0]
+        if kinds <= {"embedding", "bag"}:
+            return embedding.merged([_touched(part, call) for part, call in zip(parts, calls, strict=True)]), owns[0]
         is_ghost = not is_written and linear.can_be_ghost(calls[0].pair[1])
-        if kinds == {"embedding"} or (kinds <= {"linear", "embedding"} and is_ghost):
+        if kinds == {"linear", "embedding"} and is_ghost:
             return _table(calls, [part.rule.name == "linear" for part in parts]), owns[0]
     return _added(parts, calls, owns), {name: name for name in names}
+
+
+def _limited(call: Call, names: tuple[str, ...]) -> Call:
+    """Return the call for these of its parameters; of a cell in a loop there are many, and all are the same."""
+    return call if call.trainable == names else replace(call, trainable=names)
 
 
 def _joined(calls: Sequence[Call]) -> Call:
@@ -108,14 +115,19 @@ def _joined(calls: Sequence[Call]) -> Call:
     return replace(calls[0], x=x, gradient=g)
 
 
+def _touched(part: Part, call: Call) -> embedding.Touched:
+    """Return what a look-up alone contributes."""
+    if part.rule is registry.BAG:
+        return bag.rows_touched(call)
+    return embedding.gathered(*embedding.looked_up(call), call.module.get_parameter("weight").shape)
+
+
 def _table(calls: Sequence[Call], is_product: Sequence[bool]) -> Piece:
-    """What look-ups, and products with the same table, contribute."""
+    """Return what look-ups and products with the same table contribute together."""
     shape = calls[0].module.get_parameter("weight").shape
     products = [call for call, is_it in zip(calls, is_product, strict=True) if is_it]
     lookups = [embedding.looked_up(call) for call, is_it in zip(calls, is_product, strict=True) if not is_it]
     rows, values = (torch.cat(parts, 1) for parts in zip(*lookups, strict=True))
-    if not products:
-        return embedding.gathered(rows, values, shape)
     values = values.double()
     touched = embedding.gathered(rows, values, shape)
     return Table(linear.Ghost(*linear.positions(_joined(products)), ("weight",), shape), touched, rows, values)

@@ -28,7 +28,7 @@ REMEDIES = {
     "lets the examples decide": "use torch.where or a mask in place of if, .item(), .numpy() and indices by a mask",
     "depends on the number of examples": "leave the batch's size out of the arithmetic",
     "has not the example as first axis": "keep the examples the first axis of what the layer gets",
-    "no rule serves": "make it of usual layers (Embedding and a sum for EmbeddingBag), without random numbers inside",
+    "no rule serves": "make it of usual layers, without random numbers inside",
     "a gradient of its own": "write it with operations of torch",
     "changes from pass to pass": "let Python's own random numbers decide nothing in forward",
 }
@@ -50,8 +50,8 @@ def remedy_of(model: nn.Module, why: str) -> str | None:
     """Return what to do about a reason, if anything is known."""
     words = next((words for words in REMEDIES if words in why), None)
     if words == "is used outside its layer" and (kind := _hidden(model, why.removesuffix(f" {words}"))) is not None:
-        padded = "pad sequences in place of packing them, give the"
-        return f"{padded} {kind} inputs with an axis of examples, and use the layer as torch has it"
+        padded = "" if kind.endswith("Cell") else "pad sequences in place of packing them, "
+        return f"{padded}give the {kind} inputs with an axis of examples, and use the layer as torch has it"
     if words == "lets the examples decide" and any(isinstance(module, nn.RNNBase) for module in model.modules()):
         return f"{REMEDIES[words]}; pad sequences in place of packing them"
     return None if words is None else REMEDIES[words]

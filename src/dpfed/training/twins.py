@@ -1,10 +1,10 @@
 """Fast forms of torch's own layers, put in their place while a model is trained privately, and taken away afterwards.
 
-nn.RNN, nn.LSTM, nn.GRU and nn.MultiheadAttention use several weights inside of one function, where no hook sees them:
-gradients of single examples would take one backward pass each. A twin computes the same by products that hooks see.
-It stands outside of the model and has no parameters of its own: it uses those that its owner has at each call. Only
-the owner's ``forward`` is another one, and only where there are gradients: modules, names, types and state_dict of the
-model stay as they are, and so does whatever runs under ``torch.no_grad()``.
+nn.RNN, nn.LSTM, nn.GRU, their cells and nn.MultiheadAttention use several weights inside of one function, where no hook
+sees them: gradients of single examples would take one backward pass each. A twin computes the same by products that
+hooks see. It stands outside of the model and has no parameters of its own: it uses those that its owner has at each
+call. Only the owner's ``forward`` is another one, and only where there are gradients: modules, names, types and
+state_dict of the model stay as they are, and so does whatever runs under ``torch.no_grad()``.
 
 >>> import torch
 >>> from torch import nn
@@ -29,13 +29,17 @@ from torch import nn
 
 from dpfed.training.attention import Attention
 from dpfed.training.recurrent import Recurrent
+from dpfed.training.stepwise import Stepwise
 
-Twin = Attention | Recurrent
+Twin = Attention | Recurrent | Stepwise
 # Exactly these: a layer derived from one may do something else.
 KINDS: dict[type[nn.Module], Callable[[Any], Twin]] = {
     nn.RNN: Recurrent,
     nn.LSTM: Recurrent,
     nn.GRU: Recurrent,
+    nn.RNNCell: Stepwise,
+    nn.LSTMCell: Stepwise,
+    nn.GRUCell: Stepwise,
     nn.MultiheadAttention: Attention,
 }
 

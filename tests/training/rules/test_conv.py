@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from clipped import require_parity
+from dpfed.training.gradients import ClippedGradients
 from dpfed.training.rules import conv
 
 SIZES = {1: (9,), 2: (7, 6), 3: (4, 5, 4)}
@@ -84,6 +85,31 @@ def test_gradients_that_would_not_fit_are_not_written_out(monkeypatch, layer):
     monkeypatch.setattr(conv, "DIRECT_BYTES", 1)
     model, inputs = prepared(layer, 2 if isinstance(layer, nn.Conv2d) else 1)
     require_parity(model, inputs, methods={"0": "ghost"}, bounds={torch.float32: 1e-5})
+
+
+@pytest.mark.parametrize("positions", [1, 2048])
+@pytest.mark.parametrize("layer", [nn.Conv2d(4, 99, 3), nn.Conv2d(4, 99, 3, 2, 1, bias=False), nn.Conv1d(4, 9, 3)])
+def test_a_sum_by_the_kernel_of_plain_training_is_the_same(monkeypatch, layer, positions):
+    monkeypatch.setattr(conv, "CACHED_BYTES", 1)
+    monkeypatch.setattr(conv, "POSITIONS", positions)
+    model, inputs = prepared(layer, 2 if isinstance(layer, nn.Conv2d) else 1)
+    require_parity(model, inputs, methods={"0": "kernel"}, bounds={torch.float32: 1e-3})
+
+
+@pytest.mark.parametrize("method", ["ghost", "kernel"])
+def test_a_record_whose_positions_cancel_moves_the_sum_by_no_more_than_the_clip(monkeypatch, method):
+    """Each of its positions is lost by two fifths in a float32 sum, and all together are zero."""
+    monkeypatch.setattr(conv, "CACHED_BYTES", 1)
+    monkeypatch.setattr(conv, "DIRECT_BYTES", 1)
+    positions = 512
+    steps = torch.full((positions,), 1.4 * 2.0**-23)
+    steps[0] = 1.0
+    steps[-1] = -steps[:-1].double().sum()
+    model = nn.Sequential(nn.Conv2d(4100, 65, (1, 2), bias=False), nn.Flatten(2))
+    inputs = torch.ones(1, 4100, 1, positions + 1)
+    with ClippedGradients(model, clip_norm=1.0, methods={"0": method}) as gradients:
+        losses = (model(inputs) * 1e9 * steps).sum((1, 2))
+        assert float(gradients.sum(losses)["0.weight"].norm()) <= 1.0
 
 
 @pytest.mark.parametrize("frozen", ["weight", "bias"])

@@ -2,8 +2,9 @@
 
 Which way to write out per-example gradients is fastest depends on the shape: one grouped convolution for the whole
 batch (the examples become groups), a product with the unfolded input, one product per offset of the kernel, or one
-kernel call per example. All give the same numbers; the engine times them at the first step. A transposed
-convolution is the plain one with input and output gradient exchanged.
+kernel call per example. Where there are few positions and many weights nothing is written out: norms come from Gram
+matrices, and the sum from torch's own kernel. All give the same numbers; the engine times them at the first step. A
+transposed convolution is the plain one with input and output gradient exchanged.
 
 >>> import torch
 >>> layer = torch.nn.Conv2d(1, 1, 3, padding="same", dilation=2)
@@ -14,8 +15,9 @@ convolution is the plain one with input and output gradient exchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from functools import reduce
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +33,7 @@ KINDS = PLAIN + TRANSPOSED
 DIMENSIONS = {kind: 3 + place % 3 for place, kind in enumerate(KINDS)}
 # The input unfolded for a few examples, which is read again at once, stays in the cache.
 CACHED_BYTES = 2**20
+POSITIONS = 2048  # that a kernel adds up in float32
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 
 
@@ -119,10 +122,12 @@ def methods(call: Call) -> dict[str, Method]:
         if set(view.stride) == {1}:
             ways.update(shift=written(shift))
         if isinstance(call.module, PLAIN) and can_be_ghost(view.g):
-            if view.weight.numel() * view.g.shape[0] * view.g.element_size() > DIRECT_BYTES:
-                return {"ghost": ghost}
-            if 2 * view.g[0, 0].numel() ** 2 < view.weight.numel():
-                ways.update(ghost=ghost)
+            size = view.weight.numel() * view.g.shape[0] * view.g.element_size()
+            few = size > CACHED_BYTES and 2 * view.g[0, 0].numel() ** 2 < view.weight.numel()
+            if size > DIRECT_BYTES:
+                return {"ghost": ghost, "kernel": kernel} if few else {"ghost": ghost}
+            if few:
+                ways.update(kernel=kernel)
     return ways
 
 
@@ -255,8 +260,55 @@ def shift(view: Geometry) -> Rows:
     return Rows(found.flatten(2), view.weight, (rows, cols, outputs, channels), (2, 3, 0, 1))
 
 
-def ghost(call: Call) -> Piece:
+def ghost(call: Call) -> Ghost:
     """Norms from Gram matrices where written-out gradients would not fit."""
     view = Geometry.of(call.module, *call.pair)
     x, g = columns(view).transpose(1, 2), view.g.flatten(2).transpose(1, 2)
     return Ghost(x, g, call.trainable, call.module.get_parameter("weight").shape)
+
+
+def kernel(call: Call) -> Piece:
+    """Norms from Gram matrices where there are few positions, and the sum by torch's own kernel."""
+    view = Geometry.of(call.module, *call.pair)
+    return Kernel(ghost(call), view)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """The norms of `Ghost`, and the sum by the kernel that plain training uses, in float32 and a part at a time.
+
+    In whatever order the kernel adds the products of n positions, each is rounded at most n + 1 times by 2⁻²⁴, so the
+    share of Σₜ‖xₜ‖‖gₜ‖ that the sum may be off by, with the scaling and the adding up of parts, is at most (n + parts
+    + 3)·2⁻²⁴: the norm has room for it. POSITIONS keeps it at 1.3e-4.
+    """
+
+    ghost: Ghost
+    view: Geometry
+
+    def norms(self) -> Tensor:
+        """The norms in float64, with room for all rounding."""
+        return self.ghost.norms().add_(self.ghost.reach().mul_(self._share()))
+
+    def weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
+        """One call of the kernel for each part."""
+        view, sums = self.view, {}
+        scaled = view.g * coefficients.to(view.g.dtype).view(-1, *[1] * (view.g.dim() - 1))
+        if "weight" in self.ghost.names:
+            empty = view.x.new_empty(1).expand(view.weight)
+            parts = zip(torch.split(view.x, self._rows()), torch.split(scaled, self._rows()), strict=True)
+            sums["weight"] = reduce(Tensor.add_, (backward(view, x, g, empty, 1) for x, g in parts))
+            sums["weight"] = sums["weight"].reshape(self.ghost.shape)
+        if "bias" in self.ghost.names:
+            sums["bias"] = scaled.flatten(2).sum(2, dtype=torch.float64).sum(0).to(scaled.dtype)
+        return sums
+
+    def only(self, names: Collection[str]) -> Kernel:
+        """The same for the weight or the bias alone."""
+        return replace(self, ghost=self.ghost.only(names))
+
+    def _rows(self) -> int:
+        return max(1, POSITIONS // self.view.g[0, 0].numel())
+
+    def _share(self) -> float:
+        positions = self._rows() * self.view.g[0, 0].numel()
+        return (positions + -(-len(self.view.g) // self._rows()) + 3) * 2.0**-24

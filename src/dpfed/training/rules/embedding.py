@@ -11,8 +11,8 @@ from the same short list of touched rows; a gradient of the whole table is never
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -95,9 +95,21 @@ def gathered(rows: Tensor, values: Tensor, shape: torch.Size) -> Touched:
     return Touched(keys, sums, len(rows), shape)
 
 
+def merged(pieces: Sequence[Touched]) -> Touched:
+    """Return what look-ups in the same table have together: rows that several touched are added."""
+    keys, places = torch.unique(torch.cat([piece.keys for piece in pieces]), return_inverse=True)
+    values = torch.cat([piece.values for piece in pieces])
+    sums = values.new_zeros(keys.numel(), values.shape[1]).index_add_(0, places, values)
+    return replace(pieces[0], keys=keys, values=sums)
+
+
 def direct(call: Call) -> Materialised:
     """Gradients of the whole table, for one that is used in several places."""
-    piece = gathered(*looked_up(call), call.module.get_parameter("weight").shape)
+    return written(gathered(*looked_up(call), call.module.get_parameter("weight").shape))
+
+
+def written(piece: Touched) -> Materialised:
+    """Return the gradients with a whole table for each example."""
     table = piece.values.new_zeros(piece.size * piece.shape[0], piece.shape[1])
     table[piece.keys] = piece.values
     return Materialised({"weight": rows_of(table.view(piece.size, *piece.shape))})

@@ -99,10 +99,14 @@ class Ghost:
     def room(self) -> Tensor:
         """How far norm and sum may be, by rounding, from those of the gradient."""
         (positions, inputs), outputs = self.x.shape[1:], self.g.shape[2]
+        return self.reach().mul_(share(inputs + outputs + 2 * positions))
+
+    def reach(self) -> Tensor:
+        """Σₜ‖xₜ‖‖gₜ‖ in float64, of which roundings take their share."""
         lengths = long(self.x) if "weight" in self.names else self.x.new_zeros(self.x.shape[:2], dtype=torch.float64)
         if "bias" in self.names:
             lengths = lengths + 1
-        return (lengths * long(self.g)).sum(1).mul_(share(inputs + outputs + 2 * positions))
+        return (lengths * long(self.g)).sum(1)
 
     def weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
         """One matrix product over all positions of all examples."""

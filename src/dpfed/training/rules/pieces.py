@@ -46,6 +46,7 @@ class Call:
     shape: torch.Size
     statistics: tuple[Tensor, Tensor] | None = None
     gradient: Tensor | None = None
+    weights: Tensor | None = None  # of the words of a bag
 
     @property
     def pair(self) -> tuple[Tensor, Tensor]:

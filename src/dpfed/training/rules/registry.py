@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.projection import Known
-from dpfed.training.rules import conv, embedding, leaf, linear, meeting, norms, parameter
+from dpfed.training.rules import bag, conv, embedding, leaf, linear, meeting, norms, parameter
 from dpfed.training.rules.pieces import Call, Materialised, Method, Piece
 
 TRIALS = 3
 EXAMPLES = 64  # that methods are timed on, at most, and half of a batch: else it would take the most memory of a run
-GHOST = "ghost"  # norms from Gram matrices, the sum apart from them
+GHOSTS = ("ghost", "kernel")  # norms from Gram matrices, the sum apart from them
 _CHOICES: dict[tuple[object, ...], str] = {}
 
 
@@ -44,6 +44,7 @@ class Rule:
 LINEAR = Rule("linear", linear.methods, linear.direct, is_positional=True)
 CONV = Rule("conv", conv.methods, conv.direct)
 EMBEDDING = Rule("embedding", embedding.methods, embedding.direct, is_positional=True)
+BAG = Rule("bag", bag.methods, bag.direct, axes=2)
 NORM = Rule("norm", norms.methods, norms.direct)
 MEETING = Rule("meeting", meeting.methods, meeting.direct)
 LEAF = Rule("leaf", leaf.methods, leaf.direct, is_known=False)
@@ -53,6 +54,7 @@ _RULES: dict[type[nn.Module], Rule] = {
     **dict.fromkeys((*linear.KINDS, Known), LINEAR),
     **{kind: replace(CONV, axes=conv.DIMENSIONS[kind]) for kind in conv.KINDS},
     **dict.fromkeys(embedding.KINDS, EMBEDDING),
+    **dict.fromkeys(bag.KINDS, BAG),
     **{
         kind: replace(NORM, axes=norms.DIMENSIONS.get(kind), is_positional=kind not in norms.BY_CHANNEL)
         for kind in norms.KINDS
@@ -83,7 +85,7 @@ def made(call: Call, rule: Rule, pinned: str | None, chosen: dict[Hashable, str]
     """
     ways = rule.methods(call)
     if is_written:
-        ways = {name: way for name, way in ways.items() if name != GHOST} or {"direct": rule.direct}
+        ways = {name: way for name, way in ways.items() if name not in GHOSTS} or {"direct": rule.direct}
     if pinned is not None:
         if pinned not in ways:
             message = f"{call.path} has the methods {', '.join(ways)} or whole, not {pinned!r}"
@@ -122,7 +124,8 @@ def _part(call: Call) -> Call:
     x, g = call.pair
     some = slice(min(EXAMPLES, -(-len(g) // 2)))
     statistics = call.statistics and (call.statistics[0][some], call.statistics[1][some])
-    return replace(call, x=x[some], gradient=g[some], statistics=statistics)
+    weights = None if call.weights is None else call.weights[some]
+    return replace(call, x=x[some], gradient=g[some], statistics=statistics, weights=weights)
 
 
 def _seconds(method: Method, call: Call) -> float:
