@@ -46,7 +46,7 @@ def copy_on_write(tensor: Tensor) -> Tensor:
 class Copy:
     """A tensor with a copy of its values, where these lay in memory, and what else belongs to it."""
 
-    __slots__ = ("_address", "_form", "_shared", "_without_values", "tensor", "values")
+    __slots__ = ("_address", "_form", "_length", "_shared", "_without_values", "tensor", "values")
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
@@ -54,6 +54,7 @@ class Copy:
         self.values = tensor.clone() if copied is None else copied
         self._address = None if copied is None else _address(tensor)
         self._shared = tensor.data if copied is None and tensor.layout is torch.strided else None
+        self._length = 0 if self._shared is None else self._shared.untyped_storage().nbytes()
         self._form = _form(tensor)
         self._without_values = Rest(tensor)
 
@@ -80,10 +81,13 @@ class Copy:
         if self._shared is None:
             self.tensor.data = copy_on_write(self.values)
         else:
+            if (storage := self._shared.untyped_storage()).nbytes() < self._length:
+                storage.resize_(self._length)
             _write(self.values, self._shared)
-            if not _is_set_to(self.tensor, self._shared):
+            if _form(self.tensor) != self._form or not self.tensor.is_set_to(self._shared):
                 self.tensor.data = self._shared
-        self._without_values.bring_back()
+        if self._without_values.is_changed:
+            self._without_values.bring_back()
         return self.tensor
 
 
@@ -144,12 +148,7 @@ def _has_others(tensor: Tensor) -> bool:
 
 
 def _write(values: Tensor, memory: Tensor) -> None:
-    """Write values into memory that may have been cut since, and in which one number may stand for several."""
-    storage = memory.untyped_storage()
-    last = sum((size - 1) * stride for size, stride in zip(memory.shape, memory.stride(), strict=True))
-    wanted = (memory.storage_offset() + last + 1) * memory.element_size() if memory.numel() else 0
-    if storage.nbytes() < wanted:
-        storage.resize_(int(wanted))
+    """Write values into memory, of which one number may stand for several."""
     for axis, stride in enumerate(memory.stride()):
         if not stride and memory.shape[axis]:
             values, memory = values.narrow(axis, 0, 1), memory.narrow(axis, 0, 1)
@@ -161,10 +160,6 @@ def _form(tensor: Tensor) -> tuple[Any, ...]:
     if tensor.layout is not torch.strided:
         return tensor.shape, tensor.dtype
     return tensor.shape, tensor.dtype, tensor.stride(), tensor.is_conj()
-
-
-def _is_set_to(tensor: Tensor, other: Tensor) -> bool:
-    return _form(tensor) == _form(other) and tensor.is_set_to(other)
 
 
 def _address(tensor: Tensor) -> int | None:
