@@ -119,9 +119,14 @@ class State:
         self._module, self._kind, self._is_whole = module, type(module), names is None
         own = vars(module)
         self._attributes = own.copy() if names is None else {name: own[name] for name in names if name in own}
-        containers = [value for value in self._attributes.values() if type(value) in _CONTAINERS]
-        self._filled = [(container, container.copy()) for container in containers if container]
-        self._empty = [container for container in containers if not container]
+        self._empty: list[Any] = []
+        self._filled: list[tuple[Any, Any]] = []
+        for value in self._attributes.values():
+            if type(value) in _CONTAINERS:
+                if value:
+                    self._filled.append((value, value.copy()))
+                else:
+                    self._empty.append(value)
 
     @property
     def tables(self) -> tuple[dict[str, Any], ...]:
