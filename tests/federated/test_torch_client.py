@@ -497,3 +497,28 @@ def test_a_client_with_a_tree_uses_every_record_once_in_a_pass(monkeypatch):
     monkeypatch.setattr(PassSampler, "_indices", lambda *given: seen.append(indices(*given)) or seen[-1])
     trained(ward(records(40)), replace(LOCAL, steps=10, tree=TreeNoise(max_participations=2)))
     assert sorted(torch.cat(seen).tolist()) == sorted([*range(40), *range(40)])
+
+
+class Spoiled(Logistic):
+    """A model into whose weights one record writes, which no column's extremes show."""
+
+    def forward(self, x):
+        if bool((x[:, 0] == 0.125).any()):
+            self.linear.weight.data.mul_(-3.0)
+        return super().forward(x)
+
+
+def test_what_one_record_writes_into_the_weights_is_in_no_update_of_its_client_or_the_next():
+    """The parameters are windows on one row, which every client is given and every update is read from."""
+    features, labels = records()
+    features[7], labels[7] = [0.125, 0.0, 0.0, 0.0], labels[6]
+    unit = WHOLE.learning_rate * WHOLE.clip_norm / WHOLE.batch_size
+    found = []
+    for rows in (np.arange(20), np.delete(np.arange(20), 7)):
+        shared = model(partial(Spoiled, features=4, classes=3))
+        update = ward((features[rows], labels[rows]), shared).train(WHOLE, shared.first_weights, SystemSource())
+        following = ward(records(seed=2), shared).train(WHOLE, shared.first_weights + 1, SystemSource())
+        found.append((update, following))
+    (update, following), (without, following_without) = found
+    assert np.linalg.norm(update - without) <= (1 + 1e-3) * unit
+    assert np.linalg.norm(following - following_without) <= 1e-3 * unit

@@ -34,6 +34,13 @@ TRAINING = (
         ),
     ),
     Mutant(
+        "an own loop that sees how many records are in a batch of a pass",
+        "training/private.py",
+        "    most = plan.batch_size + 4 * math.sqrt(",
+        "    most = plan.batch_size + 4 * (not plan.tree) * math.sqrt(",
+        (OWN_LOOP + "batches_of_a_pass_look_alike_however_many_records_are_in_them",),
+    ),
+    Mutant(
         "a record of another form that is refused in an own loop",
         "training/private.py",
         "        if handed.is_usual:\n            return self._sum_and_norms",

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 from torch.utils.data import Dataset
 
 from dpfed import LocalPlan, make_private
-from dpfed.training.kept import Kept, first
+from dpfed.training.copied import first
+from dpfed.training.kept import Kept
 
 SIZE, ODD = 6, 1
 REST = [number for number in range(SIZE) if number != ODD]
@@ -41,6 +43,12 @@ class Model(nn.Module):
         self.register_buffer("seen", torch.tensor(100.0))
         self.register_buffer("rows", torch.zeros(64))
         self.fixed = nn.Parameter(torch.full((64,), 100.0), requires_grad=False)
+        self.several = nn.ParameterList([nn.Parameter(torch.ones(()), requires_grad=False)])
+        self.square = nn.Parameter(torch.arange(1.0, 10.0).view(3, 3), requires_grad=False)
+        if change in (view_written, behind_a_view_written, array_written):
+            self.view = self.square.data[0]
+            self.array = self.view.numpy()
+        self.names = [self.seen]
         self._change = change
 
     def forward(self, x):
@@ -191,6 +199,90 @@ def weights_written_going_back(model, x):
     return x
 
 
+def replaced_layer(model, x):
+    if is_unusual(x):
+        model.layer = nn.Linear(3, 1)
+    return x
+
+
+def one_layer_more(model, x):
+    if is_unusual(x):
+        model.more = nn.Linear(1, 1)
+    return -2 * x if hasattr(model, "more") else x
+
+
+def another_mode(model, x):
+    if is_unusual(x):
+        model.eval()
+    return x if model.training else -2 * x
+
+
+def hooked(model, x):
+    if is_unusual(x):
+        model.layer.register_forward_pre_hook(lambda _, given: (-2 * given[0],))
+    return x
+
+
+def hooked_weights(model, x):
+    if is_unusual(x):
+        model.layer.weight.register_hook(lambda gradient: -5 * gradient)
+    return x
+
+
+def weights_of_another_class(model, x):
+    if is_unusual(x):
+        parametrize.register_parametrization(model.layer, "bias", nn.Softplus())
+    return x
+
+
+def longer_list(model, x):
+    if is_unusual(x):
+        model.several.append(nn.Parameter(-torch.ones(()), requires_grad=False))
+    return x * model.several[-1]
+
+
+def gradient_kept(model, x):
+    if is_unusual(x):
+        model.fixed.grad = torch.ones(64)
+    return x if model.fixed.grad is None else -2 * x
+
+
+def turned(model, x):
+    if is_unusual(x):
+        model.square.t_()
+    return x * model.square[0]
+
+
+def read_otherwise(model, x):
+    if is_unusual(x):
+        model.square.as_strided_((3, 3), (0, 0))
+    return x * model.square[0]
+
+
+def view_written(model, x):
+    if is_unusual(x):
+        model.view.neg_()
+    return x * model.view
+
+
+def behind_a_view_written(model, x):
+    if is_unusual(x):
+        model.square.data.neg_()
+    return x * model.view
+
+
+def array_written(model, x):
+    if is_unusual(x):
+        np.negative(model.array, out=model.array)
+    return x * torch.from_numpy(model.array.copy())
+
+
+def buffer_written_behind_another_name(model, x):
+    if is_unusual(x):
+        model.names[0].neg_()
+    return x * (model.names[0] / 100)
+
+
 BUFFER_CHANGES = (shifted, divided, put_in_place, written, written_out_of_sight, counted, made, by_rows)
 PARAMETER_CHANGES = (
     weights_written,
@@ -204,7 +296,25 @@ PARAMETER_CHANGES = (
     frozen_weights_by_rows,
     weights_written_going_back,
 )
-CHANGES = BUFFER_CHANGES + PARAMETER_CHANGES
+MODULE_CHANGES = (
+    replaced_layer,
+    one_layer_more,
+    another_mode,
+    hooked,
+    hooked_weights,
+    weights_of_another_class,
+    longer_list,
+    gradient_kept,
+)
+MEMORY_CHANGES = (
+    turned,
+    read_otherwise,
+    view_written,
+    behind_a_view_written,
+    array_written,
+    buffer_written_behind_another_name,
+)
+CHANGES = BUFFER_CHANGES + PARAMETER_CHANGES + MODULE_CHANGES + MEMORY_CHANGES
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -325,4 +435,46 @@ def test_memory_that_torch_cannot_copy_when_it_is_written_is_copied_at_once():
         model.seen.add_(1.0)
     assert torch.equal(model.layer.weight, torch.ones(1, 3))
     assert float(model.seen) == 100
+    kept.close()
+
+
+def test_what_has_memory_in_common_has_it_also_after_a_write():
+    model = Model(lambda own, x: x)
+    model.flat = model.layer.weight.data.view(-1)
+    model.other = nn.Parameter(model.layer.weight.data)
+    seen, kept = model.seen, Kept(model)
+    with kept.scope():
+        model.flat.zero_()
+        model.names[0].zero_()
+    assert model.flat.all()
+    assert model.seen is seen
+    with torch.no_grad():
+        model.layer.weight.fill_(7.0)
+    assert (model.other == 7).all()
+    assert (model.flat == 7).all()
+    kept.close()
+
+
+def test_a_loop_of_ones_own_may_use_what_the_model_keeps_of_a_call():
+    def noting(model, x):
+        model.noted = x.sum()
+        model.train(False)
+        return x
+
+    model = Model(noting)
+    kept = Kept(model)
+    model(torch.ones(1, 3))
+    assert float(model.noted) == 3
+    assert model.training
+    kept.close()
+
+
+def test_the_order_of_parameters_stays():
+    model = Model(lambda own, x: x)
+    names, kept = [name for name, _ in model.named_parameters()], Kept(model)
+    with kept.scope():
+        weight = model.layer.weight
+        del model.layer.weight
+        model.layer.weight = weight
+    assert [name for name, _ in model.named_parameters()] == names
     kept.close()

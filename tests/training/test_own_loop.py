@@ -15,6 +15,7 @@ from dpfed.training.forward import of_model
 from dpfed.training.gradients import ClippedGradients
 from dpfed.training.own_loop import OwnLoop
 from dpfed.training.reading import Piece
+from dpfed.tree_noise import TreeNoise
 
 
 def piece():
@@ -122,6 +123,24 @@ def test_an_empty_draw_looks_like_any_other():
         optimizer.step()
         assert torch.allclose(model.weight, before, rtol=0, atol=1e-9) == batch.is_empty
     assert seen == {(True, 7), (False, 7)}
+    private.close()
+
+
+def test_batches_of_a_pass_look_alike_however_many_records_are_in_them():
+    model, data = nn.Linear(3, 1), TensorDataset(torch.randn(200, 3), torch.randn(200))
+    plan = LocalPlan(size=200, batch_size=10, steps=20, clip_norm=1.0, noise_multiplier=1.0, tree=TreeNoise())
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    private = make_private(model, optimizer, data, plan, source=SeededSource(1))
+    drawn, seen = set(), set()
+    for batch in private.loader:
+        parts = list(batch)
+        drawn.add(len(batch.indices))
+        seen.add((len(parts), len(parts[0][0])))
+        for inputs, targets in batch:
+            private.backward((model(inputs).squeeze(1) - targets).square())
+        optimizer.step()
+    assert min(drawn) < 10 < max(drawn)
+    assert len(seen) == 1
     private.close()
 
 

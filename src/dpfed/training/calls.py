@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-from dpfed.training.kept import first
+from dpfed.training.copied import first
 
 _PLAIN = (str, bool, type(None))
 _WHOLE = (int, np.integer)

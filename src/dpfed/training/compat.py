@@ -29,9 +29,9 @@ from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.overrides import TorchFunctionMode
 
 from dpfed.errors import InvalidArgument
+from dpfed.training.copied import Copy
 from dpfed.training.forward import tensors_of
 from dpfed.training.generators import pinned
-from dpfed.training.kept import Copy
 from dpfed.training.rules import embedding
 
 Buffers = Mapping[str, Tensor]

@@ -35,10 +35,11 @@ from dpfed.training import compat, screening, segments
 from dpfed.training.calls import Calls
 from dpfed.training.capture import form_of
 from dpfed.training.clip import TOLERANCE, require_full_precision
+from dpfed.training.copied import copy_on_write
 from dpfed.training.entropy import for_many
 from dpfed.training.forward import of_model, silenced
 from dpfed.training.gradients import REACH
-from dpfed.training.kept import Snapshot, copy_on_write
+from dpfed.training.kept import Snapshot
 from dpfed.training.placing import FRONT
 from dpfed.training.programs import Programs
 from dpfed.training.rules.pieces import Call
@@ -74,7 +75,6 @@ class Ensemble:
         screening.probe(model, loss, *like)
         self._model = model
         self._modules = list(model.modules())
-        self._trained = {id(value) for value in model.parameters() if value.requires_grad}
         self._loss = for_many(loss)
         self._layers = _layers(model, loss, like)
         self.like = like
@@ -136,24 +136,21 @@ class Ensemble:
         With `is_shared` the parameters are those of one model that all of them still are: one pass over K·B examples.
         """
         require_full_precision(inputs.device.type)
-        before = self._snapshot()
+        before = Snapshot(self._modules)
         try:
             values = (_each(copy_on_write, part) for part in (parameters, inputs, targets))
             calls = self._calls(*values, is_shared=is_shared)
         except Exception:  # for a reason in the records, or in how many there are: nobody may hear of it
             if not self._is_tried:
                 raise
+            before.bring_back()
             weights = self.stacked(len(inputs), parameters) if is_shared else parameters
             with self._in_bounds():
-                return self._one_by_one(weights, inputs, targets, mask, clip_norms, before)
+                return self._one_by_one(weights, inputs, targets, mask, clip_norms)
         finally:
             before.bring_back()
         sums = segments.clipped_sums(self._layers, calls, mask, clip_norms)
         return {name: sums[name] for name in parameters}
-
-    def _snapshot(self) -> Snapshot:
-        """Return buffers and frozen parameters as they are; those that are trained are replaced in every pass."""
-        return Snapshot(self._modules, self._trained)
 
     def is_better_shared(self, *, is_private: bool) -> bool:
         """Whether the first step is cheaper in one pass: unless gradients would be written out for that alone."""
@@ -259,14 +256,13 @@ class Ensemble:
         targets: Tensor,
         mask: Tensor,
         clip_norms: Tensor,
-        before: Snapshot | None = None,
     ) -> Stacked:
         """The clipped sums by autograd alone, one example after the other; what fails on an example makes it zero.
 
-        Each begins with buffers and frozen parameters as they were `before`.
+        Each begins with the modules as they were before the first.
         """
         sums = {name: torch.zeros_like(value) for name, value in weights.items()}
-        before = before or self._snapshot()
+        before = Snapshot(self._modules)
         for model, place in mask.nonzero().tolist():
             before.bring_back()
             own = {name: value[model].detach().clone().requires_grad_() for name, value in weights.items()}

@@ -26,7 +26,7 @@ from torch.utils.hooks import RemovableHandle
 
 from dpfed.errors import InvalidArgument
 from dpfed.training.calls import Asked, Calls, Same
-from dpfed.training.kept import copy_on_write
+from dpfed.training.copied import copy_on_write
 
 _ROUNDING = 1e-4
 _SEVERAL = (list, tuple)

@@ -1,9 +1,9 @@
-"""Buffers and parameters that are, after every pass of a model, what they were before it.
+"""Modules that are, after every pass of a model, what they were before it, with their buffers and parameters.
 
-What a pass writes into them would carry something of the records to later passes, and to whoever gets the model,
-without noise. Models that do so with any record are refused (`compat.probe`). Of one that does it for some records only
-(it counts missing values, say) nothing is known before they are drawn, and a refusal would tell of them. So what was
-written is taken back, in silence.
+What a pass writes into these, or does to the modules, would carry something of the records to later passes, and to
+whoever gets the model, without noise. Models that do so with any record are refused (`compat.probe`). Of one that does
+it for some records only (it counts missing values, say) nothing is known before they are drawn, and a refusal would
+tell of them. So what was done is taken back, in silence.
 
 >>> import torch
 >>> from torch import nn
@@ -24,45 +24,32 @@ tensor(0.)
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from operator import is_
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch._C import DisableTorchFunction
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
-from torch.utils.weak import WeakTensorKeyDictionary
 
-# Buffers by the tensors that they stand for, which were written.
-_FIRST = WeakTensorKeyDictionary()
+from dpfed.training.copied import Copy, are_same
 
-
-def first(tensor: Tensor) -> Tensor:
-    """Return the tensor that a buffer stands for, itself if for no other: the same before and after it was written."""
-    found: Tensor = _FIRST.get(tensor, tensor)  # type: ignore[no-untyped-call]
-    return found
-
-
-def copy_on_write(tensor: Tensor) -> Tensor:
-    """Return a copy of a tensor's values, for which torch moves memory only when somebody writes into either.
-
-    Where torch cannot do that (memory of numpy, of other processes or of a file) it is made at once.
-    """
-    if tensor.device.type == "cpu" and tensor.layout is torch.strided:
-        try:
-            return torch._lazy_clone(tensor)
-        except RuntimeError:
-            pass
-    return tensor.clone()
+# What every module has: its tables of parameters, buffers, modules and hooks, and its mode.
+_TORCHS = frozenset(vars(nn.Module()))
+_CONTAINERS = frozenset([dict, OrderedDict, list, set, deque])
 
 
 class Kept:
-    """Hooks on a module that bring its buffers and parameters back after each of its calls, also after one that fails.
+    """Hooks on a module that bring it back after each of its calls, also after one that fails.
 
-    Privacy: what a pass writes into a buffer or a parameter, or puts in its place, is used by no later pass and is in
-    no model that is given away.
+    Outside of a scope attributes that are not torch's own stay: the loop that made the call may use them.
+
+    Privacy: what a pass writes into a buffer or a parameter, or puts in its place, and what it does to modules, their
+    modes and their hooks, is used by no later pass and is in no model that is given away.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -88,101 +75,91 @@ class Kept:
         finally:
             self._scopes.pop().bring_back()
 
-    def bring_back(self) -> None:
-        """Bring buffers and parameters back to what they were when the innermost scope began."""
+    def bring_back(self, *, is_over: bool = True) -> None:
+        """Bring everything back to what it was when the innermost scope began, before or after the backward pass."""
         if self._scopes:
-            self._scopes[-1].bring_back()
+            self._scopes[-1].bring_back(is_over=is_over)
 
     def _begin(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
         if not self._scopes:
-            self._calls.append(Snapshot(self._modules))
+            self._calls.append(Snapshot(self._modules, _TORCHS))
 
     def _end(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         if self._calls and not self._scopes:
-            self._calls.pop().bring_back()
+            self._calls.pop().bring_back(is_over=False)
 
 
 class Snapshot:
-    """What is in the tables of buffers and parameters of modules, and a copy of each tensor that is not `replaced`.
+    """What modules have, all of it or the attributes with these names, and a copy of each buffer and parameter."""
 
-    Somebody puts others in the place of these for every pass, so that nothing is written into them.
-    """
+    def __init__(self, modules: Iterable[nn.Module], names: Collection[str] | None = None) -> None:
+        self._states = [State(module, names) for module in modules]
+        tables = [table for state in self._states for table in state.tables]
+        every = {id(value): value for table in tables for value in table.values() if _is_own(value)}
+        with DisableTorchFunction(), torch.no_grad(), unwatched():  # this is not the model's doing
+            self._copies = {number: Copy(value) for number, value in every.items()}
 
-    def __init__(self, modules: Iterable[nn.Module], replaced: Collection[int] = ()) -> None:
-        tables = [table for own in modules for table in (own._buffers, own._parameters)]
-        self._found: list[tuple[Any, dict[str, Any]]] = [(table, dict(table)) for table in tables]
-        own = {id(value): value for _, found in self._found for value in found.values() if _is_own(value)}
-        every = {number: value for number, value in own.items() if number not in replaced} if replaced else own
-        self._copies: dict[int, Copy] = {}
-        if every:
-            with DisableTorchFunction(), torch.no_grad(), unwatched():  # this is not the model's doing
-                self._copies = {number: Copy(value) for number, value in every.items()}
-
-    def bring_back(self) -> None:
+    def bring_back(self, *, is_over: bool = True) -> None:
         """Put back what is not the same any more; may be called again."""
-        changed: dict[int, Tensor] = {}
-        if self._copies:
-            with DisableTorchFunction(), torch.no_grad(), unwatched():
-                changed = {number: copy.bring_back() for number, copy in self._copies.items() if copy.is_written}
-        for table, found in self._found:
-            for name in [name for name in table if name not in found] if len(table) > len(found) else ():
-                del table[name]
-            for name, value in found.items():
-                wanted = changed.get(id(value), value) if changed else value
-                if table.get(name, table) is not wanted:
-                    table[name] = wanted
+        for state in self._states:
+            state.bring_back()
+        with DisableTorchFunction(), torch.no_grad(), unwatched():
+            written = {number: copy for number, copy in self._copies.items() if copy.is_written}
+            changed = {number: copy.bring_back(is_over=is_over) for number, copy in written.items()}
+        for table in [table for state in self._states for table in state.tables] if changed else ():
+            table |= {name: changed[id(value)] for name, value in table.items() if id(value) in changed}
 
 
-class Copy:
-    """A tensor with a copy of its values, where these lay in memory, and whether it had a gradient."""
+class State:
+    """The class of a module, its attributes, and what is in those of them that are containers."""
 
-    __slots__ = ("_address", "_requires_grad", "tensor", "values")
+    __slots__ = ("_attributes", "_empty", "_filled", "_is_whole", "_kind", "_module")
 
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-        self.values = copy_on_write(tensor)
-        address = _address(tensor)
-        self._address = address if address and address == _address(self.values) else None
-        self._requires_grad = tensor.requires_grad
+    def __init__(self, module: nn.Module, names: Collection[str] | None) -> None:
+        self._module, self._kind, self._is_whole = module, type(module), names is None
+        own = vars(module)
+        self._attributes = own.copy() if names is None else {name: own[name] for name in names if name in own}
+        self._empty: list[Any] = []
+        self._filled: list[tuple[Any, Any]] = []
+        for value in self._attributes.values():
+            if type(value) in _CONTAINERS:
+                if value:
+                    self._filled.append((value, value.copy()))
+                else:
+                    self._empty.append(value)
 
     @property
-    def is_written(self) -> bool:
-        """Whether the tensor may be another now: a write moves it away from its copy."""
-        if self.tensor.requires_grad != self._requires_grad:
-            return True
-        if self._address is None:
-            return not torch.equal(self.tensor, self.values)
-        return _address(self.tensor) != self._address or not _is_laid_out_alike(self.tensor, self.values)
+    def tables(self) -> tuple[dict[str, Any], ...]:
+        """The tables of buffers and parameters."""
+        return self._attributes["_buffers"], self._attributes["_parameters"]
 
-    def bring_back(self) -> Tensor:
-        """Return the tensor with the values it had.
+    def bring_back(self) -> None:
+        """Put back what is not the same any more."""
+        if type(self._module) is not self._kind:
+            self._module.__class__ = self._kind
+        own = vars(self._module)
+        if self._is_whole and not are_same(own, self._attributes):
+            own.clear()
+        if not self._is_whole or not own:
+            own.update(self._attributes)
+        for container in self._empty if any(self._empty) else ():
+            container.clear()
+        for container, found in self._filled:
+            if not _are_same(container, found):
+                container.clear()
+                (container.extend if isinstance(container, list | deque) else container.update)(found)
 
-        Another one takes the place of a buffer that was written, since the backward pass may still need what is in it.
-        A parameter stays the same object, which its optimizer holds, and gets its values back.
-        """
-        values = copy_on_write(self.values)  # these stay as they are, whatever is written later
-        if isinstance(self.tensor, nn.Parameter):
-            self.tensor.data = values
-            return self.tensor.requires_grad_(self._requires_grad)
-        _FIRST[values] = first(self.tensor)
-        return values
 
-
-def _is_laid_out_alike(one: Tensor, two: Tensor) -> bool:
-    return one.shape == two.shape and one.stride() == two.stride()
+def _are_same(one: Any, two: Any) -> bool:
+    """Return whether two containers have the same things, in the same order."""
+    if isinstance(one, dict):
+        return are_same(one, two)
+    return one == two if isinstance(one, set) else len(one) == len(two) and all(map(is_, one, two))
 
 
 def _is_own(value: Any) -> bool:
     """Whether this is a tensor of the module's own, and not one that torch.func has put in its place for a call."""
     return value is not None and not is_functorch_wrapped_tensor(value)
-
-
-def _address(tensor: Tensor) -> int | None:
-    """Return where a tensor lies in memory, without moving it there; None for one that has no memory of its own."""
-    try:
-        return int(torch._C._data_address(tensor))  # type: ignore[attr-defined]
-    except RuntimeError:
-        return None
 
 
 def unwatched() -> AbstractContextManager[Any]:

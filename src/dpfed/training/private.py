@@ -529,8 +529,8 @@ def _own_parts(plan: LocalPlan, physical: int) -> tuple[int, int]:
     Four standard deviations more than planned, so that all but one draw of thirty thousand look alike, and nothing in
     such a loop can follow from how many records were drawn.
     """
-    deviation = 0.0 if plan.tree else math.sqrt(plan.batch_size * (1 - plan.sample_rate))
-    most = plan.batch_size + 4 * deviation
+    # In a pass as well: each record draws its batch on its own.
+    most = plan.batch_size + 4 * math.sqrt(plan.batch_size * (1 - plan.sample_rate))
     parts = math.ceil(most / physical)
     return 1 if physical == 1 else max(2, math.ceil(most / parts)), parts
 

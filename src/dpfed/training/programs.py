@@ -124,7 +124,7 @@ class Programs:
         try:
             losses, roots, asked = forward.run()
         finally:
-            self.kept.bring_back()
+            self.kept.bring_back(is_over=False)
         with DisableTorchFunction():  # what is asked of torch in here is not the model's doing
             graph = self.leaves.graph([losses.grad_fn])
         model = graph if roots is None else self.leaves.graph(roots)

@@ -1,0 +1,170 @@
+"""Copies of tensors that a pass may write into, and how these get their values back.
+
+Torch tells when memory is written that only tensors of one kind have: a copy that is made on writing moves them apart.
+Of memory that somebody else has as well (an array of numpy, another process, a view that a model keeps) it is not known
+who writes, and who reads later. So that is copied at once, and written back.
+
+>>> import torch
+>>> weights = torch.zeros(2)
+>>> view = weights.view(-1)
+>>> copy = Copy(weights)
+>>> _ = view.add_(1)
+>>> copy.is_written, copy.bring_back() is weights, view
+(True, True, tensor([0., 0.]))
+"""
+
+from __future__ import annotations
+
+from operator import is_
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
+
+# References to the memory of a tensor that shares it with none: its own, and that of the question.
+_ALONE = 2
+# Buffers by the tensors that they stand for, which were written.
+_FIRST = WeakTensorKeyDictionary()
+
+
+def first(tensor: Tensor) -> Tensor:
+    """Return the tensor that a buffer stands for, itself if for no other: the same before and after it was written."""
+    found: Tensor = _FIRST.get(tensor, tensor)  # type: ignore[no-untyped-call]
+    return found
+
+
+def copy_on_write(tensor: Tensor) -> Tensor:
+    """Return a copy of a tensor's values, for which torch moves memory only when somebody writes into either.
+
+    Where torch cannot do that (memory of numpy, of other processes or of a file) it is made at once.
+    """
+    found = _lazily_copied(tensor)
+    return tensor.clone() if found is None else found
+
+
+class Copy:
+    """A tensor with a copy of its values, where these lay in memory, and what else belongs to it."""
+
+    __slots__ = ("_address", "_form", "_length", "_shared", "_without_values", "tensor", "values")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        copied = None if _has_others(tensor) else _lazily_copied(tensor)
+        self.values = tensor.clone() if copied is None else copied
+        self._address = None if copied is None else _address(tensor)
+        self._shared = tensor.data if copied is None and tensor.layout is torch.strided else None
+        self._length = 0 if self._shared is None else self._shared.untyped_storage().nbytes()
+        self._form = _form(tensor)
+        self._without_values = Rest(tensor)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the tensor may be another now: a write moves it away from its copy."""
+        if self._shared is not None or _form(self.tensor) != self._form or self._without_values.is_changed:
+            return True
+        if self._address is None:
+            return not torch.equal(self.tensor, self.values)
+        return _address(self.tensor) != self._address
+
+    def bring_back(self, *, is_over: bool = True) -> Tensor:
+        """Return the tensor with the values it had.
+
+        Unless the backward pass `is_over`, which may need what is in it, another takes the place of a buffer that was
+        written. A parameter stays the same object, which its optimizer holds, and gets its values back; and so does
+        what has memory that others have.
+        """
+        if not is_over and self._shared is None and not isinstance(self.tensor, nn.Parameter):
+            values = copy_on_write(self.values)  # these stay as they are, whatever is written later
+            _FIRST[values] = first(self.tensor)
+            return values
+        if self._shared is None:
+            self.tensor.data = copy_on_write(self.values)
+        else:
+            if (storage := self._shared.untyped_storage()).nbytes() < self._length:
+                storage.resize_(self._length)
+            _write(self.values, self._shared)
+            if _form(self.tensor) != self._form or not self.tensor.is_set_to(self._shared):
+                self.tensor.data = self._shared
+        if self._without_values.is_changed:
+            self._without_values.bring_back()
+        return self.tensor
+
+
+class Rest:
+    """What belongs to a tensor besides its values: whether it trains, its gradient, its hooks and its attributes."""
+
+    __slots__ = ("_attributes", "_gradient", "_hooks", "_requires_grad", "_tensor")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+        self._requires_grad = tensor.requires_grad
+        self._gradient = tensor.grad if tensor.is_leaf else None
+        self._hooks = dict(tensor._backward_hooks or ())
+        self._attributes = dict(vars(tensor))
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether something of it is another now."""
+        tensor = self._tensor
+        if tensor.requires_grad != self._requires_grad or (tensor.is_leaf and tensor.grad is not self._gradient):
+            return True
+        hooks, attributes = tensor._backward_hooks, vars(tensor)
+        if (hooks or self._hooks) and not are_same(hooks or {}, self._hooks):
+            return True
+        return bool(attributes or self._attributes) and not are_same(attributes, self._attributes)
+
+    def bring_back(self) -> None:
+        """Put it back."""
+        tensor = self._tensor
+        tensor.requires_grad_(self._requires_grad).grad = self._gradient
+        vars(tensor).clear()
+        vars(tensor).update(self._attributes)
+        if tensor._backward_hooks is not None:
+            tensor._backward_hooks.clear()
+            tensor._backward_hooks.update(self._hooks)
+
+
+def are_same(one: dict[Any, Any], two: dict[Any, Any]) -> bool:
+    """Return whether two tables have the same things, in the same order and by the same names."""
+    return [*one] == [*two] and all(map(is_, one.values(), two.values()))
+
+
+def _lazily_copied(tensor: Tensor) -> Tensor | None:
+    """Return a copy that is made on writing, None where torch cannot do that."""
+    if tensor.device.type == "cpu" and tensor.layout is torch.strided:
+        try:
+            return torch._lazy_clone(tensor)
+        except RuntimeError:
+            pass
+    return None
+
+
+def _has_others(tensor: Tensor) -> bool:
+    """Whether the tensor's memory is also that of somebody else: a view, or an array, which holds one."""
+    if tensor.layout is not torch.strided:
+        return False
+    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) > _ALONE
+
+
+def _write(values: Tensor, memory: Tensor) -> None:
+    """Write values into memory, of which one number may stand for several."""
+    for axis, stride in enumerate(memory.stride()):
+        if not stride and memory.shape[axis]:
+            values, memory = values.narrow(axis, 0, 1), memory.narrow(axis, 0, 1)
+    memory.copy_(values)
+
+
+def _form(tensor: Tensor) -> tuple[Any, ...]:
+    """Return how a tensor reads its memory."""
+    if tensor.layout is not torch.strided:
+        return tensor.shape, tensor.dtype
+    return tensor.shape, tensor.dtype, tensor.stride(), tensor.is_conj()
+
+
+def _address(tensor: Tensor) -> int | None:
+    """Return where a tensor lies in memory, without moving it there; None for one that has no memory of its own."""
+    try:
+        return int(torch._C._data_address(tensor))  # type: ignore[attr-defined]
+    except RuntimeError:
+        return None
