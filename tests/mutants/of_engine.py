@@ -582,7 +582,7 @@ ENGINE = (
     Mutant(
         "hooks that one record made",
         "training/kept.py",
-        "        for container in self._empty if any(self._empty) else ():\n",
+        "        for container in self.empty if any(self.empty) else ():\n",
         "        for container in ():\n",
         (KEPT + WRITES + "[hooked]",),
     ),
@@ -598,7 +598,7 @@ ENGINE = (
         "training/kept.py",
         "            self._module.__class__ = self._kind\n",
         "            pass\n",
-        (KEPT + WRITES + "[weights_of_another_class]",),
+        (KEPT + WRITES + "[turned]",),
     ),
     Mutant(
         "buffers of a loss that follow the records",

@@ -235,6 +235,17 @@ def weights_of_another_class(model, x):
     return x
 
 
+class Turned(nn.Linear):
+    def forward(self, x):
+        return -3 * super().forward(x)
+
+
+def turned(model, x):
+    if is_unusual(x):
+        model.layer.__class__ = Turned
+    return x
+
+
 def longer_list(model, x):
     if is_unusual(x):
         model.several.append(nn.Parameter(-torch.ones(()), requires_grad=False))
@@ -303,6 +314,7 @@ MODULE_CHANGES = (
     hooked,
     hooked_weights,
     weights_of_another_class,
+    turned,
     longer_list,
     gradient_kept,
 )

@@ -15,7 +15,8 @@ who writes, and who reads later. So that is copied at once, and written back.
 
 from __future__ import annotations
 
-from operator import is_
+from collections.abc import Sequence
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
@@ -57,6 +58,16 @@ class Copy:
         self._length = 0 if self._shared is None else self._shared.untyped_storage().nbytes()
         self._form = _form(tensor)
         self._without_values = Rest(tensor)
+
+    @classmethod
+    def of_plain(cls, tensor: Tensor, values: Tensor, plain: _Plain, gradient: Tensor | None) -> Copy:
+        """Return the copy of a tensor as it was when these were found of it, and when it had nothing else."""
+        made = cls.__new__(cls)
+        made.tensor, made.values = tensor, values
+        made._address, stride, shape, dtype, requires_grad = plain
+        made._shared, made._length, made._form = None, 0, (shape, dtype, stride, False)
+        made._without_values = Rest.of_plain(tensor, requires_grad, gradient)
+        return made
 
     @property
     def is_written(self) -> bool:
@@ -103,6 +114,14 @@ class Rest:
         self._hooks = dict(tensor._backward_hooks or ())
         self._attributes = dict(vars(tensor))
 
+    @classmethod
+    def of_plain(cls, tensor: Tensor, requires_grad: bool, gradient: Tensor | None) -> Rest:
+        """Return the rest of a tensor without hooks and attributes."""
+        made = cls.__new__(cls)
+        made._tensor, made._requires_grad, made._gradient = tensor, requires_grad, gradient
+        made._hooks, made._attributes = {}, {}
+        return made
+
     @property
     def is_changed(self) -> bool:
         """Whether something of it is another now."""
@@ -125,6 +144,49 @@ class Rest:
             tensor._backward_hooks.update(self._hooks)
 
 
+class Copies:
+    """Copies of many tensors, of which it is seen at once that none was written: in most passes none is."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        found = [_lazily_copied(tensor) if _is_plain(tensor) else None for tensor in tensors]
+        self._plain = [tensor for tensor, copied in zip(tensors, found, strict=True) if copied is not None]
+        self._values = [copied for copied in found if copied is not None]
+        others = [tensor for tensor, copied in zip(tensors, found, strict=True) if copied is None]
+        self._others = [Copy(tensor) for tensor in others]
+        self._found, self._gradients = _found(self._plain), list(map(_gradient, self._plain))
+
+    @property
+    def are_same(self) -> bool:
+        """Whether nothing was written, if that can be seen without looking at values."""
+        if self._others or _found(self._plain) != self._found or any(map(_hooks, self._plain)):
+            return False
+        return all(map(is_, map(_gradient, self._plain), self._gradients)) and not any(map(vars, self._plain))
+
+    def bring_back(self, *, is_over: bool) -> dict[int, Tensor]:
+        """Bring back what was written; return what is there instead, by the ids of the tensors."""
+        every = zip(self._plain, self._values, self._found, self._gradients, strict=True)
+        copies = [*self._others, *(Copy.of_plain(*each) for each in every)]
+        return {id(copy.tensor): copy.bring_back(is_over=is_over) for copy in copies if copy.is_written}
+
+
+# Where a tensor lies and how it reads its memory: address, stride, shape, type; and whether it has a gradient.
+_Plain = tuple[int | None, tuple[int, ...], torch.Size, torch.dtype, bool]
+_gradient, _hooks = attrgetter("grad"), attrgetter("_backward_hooks")
+_READS = (torch._C._data_address, Tensor.stride, *map(attrgetter, ("shape", "dtype", "requires_grad")))  # type: ignore[attr-defined]
+
+
+def _found(tensors: Sequence[Tensor]) -> list[_Plain]:
+    columns: list[Any] = [map(read, tensors) for read in _READS]
+    return list(zip(*columns, strict=True))
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether torch can tell a write, and there is nothing to bring back but values, gradient and how they are read."""
+    if not tensor.is_leaf or tensor.is_complex() or tensor._backward_hooks or vars(tensor):
+        return False
+    return not _has_others(tensor)
+
+
 def are_same(one: dict[Any, Any], two: dict[Any, Any]) -> bool:
     """Return whether two tables have the same things, in the same order and by the same names."""
     return [*one] == [*two] and all(map(is_, one.values(), two.values()))
@@ -132,7 +194,7 @@ def are_same(one: dict[Any, Any], two: dict[Any, Any]) -> bool:
 
 def _lazily_copied(tensor: Tensor) -> Tensor | None:
     """Return a copy that is made on writing, None where torch cannot do that."""
-    if tensor.device.type == "cpu" and tensor.layout is torch.strided:
+    if tensor.is_cpu and tensor.layout is torch.strided:
         try:
             return torch._lazy_clone(tensor)
         except RuntimeError:

@@ -39,7 +39,7 @@ from dpfed.training.copied import copy_on_write
 from dpfed.training.entropy import for_many
 from dpfed.training.forward import of_model, silenced
 from dpfed.training.gradients import REACH
-from dpfed.training.kept import Snapshot
+from dpfed.training.kept import Snapshots
 from dpfed.training.placing import FRONT
 from dpfed.training.programs import Programs
 from dpfed.training.rules.pieces import Call
@@ -74,7 +74,7 @@ class Ensemble:
         compat.check(model)
         screening.probe(model, loss, *like)
         self._model = model
-        self._modules = list(model.modules())
+        self._snapshots = Snapshots(list(model.modules()))
         self._loss = for_many(loss)
         self._layers = _layers(model, loss, like)
         self.like = like
@@ -136,7 +136,7 @@ class Ensemble:
         With `is_shared` the parameters are those of one model that all of them still are: one pass over K·B examples.
         """
         require_full_precision(inputs.device.type)
-        before = Snapshot(self._modules)
+        before = self._snapshots.take_or_keep()
         try:
             values = (_each(copy_on_write, part) for part in (parameters, inputs, targets))
             calls = self._calls(*values, is_shared=is_shared)
@@ -262,7 +262,7 @@ class Ensemble:
         Each begins with the modules as they were before the first.
         """
         sums = {name: torch.zeros_like(value) for name, value in weights.items()}
-        before = Snapshot(self._modules)
+        before = self._snapshots.take_or_keep()
         for model, place in mask.nonzero().tolist():
             before.bring_back()
             own = {name: value[model].detach().clone().requires_grad_() for name, value in weights.items()}

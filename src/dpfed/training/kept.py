@@ -6,7 +6,7 @@ it for some records only (it counts missing values, say) nothing is known before
 tell of them. So what was done is taken back, in silence.
 
 >>> import torch
->>> from torch import nn
+>>> from torch import Tensor, nn
 >>> class Counting(nn.Module):
 ...     def __init__(self):
 ...         super().__init__()
@@ -25,18 +25,19 @@ tensor(0.)
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import chain
 from operator import is_
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._C import DisableTorchFunction
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode
 
-from dpfed.training.copied import Copy, are_same
+from dpfed.training.copied import Copies, are_same
 
 # What every module has: its tables of parameters, buffers, modules and hooks, and its mode.
 _TORCHS = frozenset(vars(nn.Module()))
@@ -54,6 +55,7 @@ class Kept:
 
     def __init__(self, module: nn.Module) -> None:
         self._modules = list(module.modules())
+        self._snapshots = Snapshots(self._modules)
         self._scopes: list[Snapshot] = []
         self._calls: list[Snapshot] = []  # outside of any scope, some inside others
         self._handles = [
@@ -69,7 +71,7 @@ class Kept:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """Bring back at the end, and not after each call, what calls, losses and backward passes write inside."""
-        self._scopes.append(Snapshot(self._modules))
+        self._scopes.append(self._snapshots.take())
         try:
             yield
         finally:
@@ -82,51 +84,112 @@ class Kept:
 
     def _begin(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
         if not self._scopes:
-            self._calls.append(Snapshot(self._modules, _TORCHS))
+            self._calls.append(Snapshot(Structure(self._modules, _TORCHS)))
 
     def _end(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         if self._calls and not self._scopes:
             self._calls.pop().bring_back(is_over=False)
 
 
-class Snapshot:
-    """What modules have, all of it or the attributes with these names, and a copy of each buffer and parameter."""
+class Snapshots:
+    """Takes snapshots of modules, whose structure is read again only if it was changed since the last one."""
 
-    def __init__(self, modules: Iterable[nn.Module], names: Collection[str] | None = None) -> None:
-        self._states = [State(module, names) for module in modules]
-        tables = [table for state in self._states for table in state.tables]
-        every = {id(value): value for table in tables for value in table.values() if _is_own(value)}
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        self._modules = modules
+        self._structure: Structure | None = None
+        self._last: Snapshot | None = None
+
+    def take(self) -> Snapshot:
+        """Return the modules as they are."""
+        if self._structure is None or not self._structure.is_same:
+            self._structure = Structure(self._modules)
+        return Snapshot(self._structure)
+
+    def take_or_keep(self) -> Snapshot:
+        """Return the same; the last one where nothing was changed since, for parameters that nobody trains."""
+        if self._last is None or not self._last.is_same:
+            self._last = self.take()
+        return self._last
+
+
+class Snapshot:
+    """The structure of modules, and a copy of each of their buffers and parameters."""
+
+    def __init__(self, structure: Structure) -> None:
+        self._structure = structure
         with DisableTorchFunction(), torch.no_grad(), unwatched():  # this is not the model's doing
-            self._copies = {number: Copy(value) for number, value in every.items()}
+            self._copies = Copies(structure.tensors)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing was changed, as far as can be seen quickly."""
+        with DisableTorchFunction():
+            return self._structure.is_same and self._copies.are_same
 
     def bring_back(self, *, is_over: bool = True) -> None:
         """Put back what is not the same any more; may be called again."""
-        for state in self._states:
-            state.bring_back()
-        with DisableTorchFunction(), torch.no_grad(), unwatched():
-            written = {number: copy for number, copy in self._copies.items() if copy.is_written}
-            changed = {number: copy.bring_back(is_over=is_over) for number, copy in written.items()}
-        for table in [table for state in self._states for table in state.tables] if changed else ():
+        self._structure.bring_back()
+        with DisableTorchFunction():
+            if self._copies.are_same:
+                return
+            with torch.no_grad(), unwatched():
+                changed = self._copies.bring_back(is_over=is_over)
+        for table in self._structure.tables if changed else ():
             table |= {name: changed[id(value)] for name, value in table.items() if id(value) in changed}
+
+
+class Structure:
+    """What modules have, all of it or the attributes with these names."""
+
+    def __init__(self, modules: Sequence[nn.Module], names: Collection[str] | None = None) -> None:
+        self._states = [State(module, names) for module in modules]
+        self.tables = [table for state in self._states for table in state.tables]
+        every = {id(value): value for table in self.tables for value in table.values() if _is_own(value)}
+        self.tensors: list[Tensor] = list(every.values())
+        self._modules, self._kinds, self._is_whole = modules, list(map(type, modules)), names is None
+        # All at once, since in most passes nothing is changed.
+        filled = [*map(vars, modules), *(part for state in self._states for part in state.filled)]
+        self._empty = [part for state in self._states for part in state.empty]
+        self._dicts = [part for part in filled if isinstance(part, dict)]
+        # Views, which follow their dicts.
+        self._parts = [part.values() if isinstance(part, dict) else part for part in filled]
+        self._lengths, self._names, self._things = list(map(len, self._parts)), self._named(), list(self._every())
+
+    def bring_back(self) -> None:
+        """Put back what is not the same any more."""
+        if not self.is_same:
+            for state in self._states:
+                state.bring_back()
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing was changed."""
+        if not self._is_whole or any(self._empty) or not all(map(is_, map(type, self._modules), self._kinds)):
+            return False
+        if list(map(len, self._parts)) != self._lengths or self._named() != self._names:
+            return False
+        return all(map(is_, self._every(), self._things))
+
+    def _named(self) -> list[Any]:
+        return list(chain.from_iterable(self._dicts))
+
+    def _every(self) -> Iterator[Any]:
+        return chain.from_iterable(self._parts)
 
 
 class State:
     """The class of a module, its attributes, and what is in those of them that are containers."""
 
-    __slots__ = ("_attributes", "_empty", "_filled", "_is_whole", "_kind", "_module")
+    __slots__ = ("_attributes", "_found", "_is_whole", "_kind", "_module", "empty", "filled")
 
     def __init__(self, module: nn.Module, names: Collection[str] | None) -> None:
         self._module, self._kind, self._is_whole = module, type(module), names is None
         own = vars(module)
         self._attributes = own.copy() if names is None else {name: own[name] for name in names if name in own}
-        self._empty: list[Any] = []
-        self._filled: list[tuple[Any, Any]] = []
-        for value in self._attributes.values():
-            if type(value) in _CONTAINERS:
-                if value:
-                    self._filled.append((value, value.copy()))
-                else:
-                    self._empty.append(value)
+        containers = [value for value in self._attributes.values() if type(value) in _CONTAINERS]
+        self.empty = [value for value in containers if not value]
+        self.filled = [value for value in containers if value]
+        self._found = [value.copy() for value in self.filled]
 
     @property
     def tables(self) -> tuple[dict[str, Any], ...]:
@@ -142,9 +205,9 @@ class State:
             own.clear()
         if not self._is_whole or not own:
             own.update(self._attributes)
-        for container in self._empty if any(self._empty) else ():
+        for container in self.empty if any(self.empty) else ():
             container.clear()
-        for container, found in self._filled:
+        for container, found in zip(self.filled, self._found, strict=True):
             if not _are_same(container, found):
                 container.clear()
                 (container.extend if isinstance(container, list | deque) else container.update)(found)
