@@ -598,7 +598,7 @@ ENGINE = (
         "training/kept.py",
         "            self._module.__class__ = self._kind\n",
         "            pass\n",
-        (KEPT + WRITES + "[turned]",),
+        (KEPT + WRITES + "[another_class]",),
     ),
     Mutant(
         "buffers of a loss that follow the records",

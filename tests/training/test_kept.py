@@ -240,7 +240,7 @@ class Turned(nn.Linear):
         return -3 * super().forward(x)
 
 
-def turned(model, x):
+def another_class(model, x):
     if is_unusual(x):
         model.layer.__class__ = Turned
     return x
@@ -314,7 +314,7 @@ MODULE_CHANGES = (
     hooked,
     hooked_weights,
     weights_of_another_class,
-    turned,
+    another_class,
     longer_list,
     gradient_kept,
 )
