@@ -211,6 +211,15 @@ FEDERATION = (
         (LOCAL + "an_algorithm_cannot_write_into_what_is_sent",),
     ),
     Mutant(
+        "a rule of one's own that does not clip",
+        "plan_rules.py",
+        "    if type(rule) not in RULES.values():",
+        "    if not isinstance(rule, tuple(RULES.values())):",
+        (
+            "tests/aggregation/test_rules.py::test_a_plan_takes_no_rule_of_ones_own_for_which_no_noise_is_proved[Unclipped()]",
+        ),
+    ),
+    Mutant(
         "a state that nobody sealed",
         "federated/client_states.py",
         "            if not self._seal(client, round_number).is_of(seal, known):\n",

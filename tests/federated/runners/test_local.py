@@ -259,7 +259,7 @@ class Shifting(ModelChange):
 def test_a_client_that_trains_in_place_moves_neither_the_others_nor_what_the_server_keeps(open_study, tmp_path, place):
     """Clients without state share one objective, and it may hold the very arrays of the server."""
     kept = []
-    for value in (0.0, 1e6):
+    for value in (0.0, 0.5):
         folder = tmp_path / f"{value:g}"
         folder.mkdir()
         study = open_study("user", folder=folder, weighting="equal")
