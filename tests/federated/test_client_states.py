@@ -265,6 +265,37 @@ def test_what_a_client_sends_depends_on_no_other_clients_rounds(open_study, tmp_
     assert sent[0] == sent[1]
 
 
+@dataclass(frozen=True)
+class Leaving(Adding):
+    """Ends the process at what one client sends."""
+
+    place: str = "leaves"
+
+    def leaves(self, change, task, state):
+        self._look("leaves", change)
+        return change
+
+    def keeps(self, left, task, state):
+        self._look("keeps", left)
+        return super().keeps(left, task, state)
+
+    def _look(self, place, values):
+        if place == self.place and values.max() > 0.57:
+            raise SystemExit(3)
+
+
+@pytest.mark.parametrize("place", ["leaves", "keeps"])
+def test_an_algorithm_that_ends_the_process_at_one_client_leaves_that_one_out(open_study, place):
+    study = open_study("user", **OPTIONS)
+    study.clients[1].train = lambda *_: np.full(DIMENSION, 9.0)
+    study.clients[2].train = lambda *_: np.zeros(DIMENSION)
+    federation = study.federation(algorithm=Leaving(place=place), source=QuietSource(study.diary.say))
+    failed = None
+    with suppress(SystemExit):
+        failed = next(federation).participation.failed
+    assert failed == ("west",)
+
+
 def test_nothing_stays_of_a_run_that_crashed_when_all_its_rounds_were_done(open_study):
     study = open_study("user", **OPTIONS)
     federation = opened(study)

@@ -220,6 +220,13 @@ FEDERATION = (
         ),
     ),
     Mutant(
+        "an end of the run at what one client sent",
+        "federated/runners/local.py",
+        "        except (Exception, SystemExit) as error:  # of what the client sent, whatever that is\n",
+        "        except Exception as error:\n",
+        (STATES + "an_algorithm_that_ends_the_process_at_one_client_leaves_that_one_out[leaves]",),
+    ),
+    Mutant(
         "a state that nobody sealed",
         "federated/client_states.py",
         "            if not self._seal(client, round_number).is_of(seal, known):\n",

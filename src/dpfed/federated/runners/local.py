@@ -177,7 +177,7 @@ class LocalRunner:
             if self._states is not None:
                 self._states.write(trained.client, task.round, self._kept(left, own, state))
             return trained if left is trained.value else replace(trained, value=left)
-        except Exception as error:  # of what the client sent, whatever that is
+        except (Exception, SystemExit) as error:  # of what the client sent, whatever that is
             return Failure(trained.client, FAILED, error)
 
     def _kept(self, left: Floats, task: Task, state: State) -> State:
