@@ -104,6 +104,19 @@ def rebuild_whole(tree: Any, values: Sequence[Whole]) -> Any:
     return _rebuild(tree, iter(values), _write_whole)
 
 
+def read_only(values: Any) -> NDArray[Any]:
+    """Return the numbers as an array that cannot be written into: the very one, if it is so already.
+
+    >>> read_only(np.zeros(2)).flags.writeable
+    False
+    """
+    array = np.asarray(values)
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
 def precisions(tree: Any) -> list[Precision]:
     """The floating-point format that each leaf has in a rebuilt tree."""
     return [_precision(leaf) for _, leaf in _walk(tree, "")]

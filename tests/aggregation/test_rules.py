@@ -29,6 +29,20 @@ def test_a_rule_comes_back_from_plain_values(kind):
         from_plain({"kind": "krum"})
 
 
+class Unclipped(Mean):
+    """Adds up what came, however long."""
+
+    def total(self, updates, size, weights, clip_norm):
+        return sum(updates.values())
+
+
+@pytest.mark.parametrize("rule", [Unclipped(), Mean, "mean", None], ids=repr)
+def test_a_plan_takes_no_rule_of_ones_own_for_which_no_noise_is_proved(rule):
+    local = LocalPlan(size=9, batch_size=3, steps=1)
+    with pytest.raises(InvalidArgument, match="noise is proved for no other"):
+        Plan("study", 2, {"a": local}, style="user", client=ClientPlan(clip_norm=1.0), aggregation=rule)
+
+
 def test_the_rule_of_the_plan_is_the_one_that_is_executed(monkeypatch):
     """By the server's release, which is what noise is added to, and by the mean of released updates."""
     local = LocalPlan(size=9, batch_size=3, steps=1)

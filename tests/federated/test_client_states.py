@@ -213,6 +213,101 @@ def test_an_algorithm_that_keeps_state_must_not_change_in_itself(open_study):
         open_study("none", **OPTIONS).federation(algorithm=Loose())
 
 
+def test_a_subclass_of_a_frozen_algorithm_must_be_frozen_itself(open_study):
+    """Python lets it set what is no field of the class above: a place to carry one client's change to the next."""
+
+    class Carrying(Adding):
+        def leaves(self, change, task, state):
+            before, self.last = getattr(self, "last", 0.0), change
+            return change + before
+
+    with pytest.raises(InvalidArgument, match="frozen dataclass"):
+        open_study("user", **OPTIONS).federation(algorithm=Carrying())
+
+
+def test_an_algorithm_that_begins_to_keep_state_when_it_is_bound_is_refused_alike(open_study, tmp_path):
+    class Later(ModelChange):
+        def start(self, weights):
+            return {"weights": weights}
+
+        def step(self, state, mean):
+            return state
+
+        def bound_to(self, plan):
+            return Adding().bound_to(plan)
+
+    study = open_study("user", cohort=FixedCohort(2, secret=True), **{**OPTIONS, "spare_rounds": 0})
+    with pytest.raises(InvalidArgument, match="secret cohort of fixed size"):
+        study.runner().enroll(study.plan, np.zeros(DIMENSION), algorithm=Later(), folder=tmp_path)
+
+
+@dataclass(frozen=True)
+class Census(Adding):
+    """Sends how many clients have taken part so far, as far as it is told."""
+
+    def leaves(self, change, task, state):
+        return np.full(DIMENSION, 0.1 * len(task.counted))
+
+
+def test_what_a_client_sends_depends_on_no_other_clients_rounds(open_study, tmp_path):
+    """One that failed, or was not drawn in secret, must not change what others send: no clip holds them together."""
+    sent = []
+    for is_there in (True, False):
+        folder = tmp_path / str(is_there)
+        folder.mkdir()
+        study = open_study("user", folder=folder, **OPTIONS)
+        if not is_there:
+            study.clients[0].train = None
+        federation = study.federation(algorithm=Census(), source=QuietSource(study.diary.say))
+        next(federation)
+        outcomes = federation.runner.train(federation._round(2).task, ["west", "harbour"])
+        sent.append([outcome.value.tolist() for outcome in outcomes])
+    assert sent[0] == sent[1]
+
+
+@dataclass(frozen=True)
+class Leaving(Adding):
+    """Ends the process at what one client sends."""
+
+    place: str = "leaves"
+
+    def leaves(self, change, task, state):
+        self._look("leaves", change)
+        return change
+
+    def keeps(self, left, task, state):
+        self._look("keeps", left)
+        return super().keeps(left, task, state)
+
+    def _look(self, place, values):
+        if place == self.place and values.max() > 0.57:
+            raise SystemExit(3)
+
+
+@pytest.mark.parametrize("place", ["leaves", "keeps"])
+def test_an_algorithm_that_ends_the_process_at_one_client_leaves_that_one_out(open_study, place):
+    study = open_study("user", **OPTIONS)
+    study.clients[1].train = lambda *_: np.full(DIMENSION, 9.0)
+    study.clients[2].train = lambda *_: np.zeros(DIMENSION)
+    federation = study.federation(algorithm=Leaving(place=place), source=QuietSource(study.diary.say))
+    failed = None
+    with suppress(SystemExit):
+        failed = next(federation).participation.failed
+    assert failed == ("west",)
+
+
+def test_nothing_stays_of_a_run_that_crashed_when_all_its_rounds_were_done(open_study):
+    study = open_study("user", **OPTIONS)
+    federation = opened(study)
+    for _ in range(OPTIONS["rounds"]):
+        next(federation)
+    del federation  # the process ends before the run does
+    folder = study.folder / "run" / "clients"
+    assert list(folder.iterdir()) != []
+    assert list(opened(open_study("user", **OPTIONS))) == []
+    assert list(folder.iterdir()) == []
+
+
 def test_a_runner_without_a_folder_keeps_no_state(open_study):
     study = open_study("none", **OPTIONS)
     with pytest.raises(InvalidArgument, match="give the folder"):

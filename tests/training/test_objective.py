@@ -106,6 +106,15 @@ def test_what_does_not_fit_the_weights_is_refused():
             LocalObjective(weights, pull=pull)
 
 
+@pytest.mark.parametrize("name", ["start", "anchor", "shift"])
+def test_a_client_that_trains_in_place_changes_nothing_that_others_share(name):
+    vectors = {each: np.zeros(2) for each in ("start", "anchor", "shift")}
+    objective = LocalObjective(**vectors)
+    with pytest.raises(ValueError, match="read-only"):
+        getattr(objective, name)[:] = 1e6
+    assert vectors[name].tolist() == [0.0, 0.0]
+
+
 def test_weights_stand_for_the_loss_alone():
     objective = LocalObjective.of(np.ones(2))
     assert objective.is_plain

@@ -40,6 +40,7 @@ from dpfed.federated.algorithms import registry
 from dpfed.federated.algorithms.earlier import EarlierAlgorithm
 from dpfed.federated.algorithms.protocol import FederatedAlgorithm
 from dpfed.federated.checkpoint import Checkpoint, Checkpoints
+from dpfed.federated.client_states import ClientStates
 from dpfed.federated.costs import Spent, spent
 from dpfed.federated.metrics import Score
 from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED, RUNNING, RoundResult, plain
@@ -130,8 +131,13 @@ class Federation:
         self._keep(replace(self._checkpoint, files=files), has_ended=STATUS in files)
 
     def finish(self) -> None:
-        """Returns what was never committed to the accounts; a run that is to be resumed is not finished."""
+        """Return what was never committed to the accounts; a run that is to be resumed is not finished.
+
+        What clients kept is removed, also if the process that did the last round had no time to.
+        """
         self.runner.finish(self.plan.name)
+        if self._algorithm.keeps_state:
+            ClientStates(self.run.folder(CLIENTS)).forget_all()
 
     def _done(self, number: int, mean: RoundOutcome, started: float) -> RoundResult:
         checkpoint = self._stepped(number, mean)

@@ -7,14 +7,14 @@ Failure(client='ward', reason='exhausted')
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from dpfed.federated.weights import Vector
 from dpfed.plan import LocalPlan, Plan
 from dpfed.randomness import RandomSource
-from dpfed.structure import Floats
+from dpfed.structure import Floats, read_only
 from dpfed.training.objective import LocalObjective
 
 if TYPE_CHECKING:
@@ -29,8 +29,9 @@ WEIGHTS = "weights"
 class Task:
     """What a round sends to every client: named vectors, released before, with the model under "weights".
 
+    They are the server's own and cannot be written into: what one client did there would reach all, past every clip.
     `clip_norm` is what the server will clip to. `counted` names, where clients keep state, the last round of each whose
-    update was used; on the way to a client it is that client's alone.
+    update was used; an algorithm is given that of its client alone (`of`).
     """
 
     round: int
@@ -38,10 +39,19 @@ class Task:
     clip_norm: float | None = None
     counted: Mapping[str, int] = field(default_factory=dict, repr=False)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "vectors", {name: read_only(vector) for name, vector in self.vectors.items()})
+
     @property
     def weights(self) -> Vector:
         """The model."""
         return self.vectors[WEIGHTS]
+
+    def of(self, client: str) -> Task:
+        """Return the task as that client may know it: who else took part, and when, is not released."""
+        if not self.counted:
+            return self
+        return replace(self, counted={client: self.counted[client]} if client in self.counted else {})
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from dpfed import checks
 from dpfed.errors import InvalidArgument
+from dpfed.structure import read_only
 
 Vector = NDArray[np.floating[Any]]
 
@@ -31,7 +32,7 @@ Vector = NDArray[np.floating[Any]]
 class LocalObjective:
     """Loss + ⟨shift, w⟩ + pull/2·‖w − anchor‖², minimised from `start`; without an anchor, `start` is the anchor.
 
-    Vectors are flat, in the order of the model's layout. No shift is None.
+    Vectors are flat, in the order of the model's layout, and cannot be written into. No shift is None.
     """
 
     start: Vector
@@ -40,11 +41,13 @@ class LocalObjective:
     shift: Vector | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "start", np.asarray(self.start))
-        object.__setattr__(self, "anchor", self.start if self.anchor is None else np.asarray(self.anchor))
+        # Clients may share an objective: one that trains in place must change neither another's nor the server's.
+        is_anchor = self.anchor is None or self.anchor is self.start
+        object.__setattr__(self, "start", read_only(self.start))
+        object.__setattr__(self, "anchor", self.start if is_anchor else read_only(self.anchor))
         object.__setattr__(self, "pull", checks.non_negative(pull=self.pull))
         if self.shift is not None:
-            object.__setattr__(self, "shift", np.asarray(self.shift))
+            object.__setattr__(self, "shift", read_only(self.shift))
         for name in ("anchor", "shift"):
             self._require_fitting(name)
 

@@ -61,8 +61,9 @@ def test_the_model_is_sent_and_its_change_leaves(algorithm):
     sent = algorithm.task(algorithm.start(np.ones(SIZE)))
     assert list(sent) == ["weights"]
     change = np.arange(3.0)
-    assert algorithm.leaves(change, Task(1, sent), {}) is change
-    assert algorithm.objective(Task(1, sent), {}).start is sent["weights"]
+    task = Task(1, sent)
+    assert algorithm.leaves(change, task, {}) is change
+    assert algorithm.objective(task, {}).start is task.weights
 
 
 def test_fedavg_moves_by_the_update_times_the_rate():
@@ -73,9 +74,10 @@ def test_fedavg_moves_by_the_update_times_the_rate():
 def test_fedprox_differs_from_fedavg_in_what_its_clients_do():
     state, update = {"weights": np.array([1.0])}, np.array([0.25])
     assert FedProx(0.3, 2.0).step(state, update) == FedAvg(2.0).step(state, update)
-    aims = [algorithm.objective(Task(1, state), {}) for algorithm in (FedProx(0.3), FedAvg(), FedOpt())]
+    task = Task(1, state)
+    aims = [algorithm.objective(task, {}) for algorithm in (FedProx(0.3), FedAvg(), FedOpt())]
     assert [aim.pull for aim in aims] == [0.3, 0.0, 0.0]
-    assert all(aim.anchor is state["weights"] and aim.shift is None for aim in aims)
+    assert all(aim.anchor is task.weights and aim.shift is None for aim in aims)
 
 
 # Two rounds with Δ = 2, then −1, from w = 1, with η = 1/2, β₁ = 1/2, β₂ = 3/4, τ = 1 (so v starts at 1), by hand:

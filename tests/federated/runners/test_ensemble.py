@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from dpfed.federated.algorithms.fedavg import FedAvg
 from dpfed.federated.algorithms.fedprox import FedProx
 from dpfed.federated.runners.ensemble import EnsembleRunner
 from dpfed.federated.runners.local import LocalRunner
@@ -61,6 +64,23 @@ def changes(kind, case, noise, tmp_path, pull=0.0, changed="", **options) -> dic
         weights = model.first_weights + np.float32(0.01)
         outcomes = list(runner.train(Task(1, {"weights": weights}), [client.name for client in clients]))
     return {update.client: update.value for update in outcomes}
+
+
+@dataclass(frozen=True)
+class Ending(FedAvg):
+    """Ends the process when it is asked what a client minimises."""
+
+    def objective(self, task, state):
+        raise SystemExit(3)
+
+
+@pytest.mark.parametrize("kind", [LocalRunner, EnsembleRunner])
+def test_an_algorithm_that_ends_the_process_is_a_failure_of_the_client(kind):
+    model, clients = world("mlp")
+    runner = kind(clients)
+    runner.enroll(plan(clients, None, "none"), model.first_weights, algorithm=Ending())
+    outcomes = list(runner.train(Task(1, {"weights": model.first_weights}), list(SIZES)))
+    assert outcomes == [Failure(name, "failed") for name in SIZES]
 
 
 def apart(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -16,12 +16,13 @@ from dpfed.errors import (
     LedgerRolledBack,
     NotReserved,
 )
+from dpfed.federated.algorithms.protocol import LocalObjective, ModelChange
 from dpfed.federated.runners.local import LocalRunner
 from dpfed.federated.update import Failure, Task, Update
 from dpfed.guarantee import Guarantee
 from dpfed.plan import Plan
 from dpfed.randomness import SeededSource
-from studies import DIMENSION, SIZES, Crash
+from studies import DIMENSION, SIZES, Crash, SilentSource
 
 NAMES = tuple(SIZES)
 TASK = Task(1, {"weights": np.zeros(DIMENSION)})
@@ -230,6 +231,57 @@ def test_a_runner_serves_one_run_at_a_time(open_study):
         runner.enroll(other, np.zeros(DIMENSION))
     runner.finish("study")
     runner.enroll(other, np.zeros(DIMENSION))
+
+
+@dataclass(frozen=True)
+class Shifting(ModelChange):
+    """Clients follow the server's own running mean; a wrong one writes into it."""
+
+    writes: bool = False
+
+    def start(self, weights):
+        return {"weights": weights, "running": np.zeros(len(weights))}
+
+    def task(self, state):
+        return state
+
+    def objective(self, task, state):
+        running = task.vectors["running"]
+        if self.writes:
+            running += 1e6
+        return LocalObjective(task.weights + running, shift=running)
+
+    def step(self, state, mean):
+        return {"weights": state["weights"] + mean, "running": state["running"] + mean}
+
+
+@pytest.mark.parametrize("place", ["start", "shift"])
+def test_a_client_that_trains_in_place_moves_neither_the_others_nor_what_the_server_keeps(open_study, tmp_path, place):
+    """Clients without state share one objective, and it may hold the very arrays of the server."""
+    kept = []
+    for value in (0.0, 0.5):
+        folder = tmp_path / f"{value:g}"
+        folder.mkdir()
+        study = open_study("user", folder=folder, weighting="equal")
+
+        def train(local, objective, source, value=value):
+            getattr(objective, place)[:] += value
+            return np.zeros(DIMENSION)
+
+        study.clients[0].train = train
+        for client in study.clients[1:]:
+            client.train = lambda local, objective, source: objective.start + objective.shift
+        federation = study.federation(algorithm=Shifting(), source=SilentSource())
+        next(federation)
+        kept.append((federation.weights.tolist(), federation._checkpoint.state["running"].tolist()))
+    assert kept[0] == kept[1] == ([0.0] * DIMENSION, [0.0] * DIMENSION)
+
+
+def test_an_algorithm_cannot_write_into_what_is_sent(open_study):
+    study = open_study("user", weighting="equal")
+    federation = study.federation(algorithm=Shifting(writes=True), source=SilentSource())
+    assert next(federation).participation.failed == NAMES
+    assert federation._checkpoint.state["running"].tolist() == [0.0] * DIMENSION
 
 
 def test_a_release_on_a_frozen_account_is_refused_even_where_nothing_is_due(open_study):

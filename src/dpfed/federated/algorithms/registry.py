@@ -55,10 +55,10 @@ def of_plan(plan: Plan) -> FederatedAlgorithm:
 def bound(algorithm: Any, plan: Plan) -> FederatedAlgorithm:
     """Return the algorithm with the plan's constants; refuse a plan that it must not be used with."""
     made = checked(algorithm)
-    if made.keeps_state:
-        plan_rules.require_stateful(plan)
-        _require_frozen(made)
-    return made.bound_to(plan)
+    _require_stateful(made, plan)
+    found = made.bound_to(plan)
+    _require_stateful(found, plan)  # it may be another one
+    return found
 
 
 def require_fitting_steps(algorithm: FederatedAlgorithm, clients: Iterable[Client]) -> None:
@@ -88,9 +88,18 @@ def checked(algorithm: Any) -> FederatedAlgorithm:
     return ServerSide(algorithm)
 
 
+def _require_stateful(algorithm: FederatedAlgorithm, plan: Plan) -> None:
+    if algorithm.keeps_state:
+        plan_rules.require_stateful(plan)
+        _require_frozen(algorithm)
+
+
 def _require_frozen(algorithm: FederatedAlgorithm) -> None:
-    """Refuse an algorithm that could carry something of one client's to another past the clip: it serves them all."""
-    if not getattr(getattr(algorithm, "__dataclass_params__", None), "frozen", False):
+    """Refuse an algorithm that could carry something of one client's to another past the clip: it serves them all.
+
+    Its own class must be frozen: an instance of a mere subclass of a frozen one can be given new attributes.
+    """
+    if not getattr(vars(type(algorithm)).get("__dataclass_params__"), "frozen", False):
         name = type(algorithm).__name__
         message = f"{name} keeps state at clients, so nothing may change in itself: make it a frozen dataclass"
         raise InvalidArgument("algorithm", message)

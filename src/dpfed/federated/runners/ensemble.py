@@ -89,7 +89,7 @@ class EnsembleRunner(LocalRunner):
 
     def _starts_with_all(self, client: Client, task: Task) -> bool:
         """Return whether the client starts from the model that was sent, and not from one of its own."""
-        with suppress(Exception):  # it fails when it trains, alone
+        with suppress(Exception, SystemExit):  # it fails when it trains, alone
             return self._objective(client, task).start is task.weights
         return False
 

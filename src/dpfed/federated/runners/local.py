@@ -162,7 +162,7 @@ class LocalRunner:
 
     def _objective(self, client: Client, task: Task) -> LocalObjective:
         if self._states is not None:
-            return self._algorithm.objective(task, self._state(client.name, task))
+            return self._algorithm.objective(task.of(client.name), self._state(client.name, task))
         if self._common is None or self._common[0] is not task:  # the same for all who keep nothing
             self._common = task, self._algorithm.objective(task, {})
         return self._common[1]
@@ -172,12 +172,12 @@ class LocalRunner:
         if isinstance(trained, Failure):
             return trained
         try:
-            state = self._state(trained.client, task)
-            left = np.asarray(self._algorithm.leaves(trained.value, task, state))
+            state, own = self._state(trained.client, task), task.of(trained.client)
+            left = np.asarray(self._algorithm.leaves(trained.value, own, state))
             if self._states is not None:
-                self._states.write(trained.client, task.round, self._kept(left, task, state))
+                self._states.write(trained.client, task.round, self._kept(left, own, state))
             return trained if left is trained.value else replace(trained, value=left)
-        except Exception as error:  # of what the client sent, whatever that is
+        except (Exception, SystemExit) as error:  # of what the client sent, whatever that is
             return Failure(trained.client, FAILED, error)
 
     def _kept(self, left: Floats, task: Task, state: State) -> State:
