@@ -594,6 +594,13 @@ ENGINE = (
         (KEPT + WRITES + "[another_mode]", KEPT + WRITES + "[longer_list]"),
     ),
     Mutant(
+        "a parametrization that one record removed",
+        "training/kept.py",
+        "            setattr(kind, name, value)\n",
+        "            pass\n",
+        (KEPT + "a_parametrization_that_one_record_removes_is_there_for_the_next",),
+    ),
+    Mutant(
         "a class that one record changed",
         "training/kept.py",
         "            self._module.__class__ = self._kind\n",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrize
+from torch.nn.utils import parametrizations, parametrize
 from torch.utils.data import Dataset
 
 from dpfed import LocalPlan, make_private
@@ -489,4 +489,23 @@ def test_the_order_of_parameters_stays():
         del model.layer.weight
         model.layer.weight = weight
     assert [name for name, _ in model.named_parameters()] == names
+    kept.close()
+
+
+def test_a_parametrization_that_one_record_removes_is_there_for_the_next():
+    layer = parametrizations.weight_norm(nn.Linear(3, 2))
+    x = torch.randn(4, 3)
+    before, kind = layer(x), type(layer)
+    kept = Kept(layer)
+    for _ in range(2):
+        with kept.scope():
+            parametrize.remove_parametrizations(layer, "weight")
+        assert type(layer) is kind
+        assert "weight" in vars(kind)
+        assert torch.equal(layer(x), before)
+        assert sorted(dict(layer.named_parameters())) == [
+            "bias",
+            "parametrizations.weight.original0",
+            "parametrizations.weight.original1",
+        ]
     kept.close()

@@ -25,7 +25,7 @@ tensor(0.)
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from operator import is_
@@ -148,11 +148,12 @@ class Structure:
         self.tensors: list[Tensor] = list(every.values())
         self._modules, self._kinds, self._is_whole = modules, list(map(type, modules)), names is None
         # All at once, since in most passes nothing is changed.
-        filled = [*map(vars, modules), *(part for state in self._states for part in state.filled)]
+        filled: list[Any] = [*map(vars, modules), *(part for state in self._states for part in state.filled)]
+        filled += [vars(type(module)) for module in modules if _has_class_of_its_own(module)]
         self._empty = [part for state in self._states for part in state.empty]
-        self._dicts = [part for part in filled if isinstance(part, dict)]
+        self._dicts = [part for part in filled if isinstance(part, Mapping)]
         # Views, which follow their dicts.
-        self._parts = [part.values() if isinstance(part, dict) else part for part in filled]
+        self._parts = [part.values() if isinstance(part, Mapping) else part for part in filled]
         self._lengths, self._names, self._things = list(map(len, self._parts)), self._named(), list(self._every())
 
     def bring_back(self) -> None:
@@ -180,10 +181,11 @@ class Structure:
 class State:
     """The class of a module, its attributes, and what is in those of them that are containers."""
 
-    __slots__ = ("_attributes", "_found", "_is_whole", "_kind", "_module", "empty", "filled")
+    __slots__ = ("_attributes", "_found", "_is_whole", "_kind", "_members", "_module", "empty", "filled")
 
     def __init__(self, module: nn.Module, names: Collection[str] | None) -> None:
         self._module, self._kind, self._is_whole = module, type(module), names is None
+        self._members = dict(vars(self._kind)) if _has_class_of_its_own(module) else None
         own = vars(module)
         self._attributes = own.copy() if names is None else {name: own[name] for name in names if name in own}
         containers = [value for value in self._attributes.values() if type(value) in _CONTAINERS]
@@ -200,6 +202,8 @@ class State:
         """Put back what is not the same any more."""
         if type(self._module) is not self._kind:
             self._module.__class__ = self._kind
+        if self._members is not None:
+            _bring_back_members(self._kind, self._members)
         own = vars(self._module)
         if self._is_whole and not are_same(own, self._attributes):
             own.clear()
@@ -211,6 +215,21 @@ class State:
             if not _are_same(container, found):
                 container.clear()
                 (container.extend if isinstance(container, list | deque) else container.update)(found)
+
+
+def _has_class_of_its_own(module: nn.Module) -> bool:
+    """Whether torch has made a class for this module alone, whose properties are its parametrizations."""
+    return "parametrizations" in module._modules
+
+
+def _bring_back_members(kind: type[nn.Module], members: Mapping[str, Any]) -> None:
+    """Put back what a class had."""
+    own = vars(kind)
+    for name in [name for name in own if name not in members]:
+        delattr(kind, name)
+    for name, value in members.items():
+        if own.get(name, own) is not value:
+            setattr(kind, name, value)
 
 
 def _are_same(one: Any, two: Any) -> bool:
