@@ -123,9 +123,15 @@ def test_each_is_under_eighty_lines(name):
 
 # ---- each is that of its paper ----
 
-DRAWS = np.random.default_rng(1)
-CURVES = [DRAWS.uniform(0.2, 2.0, DIMENSION) for _ in range(6)]
-CENTRES = [DRAWS.normal(size=DIMENSION) for _ in range(6)]
+
+def problems():
+    """The curvatures and the centres of six quadratic losses."""
+    draws = np.random.default_rng(1)
+    curves = [draws.uniform(0.2, 2.0, DIMENSION) for _ in range(6)]
+    return curves, [draws.normal(size=DIMENSION) for _ in range(6)]
+
+
+CURVES, CENTRES = problems()
 OPTIMUM = sum(a * b for a, b in zip(CURVES, CENTRES, strict=True)) / sum(CURVES)
 LOCAL = LocalPlan(size=20, batch_size=5, steps=10, learning_rate=0.1)
 
