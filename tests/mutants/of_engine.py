@@ -453,8 +453,8 @@ ENGINE = (
     Mutant(
         "an example that is not finite spoils the sum by vmap",
         "training/gradients.py",
-        "            own.values[bad] = 0.0  #",
-        "            pass  #",
+        "replace(own, values=_zeroed(own.values, bad)) for name",
+        "own for name",
         (WHOLE + "an_example_that_is_not_finite_counts_as_zero[nan]",),
     ),
     Mutant(

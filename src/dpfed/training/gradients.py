@@ -324,8 +324,8 @@ class ClippedGradients:
         longest = REACH * self.clip.clip_norm
         lengths = [self.clip.lengths(pieces) for pieces in self.clip.grouped([(Materialised(rows), named)])]
         bad = ~(torch.stack(lengths) <= longest).all(0)
-        for own in rows.values() if bool(bad.any()) else ():
-            own.values[bad] = 0.0  # 0 times NaN is NaN
+        if bool(bad.any()):  # 0 times NaN is NaN; not in place, since rows that are all the same may be one in memory
+            rows = {name: replace(own, values=_zeroed(own.values, bad)) for name, own in rows.items()}
         groups = self.clip.grouped([(Materialised(rows), named)])
         limit, dtype = self.clip.limit(len(groups)), self._programs.leaves.type
         lengths = [own.masked_fill(bad, torch.inf) for own in lengths]
