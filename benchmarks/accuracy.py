@@ -36,7 +36,7 @@ import venvs
 from dpfed.guarantee import Guarantee
 from dpfed.models.cnn import CNN
 from dpfed.models.logistic import Logistic
-from dpfed.plan import LocalPlan
+from dpfed.plan.plan import LocalPlan
 from dpfed.randomness import SeededSource
 from dpfed.training.private import make_private
 

@@ -4,7 +4,7 @@
 
 K models of one architecture with 20 examples each take 4 steps on batches of 10 (2 epochs), in CPU seconds on one
 thread. Private ones clip every example. The peer is Opacus, its wrapper built once and its optimizer once for each
-model; ours are `Ensemble.clipped_sums` and one step of `Descent` for all, in parts that `Pace` chose before, the
+model; ours are `Ensemble.clipped_sums` and one step of `Descent` for all, in parts that `BatchTuner` chose before, the
 first step in one pass where that pays, as in `train_many`. In the rows with a goal both leave the noise out, because
 a number of it costs the same whoever clips; in those with noise both add it, Opacus from torch's generator, we from a
 cipher. Without privacy the peer is a plain torch loop. Both take the same batches, and the mean of all models must
@@ -126,18 +126,18 @@ def by_opacus(world: World, wrapped: Any, noise: float) -> float:
 def at_once(world: World, pace: Any, *, is_private: bool, noise: Any = None) -> float:
     import torch
 
-    from dpfed.training.descent import Descent
-    from dpfed.training.pace import Work
-    from dpfed.training.recipe import Recipe
+    from dpfed.training.many.batch_tuner import Work
+    from dpfed.training.many.descent import Descent
+    from dpfed.training.optimizing import OptimizerSettings
 
     models, is_shared = len(world.inputs), pace.ensemble.is_better_shared(is_private=is_private)
-    several = pace.best(models, Work(STEPS, BATCH, is_private, is_shared))
+    several = pace.choose_count(models, Work(STEPS, BATCH, is_private, is_shared))
     parts, total = -(-models // several), 0.0
     for part in range(parts):
         some = slice(part, None, parts)
         inputs, targets = world.inputs[some], world.targets[some]
         parameters = pace.ensemble.stacked(len(inputs))
-        descent = Descent(Recipe(), parameters, LEARNING_RATE)
+        descent = Descent(OptimizerSettings(), parameters, LEARNING_RATE)
         mask = torch.ones(len(inputs), BATCH, dtype=torch.float64)
         clips = torch.full((len(inputs),), CLIP, dtype=torch.float64)
         for step, batch in enumerate(world.batches):
@@ -201,13 +201,13 @@ def load_opacus() -> dict[str, Task]:
 
 
 def load_dpfed() -> dict[str, Task]:
-    from dpfed.training.ensemble import Ensemble
+    from dpfed.training.many.batch_tuner import BatchTuner
+    from dpfed.training.many.ensemble import Ensemble
     from dpfed.training.noise import NoiseSource
-    from dpfed.training.pace import Pace
 
     def way(options: Mapping[str, Any], world: World) -> Callable[[], float]:
         like = (world.inputs[0, :4].clone(), world.targets[0, :4].clone())
-        return partial(at_once, world, Pace(Ensemble(world.model, world.loss, like)), **options)
+        return partial(at_once, world, BatchTuner(Ensemble(world.model, world.loss, like)), **options)
 
     return tasks(
         {

@@ -1,6 +1,6 @@
 """What a federated run costs beyond training: start-up, a round's overhead, and whether either grows.
 
-    python benchmarks/federation.py [--json] [--quick]
+    python benchmarks/federation.py [--json] [--quick] [--only PART …]
 
 Clients that do nothing take part in runs with ledger and checkpoints, so all that is measured is overhead: 1,000
 clients in a round (models of 62 numbers), or 10,000 of which a hundred are drawn. A round may take 100 ms, and one of
@@ -8,15 +8,21 @@ the last of 200 no more than one of the first, taking turns with it; memory may 
 (in the first, the accountant's tables do). In one case more the hundred that are drawn of 10,000 do train, a logistic
 model on 20 examples each and all at once, for their memory. Start-up is that of `dpfed run`, from the start of its
 process.
+
+A million clients that are alike are a population, of which a hundred are drawn and made in a round. Ready means that
+the noise is calibrated, the account opened and the run enrolled; peak memory is that of a process that does this and
+thirty rounds. Rounds of a million and of ten thousand take turns in another process.
 """
 
 from __future__ import annotations
 
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,15 +39,18 @@ CASES = {"sample": 1_000, "user": 1_000, "hybrid": 1_000, "drawn": 10_000, "trai
 DRAWN = {"drawn": "100 drawn", "trained": "100 drawn that train"}
 HALF = 90
 FIGURES = ("enrol", "round", "late", "early", "half", "whole")
+POPULATION, FEWER, MADE = 1_000_000, 10_000, 100  # clients, those of the comparison, and how many are drawn
+ALONE, TURNS = "a million", "in turns"
+ALONE_FIGURES, TURNS_FIGURES = ("ready", "peak"), ("million", "fewer")
 
 
 class Idle:
     """A client that does nothing."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, name: str | None = None) -> None:
         import numpy as np
 
-        self.name, self.account = f"c{number}", f"a{number}"
+        self.name, self.account = name or f"c{number}", f"a{number}"
         self._nothing = np.zeros(NUMBERS)
 
     def rehearse(self, local: Any, weights: Any) -> None: ...
@@ -52,7 +61,7 @@ class Idle:
 
 def idle(case: str, ledger: Any, study: str | None) -> Any:
     """The runner of clients that do nothing."""
-    from dpfed.federated.runners.local import LocalRunner
+    from dpfed.federated.runners.in_process import LocalRunner
 
     return LocalRunner([Idle(number) for number in range(CASES[case])], ledger, study=study)
 
@@ -61,8 +70,8 @@ def busy(case: str, ledger: Any, study: str | None) -> Any:
     """The runner of clients that train."""
     import numpy as np
 
-    from dpfed.federated.runners.ensemble import EnsembleRunner
-    from dpfed.federated.torch_client import TorchClient, TorchModel
+    from dpfed.federated.runners.together import EnsembleRunner
+    from dpfed.federated.torch.client import TorchClient, TorchModel
     from dpfed.models.logistic import Logistic
 
     model, draws = TorchModel(Logistic, "cross_entropy"), np.random.default_rng(0)
@@ -142,10 +151,83 @@ class Study:
             shutil.rmtree(run.folder, ignore_errors=True)
 
 
+class PopulationRun:
+    """A run over a population of clients that do nothing, ready to go on; `ready` are the seconds that this took."""
+
+    def __init__(self, count: int) -> None:
+        import numpy as np
+
+        from dpfed.federated.engine import Federation
+        from dpfed.federated.runners.factory import ClientFactory
+        from dpfed.federated.runners.in_process import LocalRunner
+        from dpfed.ledger.ledger import Ledger
+
+        self.folder = Path(tempfile.mkdtemp())
+        started = time.perf_counter()
+        plan, ledger = population_plan(count), Ledger(self.folder / "ledger.db")
+        ledger.open_all({"study": plan.client_guarantee})
+        runner = LocalRunner(ClientFactory(lambda number, name: Idle(number, name)), ledger, study="study")
+        self._federation = Federation(plan, np.zeros(NUMBERS), runner, self.folder / "run")
+        self.ready = time.perf_counter() - started
+
+    def round(self) -> float:
+        """The seconds of one more round."""
+        started = time.perf_counter()
+        next(self._federation)
+        return time.perf_counter() - started
+
+
+def population_plan(count: int) -> Any:
+    """The plan over so many clients, of which as many are drawn whatever their number, calibrated."""
+    from dpfed.guarantee import Guarantee
+    from dpfed.plan.plan import ClientPlan, LocalPlan, Plan, PoissonCohort, Population
+
+    local = Population(count, LocalPlan(size=20, batch_size=10, steps=2), prefix="c")
+    cohort = PoissonCohort(rate=min(MADE / count, 1.0), secret=True)
+    plan = Plan("bench", ROUNDS, local, style="user", client=ClientPlan(clip_norm=1.0), cohort=cohort)
+    return plan.calibrated(Guarantee(8.0, 1e-5, "client"))
+
+
+def load_alone() -> dict[str, Task]:
+    """A million in a process of their own, for its memory: peak MB are asked for after the seconds until ready."""
+    known: dict[str, PopulationRun] = {}
+
+    def ready(_: float) -> float:
+        if not known:
+            known["run"] = PopulationRun(POPULATION)
+        return known["run"].ready
+
+    def peak(_: float) -> float:
+        run = known["run"]
+        if run.folder.exists():
+            for _ in range(EARLY.stop):
+                run.round()
+            shutil.rmtree(run.folder, ignore_errors=True)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+    return {"ready": ready, "peak": peak}
+
+
+def load_turns() -> dict[str, Task]:
+    """Rounds of a million and of fewer, in turns."""
+    known: dict[str, float] = {}
+
+    def figure(name: str) -> float:
+        if not known:
+            runs = [PopulationRun(count) for count in (POPULATION, FEWER)]
+            turns = [[run.round() for run in runs] for _ in range(EARLY.stop)][EARLY.start :]
+            known.update(zip(TURNS_FIGURES, map(min, zip(*turns, strict=True)), strict=True))
+            for run in runs:
+                shutil.rmtree(run.folder, ignore_errors=True)
+        return known[name]
+
+    return {name: lambda _, name=name: figure(name) for name in TURNS_FIGURES}
+
+
 def planned(case: str) -> Any:
     """The plan of a case, calibrated."""
     from dpfed.guarantee import Guarantee
-    from dpfed.plan import ClientPlan, LocalPlan, Plan, PoissonCohort
+    from dpfed.plan.plan import ClientPlan, LocalPlan, Plan, PoissonCohort
 
     names = [f"c{number}" for number in range(CASES[case])]
     style = "user" if case in DRAWN else case
@@ -192,16 +274,45 @@ SLOW = frozenset({"late", "early", "half", "whole"})
 CONTESTANTS = [
     Contestant(OURS, load_starts),
     *(Contestant(case, partial(load_study, case), slow=SLOW) for case in CASES),  # one process each, for its memory
+    Contestant(ALONE, load_alone),
+    Contestant(TURNS, load_turns),
 ]
+POPULATIONS = "populations"
+PARTS = {OURS: (OURS,), **{case: (case,) for case in CASES}, POPULATIONS: (ALONE, TURNS)}
 
 
-def rows(quick: bool) -> list[Row]:
-    found = bench.measure(Path(__file__), CONTESTANTS, [*SIGNS, *FIGURES], quick=quick)
-    starts = [
+def rows(quick: bool, only: Sequence[str] = tuple(PARTS)) -> list[Row]:
+    asked = {name for part in only for name in PARTS[part]}
+    contestants = [contestant for contestant in CONTESTANTS if contestant.name in asked]
+    tasks = [*SIGNS, *FIGURES, *ALONE_FIGURES, *TURNS_FIGURES]
+    found = bench.measure(Path(__file__), contestants, tasks, quick=quick)
+    rows_by_part = {
+        OURS: rows_of_starts,
+        **{case: partial(rows_of, case) for case in CASES},
+        POPULATIONS: rows_of_populations,
+    }
+    return [row for part, rows_found in rows_by_part.items() if part in only for row in rows_found(found)]
+
+
+def rows_of_starts(found: dict[tuple[str, str], Result]) -> list[Row]:
+    """How long `dpfed run` takes to its first round."""
+    return [
         bench.within(f"`dpfed run` of five hospitals until {until}: seconds", found.get((OURS, what)), 5.0)
         for what, until in (("enrolled", "its first round begins"), ("first round", "its first round is done"))
     ]
-    return [*starts, *(row for case in CASES for row in rows_of(case, found))]
+
+
+def rows_of_populations(found: dict[tuple[str, str], Result]) -> list[Row]:
+    """What a million clients cost that are alike."""
+    ready, peak = (of_value(found.get((ALONE, name))) for name in ALONE_FIGURES)
+    million, fewer = (of_value(found.get((TURNS, name))) for name in TURNS_FIGURES)
+    bar = None if fewer is None else Result(0.0, 1.2 * fewer.seconds + 0.03)
+    who = f"a population of {POPULATION:,}, {MADE} drawn, style user"
+    return [
+        bench.within(f"{who}: calibrated, account opened and enrolled: seconds", ready, 5.0),
+        bench.faster(f"{who}: a round: seconds, 1.2 times that of {FEWER:,} and 0.03", million, bar, 1.0),
+        bench.within(f"{who}: peak MB of the process", peak, 600.0),
+    ]
 
 
 def rows_of(case: str, found: dict[tuple[str, str], Result]) -> list[Row]:
@@ -230,4 +341,4 @@ def of_value(result: Result | None) -> Result | None:
 
 
 if __name__ == "__main__":
-    sys.exit(bench.run(__file__, CONTESTANTS, rows))
+    sys.exit(bench.run(__file__, CONTESTANTS, rows, names=tuple(PARTS)))

@@ -70,8 +70,8 @@ def by_dpfed(case: Case) -> Callable[[], float]:
     import numpy as np
 
     from dpfed import Federation, LocalPlan, Plan
-    from dpfed.federated.runners.ensemble import EnsembleRunner
-    from dpfed.federated.torch_client import TorchClient, TorchModel
+    from dpfed.federated.runners.together import EnsembleRunner
+    from dpfed.federated.torch.client import TorchClient, TorchModel
 
     model = TorchModel(case.model, "cross_entropy")
     clients = [TorchClient(f"client {n}", data, "", model) for n, data in enumerate(case.data())]

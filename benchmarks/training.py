@@ -223,15 +223,15 @@ class Criterion:
 
 
 def by_dpfed(model: Any, *, noisy: bool) -> Gradient:
-    from dpfed.training.forward import of_model
-    from dpfed.training.gradients import ClippedGradients
+    from dpfed.training.engine.forward import make_forward
+    from dpfed.training.engine.gradients import ClippedGradients
     from dpfed.training.noise import NoiseSource
 
     clipped, noise = ClippedGradients(model, clip_norm=CLIP, takes_losses=False), NoiseSource()
     parameters = dict(model.named_parameters())
 
     def gradient(inputs: Any, targets: Any) -> None:
-        sums, _ = clipped.clipped(of_model(model, per_example, inputs, targets))
+        sums, _ = clipped.clipped(make_forward(model, per_example, inputs, targets))
         if noisy:
             sums = noise.add(sums, std=NOISE_MULTIPLIER * CLIP)
         for name, parameter in parameters.items():
@@ -338,7 +338,9 @@ def load_plain() -> dict[str, Task]:
 
 
 def load_dpfed() -> dict[str, Task]:
-    return load(by_dpfed, "dpfed.training.gradients") | {f"noise/{mode}": noising(mode) for mode in ("float", "grid")}
+    return load(by_dpfed, "dpfed.training.engine.gradients") | {
+        f"noise/{mode}": noising(mode) for mode in ("float", "grid")
+    }
 
 
 def noising(mode: str) -> Task:

@@ -296,7 +296,7 @@ class Criterion:
 
 
 def by_dpfed(job: Job) -> Step:
-    from dpfed.plan import LocalPlan
+    from dpfed.plan.plan import LocalPlan
     from dpfed.training.private import make_private
 
     noise = NOISE_MULTIPLIER if job.noisy else TINY

@@ -10,7 +10,7 @@ copyright = author
 version = release = dpfed.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build", "dev"]
+exclude_patterns = ["_build", "dev/plan.md"]
 html_theme = "furo"
 html_title = f"dpfed {release}"
 html_copy_source = False

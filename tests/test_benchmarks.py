@@ -351,6 +351,18 @@ def test_every_figure_of_a_federation_is_measured(case, monkeypatch, tmp_path) -
     assert not any(row.holds for row in federation_benchmark.rows_of(case, {}))
 
 
+def test_every_figure_of_a_population_is_measured(monkeypatch, tmp_path) -> None:
+    for name, value in {"POPULATION": 300, "FEWER": 200, "EARLY": range(1, 3), "ROUNDS": 6}.items():
+        monkeypatch.setattr(federation_benchmark, name, value)
+    monkeypatch.setattr(federation_benchmark.tempfile, "tempdir", str(tmp_path))
+    alone, turns = federation_benchmark.load_alone(), federation_benchmark.load_turns()
+    found = {(federation_benchmark.ALONE, name): bench.Result(alone[name](0.0), 0.0) for name in ("ready", "peak")}
+    found |= {(federation_benchmark.TURNS, name): bench.Result(turns[name](0.0), 0.0) for name in ("million", "fewer")}
+    rows = federation_benchmark.rows_of_populations(found)
+    assert [row.holds is not None and row.ours > 0 for row in rows] == [True] * 3
+    assert not any(row.holds for row in federation_benchmark.rows_of_populations({}))
+
+
 @pytest.mark.parametrize(("patience", "times"), [(0.0, 2), (60.0, 4)])
 def test_a_slow_contestant_is_asked_as_often_as_it_must_and_no_more(monkeypatch, patience, times) -> None:
     asked = []

@@ -89,11 +89,12 @@ def test_a_campaign_draws_ten_times_the_examples(run_suite, campaign, examples, 
 def test_an_epsilon_that_a_test_fakes_is_not_the_answer_in_the_next(run_suite):
     source = (
         "import pytest\n"
-        "from dpfed import events, plan_costs\n"
+        "from dpfed import events\n"
+        "from dpfed.plan import costs\n"
         "@pytest.mark.parametrize('fake', [1.0, 2.0])\n"
         "def test_it(monkeypatch, fake):\n"
-        "    monkeypatch.setattr(plan_costs, 'epsilon_of', lambda *_, **__: fake)\n"
-        "    assert plan_costs.epsilon(events.Gaussian(1.0), 1e-5, 'add_remove') == fake\n"
+        "    monkeypatch.setattr(costs, 'epsilon_of', lambda *_, **__: fake)\n"
+        "    assert costs.epsilon(events.Gaussian(1.0), 1e-5, 'add_remove') == fake\n"
     )
     result = run_suite(source)
     assert result.returncode == pytest.ExitCode.OK, result.stdout

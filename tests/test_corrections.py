@@ -34,7 +34,7 @@ from dpfed.events import (
     Repeated,
     SampledWithoutReplacement,
 )
-from dpfed.manager import PrivacyManager
+from dpfed.manager.manager import PrivacyManager
 from dpfed.mechanisms.gaussian import GaussianMechanism
 from dpfed.mechanisms.selection import ReportNoisyMax
 from dpfed.mechanisms.sensitivity import fedavg_step, iadmm_step

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dpfed.config import RunConfig
-from dpfed.config.start import hospitals
-from dpfed.data.clients import prepare
-from dpfed.federated.planning import planned
+from dpfed.config.templates import hospitals
+from dpfed.federated.data import prepare
+from dpfed.federated.planning import make_plan
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 FILES = sorted(EXAMPLES.rglob("*.yaml"))
@@ -19,7 +19,7 @@ FILES = sorted(EXAMPLES.rglob("*.yaml"))
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(EXAMPLES)))
 def test_an_example_keeps_what_it_promises(path):
     config = RunConfig.read(path)
-    plan = planned(config, prepare(config.data, path.parent))
+    plan = make_plan(config, prepare(config.data, path.parent))
     assert plan.style == config.privacy.style
     assert plan.guarantees == config.guarantees
     for asked, kept in zip(config.guarantees, plan.statements(), strict=True):

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from dpfed.errors import InvalidArgument
-from dpfed.references import is_reference, resolve, words_of
+from dpfed.references import explain_torch_error, is_reference, resolve
 
 
 def test_a_module_beside_the_configuration_is_found(tmp_path):
@@ -48,6 +48,6 @@ def test_what_torch_says_of_made_up_records_is_shown_and_what_other_code_says_is
     for fails, is_shown in ((of_torch, True), (of_its_layers, True), (own, False), (converted, False), (named, False)):
         with pytest.raises(Exception, match=r".") as caught:
             fails()
-        said = words_of(caught.value)
+        said = explain_torch_error(caught.value)
         assert "Smith" not in said
         assert ("shapes" in said) == is_shown, said

@@ -18,10 +18,10 @@ from dpfed import FederatedAccountant
 from dpfed.accounting.accountant import compute_privacy_budget
 from dpfed.clipping import clip_gradients
 from dpfed.errors import BudgetExceeded
-from dpfed.manager import PrivacyManager
+from dpfed.manager.manager import PrivacyManager
 from dpfed.mechanisms.gaussian import add_noise
 
-pytestmark = pytest.mark.filterwarnings("ignore::dpfed.budget.PrivacyBudgetWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::dpfed.manager.budget.PrivacyBudgetWarning")
 
 
 def run(snippet: str, imports: Mapping[str, str] | None = None, /, **names: Any) -> dict[str, Any]:
@@ -420,7 +420,7 @@ print(f"Privacy budget used: {stats['privacy_budget']}")
 
 MANAGER_IMPORTS = {"from server.privacy_manager import PrivacyManager": "from dpfed import PrivacyManager"}
 EXAMPLE_3_IMPORTS = {
-    "from server.privacy_manager import": "from dpfed.manager import PrivacyManager,",
+    "from server.privacy_manager import": "from dpfed.manager.manager import PrivacyManager,",
     "from client.model import ThreatDetectionModel": "",
 }
 
@@ -436,7 +436,7 @@ def test_seed_003_clips_adds_noise_and_monitors():
 
 
 def test_seed_003_composes_advanced_and_basic():
-    imports = {"from server.privacy_manager import": "from dpfed.manager import"}
+    imports = {"from server.privacy_manager import": "from dpfed.manager.manager import"}
     first_half = COMPOSITION.partition("# Basic")[0]
     assert run(first_half, imports)["total_eps"] == pytest.approx(5.2981, abs=5e-5)
     assert run(COMPOSITION, imports)["total_eps"] == pytest.approx(10.0)
@@ -463,7 +463,7 @@ def test_seed_003_client_side_integration():
 
 
 def test_seed_003_server_side_integration():
-    imports = {"from server.privacy_manager import DPSGDTrainer": "from dpfed.manager import DPSGDTrainer"}
+    imports = {"from server.privacy_manager import DPSGDTrainer": "from dpfed.manager.manager import DPSGDTrainer"}
     client = run(SERVER, imports)["FederatedClient"]()
     client.model, client.local_epochs = Model(), 2
     client.privacy_manager = PrivacyManager(epsilon=1.0, num_rounds=6)

@@ -5,8 +5,7 @@ Names are loaded when first used, so ``import dpfed`` stays instant and pulls in
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from dpfed.names import find_earlier_paths, load_lazily
 
 __version__ = "0.1.0.dev0"
 
@@ -19,25 +18,16 @@ _HOME = {
     "GaussianMechanism": "dpfed.mechanisms.gaussian",
     "Ledger": "dpfed.ledger.ledger",
     "make_private": "dpfed.training.private",
-    "train_many": "dpfed.training.many",
-    "LocalPlan": "dpfed.plan",
-    "Plan": "dpfed.plan",
+    "train_many": "dpfed.training.many.train",
+    "LocalPlan": "dpfed.plan.plan",
+    "Plan": "dpfed.plan.plan",
     "Federation": "dpfed.federated.engine",
     "LaplaceMechanism": "dpfed.mechanisms.laplace",
-    "PrivacyManager": "dpfed.manager",
+    "PrivacyManager": "dpfed.manager.manager",
 }
 _MODULES = ("accounting", "clipping", "errors", "events", "guarantee", "ledger", "manager", "mechanisms", "randomness")
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    if name in _MODULES:
-        return import_module(f"dpfed.{name}")
-    raise AttributeError(f"module 'dpfed' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = load_lazily(__name__, _HOME, _MODULES)
+find_earlier_paths()

@@ -45,37 +45,37 @@ def _is_wide(value: Any) -> bool:
 
 
 def positive(**value: Any) -> float:
-    """The value as a float, if it is positive and finite."""
+    """Return the value as a float, if it is positive and finite."""
     return _number(value, lambda x: 0 < x < math.inf, "a positive finite number")
 
 
 def non_negative(**value: Any) -> float:
-    """The value as a float, if it is finite and not negative."""
+    """Return the value as a float, if it is finite and not negative."""
     return _number(value, lambda x: 0 <= x < math.inf, "a finite number of at least 0")
 
 
 def finite(**value: Any) -> float:
-    """The value as a float, if it is finite."""
+    """Return the value as a float, if it is finite."""
     return _number(value, math.isfinite, "a finite number")
 
 
 def probability(**value: Any) -> float:
-    """The value as a float, if it lies in [0, 1)."""
+    """Return the value as a float, if it lies in [0, 1)."""
     return _number(value, lambda x: 0 <= x < 1, "at least 0 and below 1")
 
 
 def positive_probability(**value: Any) -> float:
-    """The value as a float, if it lies in (0, 1)."""
+    """Return the value as a float, if it lies in (0, 1)."""
     return _number(value, lambda x: 0 < x < 1, "above 0 and below 1")
 
 
 def rate(**value: Any) -> float:
-    """The value as a float, if it lies in (0, 1]."""
+    """Return the value as a float, if it lies in (0, 1]."""
     return _number(value, lambda x: 0 < x <= 1, "above 0 and at most 1")
 
 
 def count(**value: Any) -> int:
-    """The value as an int, if it is a whole number of at least 1."""
+    """Return the value as an int, if it is a whole number of at least 1."""
     name, number = _only(value)
     if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
         raise InvalidArgument(name, f"{name} must be a whole number of at least 1, got {number!r}")
@@ -83,7 +83,7 @@ def count(**value: Any) -> int:
 
 
 def whole(**value: Any) -> int:
-    """The value as an int, if it is a whole number of at least 0."""
+    """Return the value as an int, if it is a whole number of at least 0."""
     name, number = _only(value)
     if isinstance(number, bool) or not isinstance(number, Integral) or number < 0:
         raise InvalidArgument(name, f"{name} must be a whole number of at least 0, got {number!r}")
@@ -91,7 +91,7 @@ def whole(**value: Any) -> int:
 
 
 def adjacency(value: str) -> str:
-    """The value, if it is one of the two neighbouring relations."""
+    """Return the value, if it is one of the two neighbouring relations."""
     if value not in (ADD_REMOVE, REPLACE_ONE):
         raise InvalidArgument("adjacency", f"adjacency must be {ADD_REMOVE!r} or {REPLACE_ONE!r}, got {value!r}")
     return value

@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfed import checks, structure
+from dpfed import arrays, checks
+from dpfed.arrays import Floats, Precision
 from dpfed.errors import InvalidArgument
-from dpfed.structure import Floats, Precision
 
 NORMS = ("l1", "l2")
 _MOST_EXAMPLES = 1 << 20
@@ -32,7 +32,7 @@ _UNIT = 1 << 1074  # every float64 is a whole multiple of its inverse
 
 
 def clip_gradients(gradients: Any, clip_norm: float, norm: str = "l2") -> Any:
-    """The gradients scaled by min(1, clip_norm/‖gradients‖), all arrays together taken as one vector.
+    """Scale the gradients by min(1, clip_norm/‖gradients‖), all arrays together taken as one vector.
 
     Arrays, torch tensors, numbers, and lists, tuples and dicts of them keep their structure and precision
     (integers become float64); zeros stay zeros. NaN and infinity are refused.
@@ -41,26 +41,26 @@ def clip_gradients(gradients: Any, clip_norm: float, norm: str = "l2") -> Any:
     it by at most 2 clip_norm. To protect examples clip each one on its own (:func:`clip_per_example`), never
     the batch.
     """
-    parts = structure.leaves(gradients, "gradients")
+    parts = arrays.leaves(gradients, "gradients")
     rows = [part.reshape(1, -1) for part in parts]
-    clipped = _clip_rows(rows, structure.precisions(gradients), *_bound(clip_norm, norm))
-    return structure.rebuild(gradients, _shaped(clipped, parts))
+    clipped = _clip_rows(rows, arrays.precisions(gradients), *_check_bound(clip_norm, norm))
+    return arrays.rebuild(gradients, _reshape(clipped, parts))
 
 
 def clip_per_example(gradients: Any, clip_norm: float, norm: str = "l2") -> Any:
-    """The gradients with each example, one index of every array's leading axis, clipped on its own.
+    """Clip each example on its own: one index of every array's leading axis.
 
     Privacy: the sum over the leading axis has sensitivity clip_norm when one example is added or removed.
     """
-    parts = structure.leaves(gradients, "gradients")
-    rows = [part.reshape(_examples(parts), -1) for part in parts]
-    clipped = _clip_rows(rows, structure.precisions(gradients), *_bound(clip_norm, norm))
-    return structure.rebuild(gradients, _shaped(clipped, parts))
+    parts = arrays.leaves(gradients, "gradients")
+    rows = [part.reshape(_count_examples(parts), -1) for part in parts]
+    clipped = _clip_rows(rows, arrays.precisions(gradients), *_check_bound(clip_norm, norm))
+    return arrays.rebuild(gradients, _reshape(clipped, parts))
 
 
 def group_clip_norm(clip_norm: float, groups: int, norm: str = "l2") -> float:
-    """What each of so many groups of numbers is clipped to, rounded down: all together stay within clip_norm."""
-    bound, norm = _bound(clip_norm, norm)
+    """Return the clip norm of each of so many groups, rounded down: together they stay within clip_norm."""
+    bound, norm = _check_bound(clip_norm, norm)
     groups, power = checks.count(groups=groups), 1 if norm == "l1" else 2
     share = bound / (groups if norm == "l1" else math.sqrt(groups))
     while groups * Fraction(share) ** power > Fraction(bound) ** power:
@@ -69,7 +69,7 @@ def group_clip_norm(clip_norm: float, groups: int, norm: str = "l2") -> float:
 
 
 def sum_examples(clipped: Floats, clip_norm: float) -> Floats:
-    """The sum over the leading axis without any rounding error, of entries cut to a fixed grid towards zero.
+    """Sum over the leading axis without any rounding error, entries cut to a fixed grid towards zero.
 
     Privacy: the sum of examples that were clipped to `clip_norm` moves by at most clip_norm when one is added
     or removed, to the last bit. A sum that rounds can move by more (Casacuberta et al. 2022). On a grid of
@@ -84,9 +84,9 @@ def sum_examples(clipped: Floats, clip_norm: float) -> Floats:
 
 
 def total_norm(gradients: Any, norm: str = "l2") -> float:
-    """The norm of all arrays together as one vector, computed in float64 without overflow."""
-    rows = [part.reshape(1, -1) for part in structure.leaves(gradients, "gradients")]
-    measured = _measure(rows, _known_norm(norm))
+    """Return the norm of all arrays together as one vector, computed in float64 without overflow."""
+    rows = [part.reshape(1, -1) for part in arrays.leaves(gradients, "gradients")]
+    measured = _measure(rows, _check_norm(norm))
     with np.errstate(over="ignore"):
         return float(np.ldexp(measured.norms, measured.exponents)[0])
 
@@ -100,17 +100,17 @@ class _Measured:
     exponents: NDArray[np.int32]
 
 
-def _bound(clip_norm: float, norm: str) -> tuple[float, str]:
-    return checks.positive(clip_norm=clip_norm), _known_norm(norm)
+def _check_bound(clip_norm: float, norm: str) -> tuple[float, str]:
+    return checks.positive(clip_norm=clip_norm), _check_norm(norm)
 
 
-def _known_norm(norm: str) -> str:
+def _check_norm(norm: str) -> str:
     if norm not in NORMS:
         raise InvalidArgument("norm", f"norm must be 'l1' or 'l2', got {norm!r}")
     return norm
 
 
-def _examples(parts: Sequence[Floats]) -> int:
+def _count_examples(parts: Sequence[Floats]) -> int:
     lengths = {part.shape[0] if part.ndim else None for part in parts}
     if len(lengths) != 1 or None in lengths:
         shapes = ", ".join(str(part.shape) for part in parts)
@@ -118,7 +118,7 @@ def _examples(parts: Sequence[Floats]) -> int:
     return int(parts[0].shape[0])
 
 
-def _shaped(rows: Sequence[Floats], parts: Sequence[Floats]) -> list[Floats]:
+def _reshape(rows: Sequence[Floats], parts: Sequence[Floats]) -> list[Floats]:
     return [row.reshape(part.shape) for row, part in zip(rows, parts, strict=True)]
 
 
@@ -154,7 +154,7 @@ def _measure(rows: Sequence[Floats], norm: str) -> _Measured:
 
 
 def _error(rows: Sequence[Floats]) -> float:
-    """A bound on the relative error of a measured norm in any order of summation (Higham 2002, §4.2)."""
+    """Return a bound on the relative error of a measured norm in any order of summation (Higham 2002, §4.2)."""
     dimension = sum(int(row.shape[1]) for row in rows)
     return (dimension + 8) * 2.0**-52
 
@@ -171,18 +171,18 @@ def _exceeds(rows: Sequence[Floats], measured: _Measured, clip_norm: float, norm
 
 def _exceeds_exactly(parts: Sequence[Floats], clip_norm: float, norm: str) -> bool:
     power = 1 if norm == "l1" else 2
-    total: int = sum(_in_units(value) ** power for part in parts for value in part.tolist())
-    limit: int = _in_units(clip_norm) ** power
+    total: int = sum(_to_units(value) ** power for part in parts for value in part.tolist())
+    limit: int = _to_units(clip_norm) ** power
     return total > limit
 
 
-def _in_units(value: float) -> int:
+def _to_units(value: float) -> int:
     numerator, denominator = abs(value).as_integer_ratio()
     return numerator * (_UNIT // denominator)
 
 
 def _truncate(values: Floats, precision: Precision) -> Floats:
-    """The values rounded towards zero to that precision: rounding must not lengthen the vector again."""
+    """Round the values towards zero to that precision: rounding must not lengthen the vector again."""
     exponents = np.frexp(values)[1]
     quanta = np.maximum(exponents - precision.bits, precision.smallest_exponent)
     return np.asarray(np.ldexp(np.trunc(np.ldexp(values, -quanta)), quanta))

@@ -38,7 +38,7 @@ _KINDS: dict[str, type[Event]] = {}
 
 @dataclass(frozen=True, repr=False)
 class Event:
-    """The root of all events; a new kind is a class below and a pair or curve in accounting/moments.py."""
+    """The root of all events; a new kind is a class below and a pair or curve in accounting/exact/pairs.py."""
 
     def __init_subclass__(cls) -> None:
         _KINDS[cls.__name__] = cls
@@ -52,7 +52,7 @@ class Event:
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def to_dict(self) -> dict[str, Any]:
-        """The event as plain JSON values, with the version of this vocabulary."""
+        """Return the event as plain JSON values, with the version of this vocabulary."""
         return {"version": VERSION, **_to_plain(self)}
 
     def _set(self, **values: Any) -> None:
@@ -292,19 +292,19 @@ class Composed(Event):
 
 
 def require_event(value: object) -> Event:
-    """The value, if it is an event."""
+    """Return the value, if it is an event."""
     if isinstance(value, Event) and type(value) is not Event:
         return value
     raise UnknownEvent(f"expected an event of dpfed.events ({', '.join(_KINDS)}), got {value!r}")
 
 
 def dumps(event: Event) -> str:
-    """The canonical JSON text of an event: the same event always gives the same bytes."""
+    """Return the canonical JSON text of an event: the same event always gives the same bytes."""
     return json.dumps(require_event(event).to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def loads(text: str | bytes) -> Event:
-    """The event that ``dumps`` wrote."""
+    """Return the event that ``dumps`` wrote."""
     try:
         return from_dict(json.loads(text))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -314,7 +314,7 @@ def loads(text: str | bytes) -> Event:
 
 
 def from_dict(plain: Mapping[str, Any]) -> Event:
-    """The event that ``to_dict`` described."""
+    """Return the event that ``to_dict`` described."""
     if not isinstance(plain, Mapping) or plain.get("version") != VERSION:
         raise InvalidArgument("version", f"an event's JSON must be an object of version {VERSION}, got {plain!r:.80}")
     return require_event(_from_plain({key: value for key, value in plain.items() if key != "version"}))

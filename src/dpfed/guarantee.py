@@ -23,7 +23,16 @@ from dpfed.rounding import round_up
 if TYPE_CHECKING:
     from dpfed.events import Event
 
-UNITS = ("record", "person", "client")
+RECORD, PERSON, CLIENT = "record", "person", "client"
+# Whose data a promise is about, in words.
+UNITS = {RECORD: "one record", PERSON: "one person, with all rows", CLIENT: "one client, with all its records"}
+# Whom each style of a run protects. A person takes the place of the record where clients clip all rows of a person.
+UNITS_OF_STYLE: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "sample": (RECORD,),
+    "user": (CLIENT,),
+    "hybrid": (RECORD, CLIENT),
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,7 @@ class Guarantee:
         checks.adjacency(self.adjacency)
 
     def for_group(self, size: int) -> Guarantee:
-        """The promise that follows for any `size` units together (Vadhan 2017, Lemma 2.2)."""
+        """Return the promise that follows for any `size` units together (Vadhan 2017, Lemma 2.2)."""
         size = checks.count(size=size)
         if size == 1 or self.epsilon == math.inf:
             return self
@@ -60,7 +69,7 @@ class Guarantee:
         return replace(self, epsilon=epsilon, delta=delta) if delta < 1 else replace(self, epsilon=math.inf, delta=0.0)
 
     def detection_rate(self, false_alarm_rate: float = 0.01) -> float:
-        """The largest share of members any attacker can catch at that false-alarm rate."""
+        """Return the largest share of members any attacker can catch at that false-alarm rate."""
         alpha = checks.rate(false_alarm_rate=false_alarm_rate)
         if self.epsilon == math.inf:
             return 1.0
@@ -72,7 +81,7 @@ class Guarantee:
         return 1 - missed
 
     def sentence(self, caught: float | None = None) -> str:
-        """The promise in one sentence for a person who does not know what ε is.
+        """Return the promise in one sentence for a person who does not know what ε is.
 
         `caught` is the detection rate at 1 % false alarms where more is known than ε and δ: that of the run's
         whole curve, from `dpfed.accounting.tradeoff`.
@@ -89,7 +98,7 @@ class Guarantee:
         )
 
     def is_met_by(self, other: Guarantee) -> bool:
-        """Whether `other` promises at least as much as this one."""
+        """Return whether `other` promises at least as much as this one."""
         self._require_comparable(other)
         return other.epsilon <= self.epsilon and other.delta <= self.delta
 
@@ -134,7 +143,7 @@ class Held(Protocol):
         """Reserve more of the event for the same run."""
 
     def left(self, event: Event) -> int:
-        """How often the event may still be committed."""
+        """Return how often the event may still be committed."""
 
     def release(self) -> None:
         """Return what was never committed."""
@@ -152,29 +161,29 @@ class Account(Protocol):
 
     @property
     def unit(self) -> str:
-        """Whom the account protects."""
+        """The unit that the account protects."""
 
     @property
     def adjacency(self) -> str:
         """The neighbouring relation of its promise."""
 
     def reserve(self, events: Mapping[Event, int], *, run: str, fixed_plan: bool = True) -> Held:
-        """What the run holds: reserved now, or as it was when the run stopped."""
+        """Reserve the events for the run, or resume the run if it was reserved before."""
 
     def record(self, event: Event, count: int = 1, *, run: str, reason: str) -> None:
         """Charge what has happened already, marked after the fact."""
 
     def affordable(self, event: Event) -> int:
-        """How many more such events the account would admit now."""
+        """Return how many more such events the account would admit now."""
 
 
 def _percent(share: float) -> str:
-    """The share in percent, rounded up; 1e-9 forgives the arithmetic."""
+    """Return the share in percent, rounded up; 1e-9 forgives the arithmetic."""
     return f"{math.ceil(1000 * share - 1e-9) / 10:.1f}"
 
 
 def _growth(epsilon: float, size: int) -> float:
-    """1 + e^ε + e^2ε + … up to `size` terms: what δ grows by in a group."""
+    """Return 1 + e^ε + e^2ε + … up to `size` terms, the factor of δ in a group."""
     if size * Fraction(epsilon) > 700:
         return math.inf
     return math.expm1(size * epsilon) / math.expm1(epsilon) if epsilon > 0 else round_up(Fraction(size))

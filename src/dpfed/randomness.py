@@ -59,12 +59,12 @@ class _Keystream:
         self._lock = threading.Lock()
 
     def read(self, count: int) -> bytes:
-        """The next `count` bytes; no two callers ever get the same ones."""
+        """Return the next `count` bytes; no two callers ever get the same ones."""
         with self._lock:
             return self._encryptor.update(bytes(count))
 
     def fill(self, buffer: memoryview) -> None:
-        """Nothing; writes the next bytes over the whole buffer, as `read` would give them."""
+        """Write the next bytes over the whole buffer, as `read` would give them."""
         with self._lock:
             start = 0
             while len(buffer) - start >= len(_ZEROS) + 15:  # the cipher asks for so much room behind what it writes
@@ -87,62 +87,66 @@ class RandomSource(ABC):
 
     @abstractmethod
     def _key(self) -> _Bytes:
-        """A key for the keystream of this process."""
+        """Return a key for the keystream of this process."""
 
     @abstractmethod
     def _child(self, name: str) -> RandomSource:
-        """A source that is independent of this one and of its other children."""
+        """Return a source that is independent of this one and of its other children."""
 
     def stream(self, name: str) -> RandomSource:
-        """The independent source of that name: always the same object, so that it never starts over."""
+        """Return the independent source of that name: always the same object, so that it never starts over."""
         with _keying:
             if name not in self._streams:
                 self._streams[name] = self._child(name)
             return self._streams[name]
 
     def once(self, name: str) -> RandomSource:
-        """The independent source of that name, not kept: for names that come only once, such as one a round.
+        """Return the independent source of that name, not kept: for names that come only once, such as one a round.
 
         A seeded source gives the same one in every process.
         """
         return self._child(name)
 
     def bytes(self, count: int) -> _Bytes:
-        """The next `count` random bytes."""
+        """Return the next `count` random bytes."""
         return self._current().read(count)
 
     def fill(self, array: NDArray[Any]) -> None:
-        """Nothing; writes random bytes over a contiguous array: the next ones, without allocating them first."""
+        """Write the next random bytes over a contiguous array, without allocating them first."""
         if array.size:
             self._current().fill(array.data.cast("B"))
 
     def words(self, count: int) -> Words:
-        """The next `count` random 64-bit words."""
+        """Return the next `count` random 64-bit words."""
         return np.frombuffer(self.bytes(8 * count), dtype=np.uint64)
 
+    def coins(self, count: int) -> Words:
+        """Return the next `count` uniform draws from 0, 1, …, 2⁵³ − 1: one is below k with chance k/2⁵³ exactly."""
+        return self.words(count) >> np.uint64(11)
+
     def uniform(self, shape: Shape = ()) -> Floats:
-        """Uniform draws from the multiples of 2⁻⁵³ in [0, 1)."""
+        """Return uniform draws from the multiples of 2⁻⁵³ in [0, 1)."""
         return _fraction(self.words(_size(shape))).reshape(shape)
 
     def exponential(self, shape: Shape = ()) -> Floats:
-        """Exponential draws of mean 1."""
+        """Return exponential draws of mean 1."""
         return (-np.log(_open_unit(self.words(_size(shape))))).reshape(shape)
 
     def laplace(self, shape: Shape = ()) -> Floats:
-        """Laplace draws of scale 1 (density exp(−|x|)/2)."""
+        """Return laplace draws of scale 1 (density exp(−|x|)/2)."""
         words = self.words(_size(shape))
         sign = 1.0 - 2.0 * (words & np.uint64(1)).astype(np.float64)
         magnitude: Floats = -np.log(((words >> np.uint64(1)).astype(np.float64) + 0.5) * 2.0**-63)
         return (sign * magnitude).reshape(shape)
 
     def gumbel(self, shape: Shape = ()) -> Floats:
-        """Standard Gumbel draws, finest in the upper tail: that one decides a maximum."""
+        """Return standard Gumbel draws, finest in the upper tail: that one decides a maximum."""
         with np.errstate(divide="ignore"):
             exponential = -np.log1p(-_open_unit(self.words(_size(shape))))
         return (-np.log(exponential)).reshape(shape)
 
     def normal(self, shape: Shape = ()) -> Floats:
-        """Standard normal draws (Box and Muller 1958)."""
+        """Return standard normal draws (Box and Muller 1958)."""
         size = _size(shape)
         pairs = (size + 1) // 2
         draws = np.empty((pairs, 2))
@@ -152,7 +156,7 @@ class RandomSource(ABC):
         return draws.reshape(-1)[:size].reshape(shape)
 
     def integers(self, bound: int, shape: Shape = ()) -> NDArray[np.int64]:
-        """Uniform draws from 0, 1, …, bound − 1, without the bias of a remainder."""
+        """Return uniform draws from 0, 1, …, bound − 1, without the bias of a remainder."""
         if isinstance(bound, bool) or not isinstance(bound, int | np.integer) or not 1 <= bound <= 2**63:
             raise InvalidArgument("bound", f"bound must be a whole number from 1 to 2⁶³, got {bound!r}")
         bits = max((int(bound) - 1).bit_length(), 1)
@@ -209,7 +213,7 @@ class SeededSource(RandomSource):
         self._born = _born  # after how many forks
 
     def once(self, name: str) -> RandomSource:
-        """See `RandomSource.once`; forked after this, it gives other bits than its parent's."""
+        """Return the source of that name, not kept; after a fork it gives other bits than in the parent."""
         return SeededSource(self.seed, (*self._path, name), _forks)
 
     def _key(self) -> bytes:
@@ -230,7 +234,7 @@ _SYSTEM = SystemSource()
 
 
 def or_system(source: RandomSource | None) -> RandomSource:
-    """The source itself, or the process-wide system source for None."""
+    """Return the source itself, or the process-wide system source for None."""
     if source is None:
         return _SYSTEM
     if isinstance(source, RandomSource):

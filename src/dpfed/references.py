@@ -28,23 +28,28 @@ _FORM = re.compile(r"(?!sklearn:)[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\
 
 
 def is_reference(text: str) -> bool:
-    """Whether the text has the form package.module:name."""
+    """Return whether the text has the form package.module:name."""
     return _FORM.fullmatch(text) is not None
 
 
 def resolve(reference: str, directory: str | Path | None = None) -> Any:
-    """What the reference names; modules beside the configuration file, in `directory`, are found first."""
+    """Return what the reference names; modules beside the configuration file, in `directory`, are found first."""
     if not is_reference(reference):
-        raise InvalidArgument("reference", f"a reference has the form package.module:name, got {reference!r}")
+        raise InvalidArgument(
+            "reference",
+            f"a reference has the form package.module:name, such as my_models.nets:Small, got {reference!r}",
+        )
     module, _, name = reference.partition(":")
     try:
-        with _found_first(directory):
+        with _finding_first(directory):
             return reduce(getattr, name.split("."), importlib.import_module(module))
     except ImportError as error:
         message = f"{reference}: the module {module} cannot be imported here ({error})"
         raise InvalidArgument("reference", message) from error
     except AttributeError:
-        raise InvalidArgument("reference", f"{reference}: the module {module} has no {name}") from None
+        raise InvalidArgument(
+            "reference", f"{reference}: the module {module} has no {name}: check its spelling"
+        ) from None
     except Exception as error:  # whatever a module does while it is imported, reading records among it
         message = (
             f"{reference}: the module {module} fails while it is imported ({place_of(error)}): import it in Python"
@@ -52,16 +57,16 @@ def resolve(reference: str, directory: str | Path | None = None) -> Any:
         raise InvalidArgument("reference", message) from None
 
 
-def failure(error: Exception) -> str:
-    """Return why code of somebody's own failed: where, or what it was not given if it has not even begun."""
+def explain_failure(error: Exception) -> str:
+    """Explain why a user's own code failed: where, or with which wrong arguments if it was never entered."""
     steps = traceback.extract_tb(error.__traceback__)
     is_ours = bool(steps) and Path(steps[-1].filename).is_relative_to(Path(__file__).parent)
     is_of_the_call = isinstance(error, TypeError) and is_ours
     return f"TypeError: {error}" if is_of_the_call else place_of(error)
 
 
-def words_of(error: Exception) -> str:
-    """Return what torch says of made-up records; of what other code says, which may have read others, the place."""
+def explain_torch_error(error: Exception) -> str:
+    """Return the text of torch's own errors, and only type and place of others, whose text may be from a record."""
     step = error.__traceback__
     while step is not None and step.tb_next is not None:
         step = step.tb_next
@@ -85,7 +90,7 @@ def place_of(error: BaseException) -> str:
 
 
 @contextmanager
-def _found_first(directory: str | Path | None) -> Iterator[None]:
+def _finding_first(directory: str | Path | None) -> Iterator[None]:
     path = str(Path.cwd() if directory is None else Path(directory).resolve())
     sys.path.insert(0, path)
     importlib.invalidate_caches()

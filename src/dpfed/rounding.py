@@ -17,7 +17,7 @@ DIGITS = 6
 
 
 def round_up(value: Fraction) -> float:
-    """The smallest float that is not below the value; ∞ beyond the largest one."""
+    """Return the smallest float that is not below the value; ∞ beyond the largest one."""
     try:
         nearest = float(value)
     except OverflowError:
@@ -26,12 +26,12 @@ def round_up(value: Fraction) -> float:
 
 
 def decimal_up(value: float, digits: int = DIGITS) -> str:
-    """The shortest decimal of so many digits that is not below the value."""
+    """Return the shortest decimal of so many digits that is not below the value."""
     return _decimal(value, digits, ROUND_CEILING)
 
 
 def decimal_down(value: float, digits: int = DIGITS) -> str:
-    """The shortest decimal of so many digits that is not above the value."""
+    """Return the shortest decimal of so many digits that is not above the value."""
     return _decimal(value, digits, ROUND_FLOOR)
 
 

@@ -18,7 +18,7 @@ from dpfed.accounting.calibrate import (
     steps_for,
 )
 from dpfed.accounting.closed_forms import gaussian_epsilon, gaussian_mu
-from dpfed.accounting.questions import epsilon
+from dpfed.accounting.queries import epsilon
 from dpfed.errors import InfeasibleTarget, InvalidArgument
 from dpfed.events import Composed, Gaussian, Laplace, PoissonSampled, PureDP, Repeated, Unprotected
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dpfed.accounting.closed_forms import gaussian_epsilon
 from dpfed.accounting.notions import compare, epsilon_by_notion, pure_epsilon, zcdp_rho
-from dpfed.accounting.questions import epsilon
+from dpfed.accounting.queries import epsilon
 from dpfed.errors import AdjacencyMismatch, InvalidArgument, UnsupportedEvent
 from dpfed.events import (
     ApproximateDP,

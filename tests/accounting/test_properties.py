@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dpfed import events as ev
 from dpfed.accounting import delta, epsilon, epsilon_bounds
-from dpfed.accounting.exact import Composition
+from dpfed.accounting.composed import Composition
 
 ROUNDING = 1e-9
 ALLOWANCE = 1e-6  # the proved error terms that are added to an upper bound depend on how it was summed

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpfed.accounting.exact import Composition
+from dpfed.accounting.composed import Composition
 from dpfed.accounting.tally import FEW, Tally
 from dpfed.errors import AdjacencyMismatch, InvalidArgument, UnknownEvent
 from dpfed.events import Composed, Gaussian, Laplace, PoissonSampled, RandomizedResponse, Repeated

@@ -8,8 +8,8 @@ import pytest
 from dpfed.aggregation.mean import ClippedMean
 from dpfed.aggregation.rules import RULES, Mean, from_plain, to_plain
 from dpfed.errors import InvalidArgument
-from dpfed.federated import rounds
-from dpfed.plan import ClientPlan, LocalPlan, Plan
+from dpfed.federated import round
+from dpfed.plan.plan import ClientPlan, LocalPlan, Plan
 
 UPDATES = {"a": np.array([3.0, 4.0]), "b": np.array([0.0, 0.5])}
 
@@ -50,4 +50,4 @@ def test_the_rule_of_the_plan_is_the_one_that_is_executed(monkeypatch):
     assert plan.server.rule is plan.aggregation
     monkeypatch.setattr(Mean, "total", lambda *_: "the plan's own")
     assert plan.server.query(UPDATES, 2) == "the plan's own"
-    assert not hasattr(rounds, "ClippedMean")
+    assert not hasattr(round, "ClippedMean")

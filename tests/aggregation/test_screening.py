@@ -7,30 +7,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpfed.aggregation.screening import REASONS, Arrival, Door, Refusal
+from dpfed.aggregation.screening import REASONS, Arrival, Refusal, UpdateCheck
 from dpfed.errors import InvalidArgument
 
-DOOR = Door(round=4, shapes={"weight": (2, 2), "bias": (2,)}, clients=["north", "south"], max_norm=10.0)
+CHECK = UpdateCheck(round=4, shapes={"weight": (2, 2), "bias": (2,)}, clients=["north", "south"], max_norm=10.0)
 GOOD = np.arange(6.0)
 NAMED = {"weight": np.arange(4.0).reshape(2, 2), "bias": np.array([4.0, 5.0])}
 
 
-def refused(value=GOOD, client="north", number=4, door=DOOR) -> str:
-    outcome = door.check(Arrival(client, number, value))
+def refused(value=GOOD, client="north", number=4, check=CHECK) -> str:
+    outcome = check.check(Arrival(client, number, value))
     assert isinstance(outcome, Refusal), outcome
     assert outcome.reason in REASONS
     return outcome.reason
 
 
 def test_an_update_comes_in_as_a_vector_or_by_names_and_is_the_same():
-    assert DOOR.check(Arrival("north", 4, GOOD)).tolist() == GOOD.tolist()
+    assert CHECK.check(Arrival("north", 4, GOOD)).tolist() == GOOD.tolist()
     shuffled = dict(reversed(NAMED.items()))
-    assert DOOR.check(Arrival("north", 4, shuffled)).tolist() == GOOD.tolist()
+    assert CHECK.check(Arrival("north", 4, shuffled)).tolist() == GOOD.tolist()
 
 
 def test_what_comes_in_is_a_copy():
     sent = GOOD.copy()
-    found = DOOR.check(Arrival("north", 4, sent))
+    found = CHECK.check(Arrival("north", 4, sent))
     sent[:] = np.nan
     assert np.isfinite(found).all()
 
@@ -65,9 +65,9 @@ def test_another_type_is_refused(value):
 
 
 def test_float32_is_right_where_the_door_says_so():
-    door = Door(round=4, shapes={"w": (6,)}, clients=["north"], max_norm=10.0, dtype="float32")
-    assert door.check(Arrival("north", 4, GOOD.astype(np.float32))).dtype == np.float64
-    assert refused(GOOD, door=door) == "dtype"
+    check = UpdateCheck(round=4, shapes={"w": (6,)}, clients=["north"], max_norm=10.0, dtype="float32")
+    assert check.check(Arrival("north", 4, GOOD.astype(np.float32))).dtype == np.float64
+    assert refused(GOOD, check=check) == "dtype"
 
 
 def test_buffers_unknown_and_missing_names_are_refused():
@@ -86,7 +86,8 @@ def test_an_update_of_another_round_is_refused():
     assert refused(number=3) == "wrong_round"
     assert refused(number=5) == "wrong_round"
     assert (
-        refused(number=True, door=Door(round=1, shapes={"w": (6,)}, clients=["north"], max_norm=10.0)) == "wrong_round"
+        refused(number=True, check=UpdateCheck(round=1, shapes={"w": (6,)}, clients=["north"], max_norm=10.0))
+        == "wrong_round"
     )
 
 
@@ -96,26 +97,26 @@ def test_a_client_that_was_not_asked_is_refused(client):
 
 
 def test_the_first_update_of_a_client_counts_and_no_other():
-    screened = DOOR.screen([Arrival("north", 4, GOOD), Arrival("north", 4, GOOD / 2), Arrival("south", 4, GOOD)])
+    screened = CHECK.screen([Arrival("north", 4, GOOD), Arrival("north", 4, GOOD / 2), Arrival("south", 4, GOOD)])
     assert screened.accepted["north"].tolist() == GOOD.tolist()
     assert [(refusal.client, refusal.reason) for refusal in screened.refused] == [("north", "duplicate")]
 
 
 def test_a_client_that_was_refused_may_try_again():
-    screened = DOOR.screen([Arrival("north", 4, GOOD * np.nan), Arrival("north", 4, GOOD)])
+    screened = CHECK.screen([Arrival("north", 4, GOOD * np.nan), Arrival("north", 4, GOOD)])
     assert list(screened.accepted) == ["north"]
 
 
 def test_an_update_beyond_the_norm_is_refused_even_if_its_square_overflows():
     assert refused(np.full(6, 4.1)) == "norm"
     assert refused(np.full(6, 1e200)) == "norm"
-    assert DOOR.check(Arrival("north", 4, np.full(6, 4.0))).tolist() == [4.0] * 6
-    free = Door(round=4, shapes={"w": (6,)}, clients=["north"], max_norm=1e201)
+    assert CHECK.check(Arrival("north", 4, np.full(6, 4.0))).tolist() == [4.0] * 6
+    free = UpdateCheck(round=4, shapes={"w": (6,)}, clients=["north"], max_norm=1e201)
     assert free.check(Arrival("north", 4, np.full(6, 1e200))).tolist() == [1e200] * 6
 
 
 def test_what_a_refusal_says_of_the_data_is_not_in_its_text():
-    outcome = DOOR.check(Arrival("north", 4, np.full(6, 100.0)))
+    outcome = CHECK.check(Arrival("north", 4, np.full(6, 100.0)))
     assert "244.9" in outcome.detail
     assert repr(outcome) == "Refusal(client='north', reason='norm')"
     assert "100" not in repr(Arrival("north", 4, np.full(6, 100.0)))
@@ -128,7 +129,7 @@ anything = st.one_of(plain, st.lists(st.floats()), st.dictionaries(st.text(), st
 @given(st.lists(st.tuples(st.one_of(st.sampled_from(["north", "south"]), anything), anything, anything), max_size=5))
 def test_no_arrival_stops_the_round_or_moves_the_update_of_another(strange):
     arrivals = [Arrival(*each) for each in strange] + [Arrival("south", 4, GOOD)]
-    screened = DOOR.screen(arrivals)
+    screened = CHECK.screen(arrivals)
     assert screened.accepted["south"].tolist() == GOOD.tolist()
     assert len(screened.refused) + len(screened.accepted) == len(arrivals)
 
@@ -136,4 +137,4 @@ def test_no_arrival_stops_the_round_or_moves_the_update_of_another(strange):
 @pytest.mark.parametrize("change", [{"dtype": "float16"}, {"max_norm": 0.0}, {"max_norm": np.inf}, {"max_norm": None}])
 def test_a_door_that_is_none_is_refused(change):
     with pytest.raises(InvalidArgument):
-        Door(**{"round": 1, "shapes": {"w": (2,)}, "clients": ["north"], "max_norm": 1.0, **change})
+        UpdateCheck(**{"round": 1, "shapes": {"w": (2,)}, "clients": ["north"], "max_norm": 1.0, **change})

@@ -15,10 +15,10 @@ from safetensors.torch import load_file
 from sklearn.datasets import load_iris
 
 from dpfed.config import RunConfig
-from dpfed.federated.checkpoint import Checkpoints
-from dpfed.federated.launch import begun
-from dpfed.federated.released import newest
-from dpfed.runs import RunDirectory
+from dpfed.federated.launch import create_run
+from dpfed.federated.state.checkpoint import Checkpoints
+from dpfed.federated.state.export import newest
+from dpfed.runs.directory import RunDirectory
 
 RUN = """
 name: flowers
@@ -53,7 +53,7 @@ def study(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study")
     (folder / "iris.csv").write_text(table())
     (folder / "run.yaml").write_text(RUN)
-    launch = begun(folder / "run.yaml", folder / "runs" / "flowers-1")
+    launch = create_run(folder / "run.yaml", folder / "runs" / "flowers-1")
     with launch.ledger(folder / "runs" / "flowers-1") as ledger:
         list(launch.federation(folder / "runs" / "flowers-1", ledger))
     (folder / "runs" / "empty").mkdir()

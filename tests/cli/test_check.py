@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from dpfed.training import gradients
+from dpfed.training.engine import sums
 
 MLP = "check model mlp --shape 4 --classes 3 -o hidden=[5] --searches 1"
 
@@ -28,7 +28,7 @@ def test_json_has_all_that_was_found(dpfed):
 
 
 def test_an_unsound_engine_ends_with_1(dpfed, monkeypatch):
-    monkeypatch.setattr(gradients, "_coefficients", lambda lengths, limit, mask: torch.ones_like(lengths))
+    monkeypatch.setattr(sums, "compute_coefficients", lambda lengths, limit, mask: torch.ones_like(lengths))
     result = dpfed(MLP)
     assert result.exit_code == 1
     assert "FAILED" in result.stdout

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import marked_inputs as inputs
-from dpfed.runs import WHOLE, RunDirectory
+from dpfed.runs.directory import WHOLE, RunDirectory
 from marked_inputs import PRIVACY, head_of, invoke, is_one_sentence
 
 COVERED = {

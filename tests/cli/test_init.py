@@ -5,8 +5,8 @@ import json
 import pytest
 
 from dpfed.config import RunConfig
-from dpfed.config.start import hospitals
-from dpfed.data.clients import prepare
+from dpfed.config.templates import hospitals
+from dpfed.federated.data import prepare
 from dpfed.guarantee import Guarantee
 
 CSV = "age,hospital,y\n" + "".join(f"{n},{'north' if n % 2 else 'south'},{n % 3 % 2}\n" for n in range(30))
@@ -89,7 +89,7 @@ def test_json_says_what_was_written(dpfed):
     [
         ("init", "SOURCE"),
         ("init nonsense", "hospitals or a file that ends in .csv"),
-        ("init hospitals --label y", "leave the options of the data out"),
+        ("init hospitals --label y", "leave --label and the other options of the data out"),
         ("init my.csv --label y", "--label and --site-column"),
         ("init my.csv --label z --site-column hospital", "no column 'z'"),
         ("init no.csv --label z --site-column hospital", "cannot be read"),
@@ -98,8 +98,11 @@ def test_json_says_what_was_written(dpfed):
         ("init my.csv --label y --site-column hospital --size 1 --size 2", "--size must be"),
         ("init my.csv --label y --site-column hospital --rows-per-person 3", "goes with --person-column"),
         ("init my.csv --label y --site-column hospital --person-column z", "no column 'z'"),
-        ("init my.csv --label y --site-column hospital --person-column y", "must be a column of its own"),
-        ("init hospitals --person-column y", "leave the options of the data out"),
+        (
+            "init my.csv --label y --site-column hospital --person-column y",
+            "must be another column than that of the label",
+        ),
+        ("init hospitals --person-column y", "leave --label and the other options of the data out"),
         ("init hospitals -o no/such/place.yaml", "cannot be written"),
     ],
 )

@@ -82,7 +82,7 @@ def test_help_comes_in_sections_and_fits_a_terminal(run, name):
 
 
 def test_every_command_is_listed_in_one_section():
-    assert sorted(name for names in group.sections.values() for name in names) == sorted(group.commands)
+    assert sorted(each.name for commands in group.sections.values() for each in commands) == sorted(group.commands)
 
 
 def test_an_account_is_opened_with_all_its_terms(run, book, tmp_path):
@@ -132,14 +132,17 @@ def test_a_parent_and_overlaps_are_passed_on(run, icu, book):
         ("open icu --epsilon 1", "--delta"),
         ("open i'cu --epsilon 1 --delta 1e-5", "account must be"),
         ("open icu --epsilon 1 --delta 1e-5 --label x", "--label must be KEY=VALUE"),
-        ("open icu --epsilon 1 --delta 1e-5 --label a=1 --label a=2", "--label must be KEY=VALUE, each key once"),
+        ("open icu --epsilon 1 --delta 1e-5 --label a=1 --label a=2", "--label must be KEY=VALUE, with each key once"),
         ("open icu --epsilon 1 --delta 1e-5 --label [b]=1", "--label must be"),
         ("open icu --epsilon 1 --delta 1e-5 --expires soon", "--expires"),
         ("open icu --epsilon 1 --delta 1e-5 --order 0.5", "--order must be"),
         ("open icu --epsilon 1 --delta 1e-5 --overlaps nobody", "nobody"),
         ("open icu --epsilon 1 --delta 1e-5 --parent nobody", "nobody"),
         ("open icu --epsilon 1 --delta 1e-5 --fingerprint missing.csv", "missing.csv"),
-        ("open icu --epsilon 1 --delta 1e-5 --source a --fingerprint pyproject.toml", "--source or --fingerprint"),
+        (
+            "open icu --epsilon 1 --delta 1e-5 --source a --fingerprint pyproject.toml",
+            "--source and --fingerprint are two names of the same data",
+        ),
         ("open icu --epsilon 1 --delta 1e-5 --ledger mysql://host/x", "--ledger must begin with sqlite:///"),
         ("open icu --epsilon 1 --delta 1e-5 --ledger :memory:", "in memory"),
         ("open icu --epsilon 1 --delta 1e-5 --ledger missing/folder/book.db", "does its folder exist"),
@@ -337,7 +340,7 @@ def test_reservations_are_listed_with_their_holder(run, icu):
     assert (found["run"], found["committed"], found["left"], found["is_alive"]) == ("study-12", 3, 7, True)
     assert ev.from_dict(found["plan"]["icu"][0]["event"]) == STEP
     icu.resume("study-12").release()
-    assert "no run holds anything" in run("reservations").stdout
+    assert "no run holds a reservation" in run("reservations").stdout
     assert "study-12" in run("reservations", "--all").stdout
 
 

@@ -27,7 +27,7 @@ def test_the_front_page_lists_every_command_in_sections(dpfed, line):
 
 
 def test_every_command_is_listed_in_one_section():
-    listed = [name for names in main.sections.values() for name in names]
+    listed = [command.name for commands in main.sections.values() for command in commands]
     assert sorted(listed) == sorted(main.commands)
 
 
@@ -143,8 +143,8 @@ def test_whoever_asks_is_shown_the_lines_of_code_that_led_to_a_defect_but_not_it
         ),
         (OSError("MARKER"), "a file cannot be read or written: the operating system refuses"),
         (MemoryError("MARKER"), "this takes more memory than there is"),
-        (ValueError("embedded null byte"), "a name that was given has a NUL in it"),
-        (UnicodeEncodeError("utf-8", "\udcff", 0, 1, "MARKER"), "a name that was given is no text in UTF-8"),
+        (ValueError("embedded null byte"), "a name that was given has a NUL character in it"),
+        (UnicodeEncodeError("utf-8", "\udcff", 0, 1, "MARKER"), "a name that was given is not UTF-8"),
     ],
 )
 def test_what_the_machine_refuses_is_one_sentence(monkeypatch, error, what):

@@ -164,4 +164,4 @@ def test_without_code_sizes_that_only_the_records_know_are_refused(dpfed, own):
 
 
 def test_without_code_a_file_that_names_none_says_so(dpfed):
-    assert "names no module of its own" in dpfed("plan run.yaml --no-code").output
+    assert "names no module: a run imports none" in dpfed("plan run.yaml --no-code").output

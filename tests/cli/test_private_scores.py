@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dpfed.config.start import from_csv
-from dpfed.runs import RunDirectory
+from dpfed.config.templates import from_csv
+from dpfed.runs.directory import RunDirectory
 
 METRICS = """
 def secret(outputs, targets):
@@ -114,7 +114,7 @@ def test_what_init_writes_of_private_data_keeps_its_scores_to_the_owner():
         assert not start.config.data.test_is_public
         text = start.to_yaml()
         assert "Leave it false unless anybody may know these records" in text
-        assert "are in the owner's view alone" in " ".join(text.replace("#", " ").split())
+        assert "are in the owner's report alone" in " ".join(text.replace("#", " ").split())
 
 
 def test_a_mean_square_error_is_no_more_for_everyone_than_the_loss_that_it_is(dpfed):

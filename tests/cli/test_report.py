@@ -38,7 +38,7 @@ def test_the_event_in_the_json_gives_the_promised_epsilon_again(dpfed, wards):
 
 def test_markdown_is_printed(dpfed, wards):
     assert dpfed(f"report {wards} --markdown").output.startswith("# Privacy report of run wards\n")
-    assert "## Turned away" in dpfed(f"report {wards} --markdown --owner").output
+    assert "## Refused updates" in dpfed(f"report {wards} --markdown --owner").output
 
 
 def test_owner_alone_is_refused(dpfed, wards):

@@ -56,7 +56,8 @@ def test_a_disk_without_room_is_refused_before_anything_is_charged(here, monkeyp
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1_000_000))
     result = invoke("run", "run.yaml", "--directory", "new")
     assert is_one_sentence(result)
-    assert "there is room for 1 MB in new, and the run may need 16 MB: make room; nothing was spent" in result.stderr
+    assert "the disk of new has 1 MB left, and the run may need 16 MB: delete files, then" in result.stderr
+    assert "nothing was spent" in result.stderr
     assert head_of(here / "new" / "ledger.db") is None
 
 

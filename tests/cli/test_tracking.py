@@ -99,7 +99,7 @@ def test_a_tracker_that_cannot_be_reached_is_said_before_the_first_round(dpfed):
     write(SAMPLE, 'track: {kind: mlflow, tracking_uri: "nowhere://mlflow"}\n')
     result = dpfed("run run.yaml")
     assert result.exit_code != 0
-    assert "go on by `dpfed resume runs/flowers-1`" in " ".join(result.output.split())
+    assert "continue by `dpfed resume runs/flowers-1`" in " ".join(result.output.split())
     assert not Path("runs/flowers-1/rounds.jsonl").exists()
 
 

@@ -6,27 +6,29 @@ import dataclasses
 
 import pytest
 
-from dpfed import adaptive, cohort, local_plan, plan, plan_rules, tree_noise
-from dpfed.config.privacy import STYLES, Adaptive, PassTree, RecordPrivacy, RoundsTree
+from dpfed.config.privacy import Adaptive, PassTree, Privacy, RecordPrivacy, RoundsTree
 from dpfed.config.run import RunConfig
 from dpfed.config.training import (
-    Constant,
-    Cosine,
-    FedAvg,
-    FedDyn,
-    FedOpt,
-    FedProx,
+    ConstantBlock,
+    CosineBlock,
+    FedAvgBlock,
+    FedDynBlock,
+    FedOptBlock,
+    FedProxBlock,
     FixedClients,
     Local,
     Model,
     PoissonClients,
-    Scaffold,
-    Step,
+    ScaffoldBlock,
+    StepBlock,
 )
-from dpfed.federated import losses, metrics
+from dpfed.federated import metrics
 from dpfed.federated.algorithms import fedavg, feddyn, fedopt, fedprox, scaffold
+from dpfed.federated.torch import losses
+from dpfed.guarantee import UNITS_OF_STYLE
 from dpfed.models.registry import KINDS as MODELS
-from dpfed.training import recipe, schedules
+from dpfed.plan import adaptive, cohort, local, plan, rules, tree
+from dpfed.training import optimizing
 
 
 def defaults_of(block):
@@ -42,18 +44,18 @@ def fields_of(part):
 @pytest.mark.parametrize(
     ("block", "part"),
     [
-        (FedAvg, fedavg.FedAvg),
-        (FedProx, fedprox.FedProx),
-        (FedOpt, fedopt.FedOpt),
-        (Scaffold, scaffold.Scaffold),
-        (FedDyn, feddyn.FedDyn),
+        (FedAvgBlock, fedavg.FedAvg),
+        (FedProxBlock, fedprox.FedProx),
+        (FedOptBlock, fedopt.FedOpt),
+        (ScaffoldBlock, scaffold.Scaffold),
+        (FedDynBlock, feddyn.FedDyn),
         (PoissonClients, cohort.PoissonCohort),
         (FixedClients, cohort.FixedCohort),
-        (Constant, schedules.Constant),
-        (Cosine, schedules.Cosine),
-        (Step, schedules.Step),
-        (PassTree, tree_noise.TreeNoise),
-        (RoundsTree, tree_noise.RoundTree),
+        (ConstantBlock, optimizing.Constant),
+        (CosineBlock, optimizing.Cosine),
+        (StepBlock, optimizing.Step),
+        (PassTree, tree.TreeNoise),
+        (RoundsTree, tree.RoundTree),
     ],
 )
 def test_settings_have_the_names_and_defaults_of_their_part(block, part):
@@ -69,12 +71,12 @@ def choices(block, name):
 
 
 def test_choices_are_those_of_their_parts():
-    assert choices(Local, "optimizer") == set(recipe.OPTIMIZERS)
-    assert choices(RecordPrivacy, "norm") == set(local_plan.NORMS)
-    assert choices(RecordPrivacy, "layers") == set(local_plan.LAYERS)
-    assert choices(RecordPrivacy, "noise") == set(plan_rules.NOISES)
-    assert choices(RunConfig, "weighting") == set(plan_rules.WEIGHTINGS)
-    assert {style: set(units) for style, units in plan_rules.UNITS_OF_STYLE.items()} == STYLES
+    assert choices(Local, "optimizer") == set(optimizing.OPTIMIZERS)
+    assert choices(RecordPrivacy, "norm") == set(local.NORMS)
+    assert choices(RecordPrivacy, "layers") == set(local.LAYERS)
+    assert choices(RecordPrivacy, "noise") == set(rules.NOISES)
+    assert choices(RunConfig, "weighting") == set(rules.WEIGHTINGS)
+    assert choices(Privacy, "style") == set(UNITS_OF_STYLE)
 
 
 def test_comments_name_every_model_loss_and_metric_there_is():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dpfed.config import RunConfig
-from dpfed.config.words import _NEEDLESS, _OURS, answer, our_word
+from dpfed.config.synonyms import _NEEDLESS, _OURS, explain_unknown_key, find_our_word
 from dpfed.errors import InvalidArgument
 
 UNKNOWN = {
@@ -69,11 +69,11 @@ def test_every_thing_that_is_wrong_has_its_own_sentence_with_its_line():
 
 
 def keys(block, above=""):
-    from dpfed.config.fields import blocks
+    from dpfed.config.fields import blocks_in
 
     for name, field in block.model_fields.items():
         yield above + name
-        for inner in blocks(field):
+        for inner in blocks_in(field):
             yield from keys(inner, f"{above}{name}.")
 
 
@@ -92,10 +92,10 @@ def test_no_word_of_others_is_one_of_ours():
 
 
 def test_our_word_is_the_last_of_its_path():
-    assert our_word("num-rounds") == "rounds"
-    assert our_word("lr") == "learning_rate"
-    assert our_word("whatever") is None
-    assert answer("whatever", ["a"]) == "is not a key; there are a"
+    assert find_our_word("num-rounds") == "rounds"
+    assert find_our_word("lr") == "learning_rate"
+    assert find_our_word("whatever") is None
+    assert explain_unknown_key("whatever", ["a"]) == "is not a key; there are a"
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_our_word_is_the_last_of_its_path():
         ("rounds: \0", "this is not YAML"),
         (f"rounds: {'9' * 5000}", "this is not YAML: a number in it is too long"),
         (f"rounds: {'[' * 2000}", "this is not YAML: it is nested too deeply"),
-        ('rounds: 1\nname: "a\\0b"', "line 2: name has a NUL in it"),
-        ('rounds: 1\nmodel: {options: ["a\\0b"]}', "line 2: model.options.0 has a NUL in it"),
+        ('rounds: 1\nname: "a\\0b"', "line 2: name has a NUL character in it"),
+        ('rounds: 1\nmodel: {options: ["a\\0b"]}', "line 2: model.options.0 has a NUL character in it"),
         ("", "the file must be a block of keys"),
         ("{rounds, local}, rounds: 1", "this is not YAML"),
         ("- 1\n#\nrounds: 1", "this is not YAML"),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from dpfed.config import RunConfig
-from dpfed.config.fields import blocks
+from dpfed.config.fields import blocks_in
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
 
@@ -153,7 +153,7 @@ REFUSED = {
     "rounds must be at least 1, got 0": {"rounds": 0},
     "rounds must be a whole number, got 2.5": {"rounds": 2.5},
     "rounds must be a finite number": {"rounds": float("nan")},
-    "name must be a text that can name a directory": {"name": "../up"},
+    "name names a directory, so it must not be empty": {"name": "../up"},
     "name must be text, got 7": {"name": 7},
     "cohort must be of kind all, poisson or fixed, got 'half'": {"cohort": {"kind": "half"}},
     "cohort needs a kind: all, poisson or fixed": {"cohort": {"rate": 0.5}},
@@ -170,7 +170,7 @@ REFUSED = {
     "data.feature_bounds must be [low, high], a list": {"data.feature_bounds": [1, 2, 3]},
     "data.feature_bounds and mean or scale": {"data.feature_bounds": [0, 1], "data.mean": 1},
     "data.scale must be above 0": {"data.scale": [1, 0]},
-    "data.label is missing: the column of a.csv": {"data.source": "a.csv"},
+    "data.label is missing: name the column of a.csv": {"data.source": "a.csv"},
     "data.partition.sizes must be whole numbers": {"data.partition": {"kind": "quantity", "sizes": [0]}},
     "data.categories must be a mapping": {"data.categories": [1]},
     "data.categories must be text, got True: put it in quotes": {"data.categories": {"smokes": [True]}},
@@ -207,7 +207,7 @@ def test_a_refusal_names_file_and_line(tmp_path):
 def paths(block, above=""):
     for name, field in block.model_fields.items():
         yield above + name
-        for inner in blocks(field):
+        for inner in blocks_in(field):
             yield from paths(inner, f"{above}{name}.")
 
 

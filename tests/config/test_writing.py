@@ -5,8 +5,8 @@ import re
 import pytest
 
 from dpfed.config import RunConfig
-from dpfed.config.fields import blocks, meaning
-from dpfed.config.start import hospitals
+from dpfed.config.fields import blocks_in, describe
+from dpfed.config.templates import hospitals
 
 CLIENT = {"epsilon": 8, "delta": 1e-5, "clip_norm": 0.5, "adaptive": {"count_noise": 5}}
 CHANGES = [
@@ -33,7 +33,7 @@ def test_what_is_written_is_read_back_as_the_same_configuration(plain, change):
 def written_keys(block):
     for name, field in block.model_fields.items():
         yield block, name
-        for inner in blocks(field)[:1]:
+        for inner in blocks_in(field)[:1]:
             yield from written_keys(inner)
 
 
@@ -43,7 +43,7 @@ def test_every_setting_is_there_with_its_meaning(plain):
     for block, name in written_keys(RunConfig):
         assert re.search(rf"^#? *{name}:", text, re.MULTILINE), name
         if name != "kind" and block.__name__ != "Adaptive":
-            assert meaning(block, name) in " ".join(prose.split()), name
+            assert describe(block, name) in " ".join(prose.split()), name
 
 
 def test_a_setting_at_its_default_changes_nothing_when_its_mark_is_removed(plain):
@@ -67,7 +67,7 @@ def test_every_setting_has_an_effect():
     def all_settings(block):
         for name, field in block.model_fields.items():
             yield block, name, field
-            for inner in blocks(field):
+            for inner in blocks_in(field):
                 yield from all_settings(inner)
 
     for block, name, field in all_settings(RunConfig):

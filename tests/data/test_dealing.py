@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from dpfed.cli.main import main
 from dpfed.config.data import Data
 from dpfed.config.run import RunConfig
-from dpfed.config.start import hospitals
+from dpfed.config.templates import hospitals
 from dpfed.data import partition
-from dpfed.data.clients import hashes, prepare
 from dpfed.data.records import Records
 from dpfed.errors import InvalidArgument
-from dpfed.federated.planning import planned
-from dpfed.plan_rules import HASHED, ROWS, SITES
+from dpfed.federated.data import hash_records, prepare
+from dpfed.federated.planning import make_plan
+from dpfed.plan.rules import HASHED, ROWS, SITES
 
 HEADER = "x,who,y"
 LINES = [f"{n},p{n // 2},{n % 2}" for n in range(80)]
@@ -75,11 +75,11 @@ def test_a_person_more_or_less_moves_no_other_with_all_rows_together(tmp_path, p
 @given(st.integers(0, 2**60), st.integers(1, 9))
 def test_every_record_has_one_client_that_follows_from_its_hash(seed, clients):
     records = Records(np.arange(50.0)[:, None], np.arange(50) % 2)
-    parts = partition.by_hash(hashes(records, None, seed), clients)
+    parts = partition.by_hash(hash_records(records, None, seed), clients)
     assert len(parts) == clients
     assert sorted(np.concatenate(parts).tolist()) == list(range(50))
     some = records.take(np.arange(0, 50, 3))
-    alone = partition.by_hash(hashes(some, None, seed), clients)
+    alone = partition.by_hash(hash_records(some, None, seed), clients)
     for whole, part in zip(parts, alone, strict=True):
         assert {3 * place for place in part.tolist()} <= set(whole.tolist())
 
@@ -87,10 +87,10 @@ def test_every_record_has_one_client_that_follows_from_its_hash(seed, clients):
 def test_parts_are_equal_but_for_chance_and_dealing_has_nothing_to_do_with_holding_out():
     # Of 20,000 records a client of 10 has 2,000, give or take 5 standard deviations (212) but for one in 10⁵ deals.
     records = Records(np.arange(20_000.0)[:, None], np.zeros(20_000, dtype=int))
-    dealt = hashes(records, None, 7, b"dealt")
+    dealt = hash_records(records, None, 7, b"dealt")
     assert all(abs(len(part) - 2000) < 212 for part in partition.by_hash(dealt, 10))
-    kept = records.take(hashes(records, None, 7) > np.uint64(2**63))
-    assert all(abs(len(part) - 1000) < 170 for part in partition.by_hash(hashes(kept, None, 7, b"dealt"), 10))
+    kept = records.take(hash_records(records, None, 7) > np.uint64(2**63))
+    assert all(abs(len(part) - 1000) < 170 for part in partition.by_hash(hash_records(kept, None, 7, b"dealt"), 10))
 
 
 def test_a_client_without_a_record_is_refused_and_not_left_out_of_the_list(tmp_path):
@@ -116,7 +116,7 @@ def test_which_kinds_are_dealt_how():
 def test_a_deal_of_all_records_at_once_is_called_a_simulation_in_the_plan(tmp_path, kind):
     (tmp_path / "a.csv").write_text("\n".join([HEADER, *LINES]))
     config = RunConfig.parse(RUN % json.dumps(MADE_UP[kind]))
-    plan = planned(config, prepare(config.data, tmp_path))
+    plan = make_plan(config, prepare(config.data, tmp_path))
     assert plan.dealing == ROWS
     assert "SIMULATION: clients made from one set" in plan.explain()
     assert type(plan).from_json(plan.to_json()).dealing == ROWS
@@ -125,14 +125,14 @@ def test_a_deal_of_all_records_at_once_is_called_a_simulation_in_the_plan(tmp_pa
 def test_real_sites_and_hashes_are_no_simulation(tmp_path):
     (tmp_path / "a.csv").write_text("\n".join([HEADER, *LINES]))
     config = RunConfig.parse(RUN % json.dumps(IID))
-    plan = planned(config, prepare(config.data, tmp_path))
+    plan = make_plan(config, prepare(config.data, tmp_path))
     assert plan.dealing == HASHED
     assert "SIMULATION" not in plan.explain()
 
 
 def test_a_dealing_that_is_none_is_refused():
     config = hospitals().config
-    plan = planned(config, prepare(config.data))
+    plan = make_plan(config, prepare(config.data))
     with pytest.raises(InvalidArgument, match="dealing must be one of"):
         type(plan)(plan.name, 1, plan.local, style="sample", dealing="cards")
 

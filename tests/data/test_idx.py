@@ -60,8 +60,8 @@ def test_there_must_be_a_label_for_each_image(source):
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (b"", "is no IDX file of unsigned bytes with 3 sizes"),
-        (idx(LABELS), "with 3 sizes"),
+        (b"", "is no IDX file of images"),
+        (idx(LABELS), "is no IDX file of images"),
         (idx(IMAGES).replace(b"\x08", b"\x0d", 1), "unsigned bytes"),
         (idx(IMAGES)[:-1], "not as long as its header says"),
         (idx(IMAGES) + b"x", "not as long as its header says"),

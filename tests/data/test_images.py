@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from dpfed.config.data import Data
-from dpfed.data.clients import prepare
 from dpfed.data.sources import load
 from dpfed.errors import InvalidArgument
+from dpfed.federated.data import prepare
 
 SIZE = [3, 4]
 
@@ -124,7 +124,7 @@ def test_an_image_that_is_cut_off_is_refused(scans, tmp_path):
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"classes": ()}, "classes must declare what an image of scans may show"),
+        ({"classes": ()}, "classes must list what an image of scans may show"),
         ({"channels": 2}, "channels must be 1"),
         ({"size": 64}, r"size must be \[height, width\] in pixels, got 64"),
         ({"size": [64, 0]}, "size must be"),

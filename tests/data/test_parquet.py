@@ -66,7 +66,7 @@ def test_a_cell_that_is_no_number_is_refused_with_its_row_and_not_shown(written,
 def test_columns_of_one_name_and_no_records_are_refused(written):
     twice = pyarrow.Table.from_arrays([pyarrow.array([1]), pyarrow.array([2])], names=["x", "x"])
     for table in (twice, {"x": [], "y": []}):
-        with pytest.raises(InvalidArgument, match="a name of its own for each column, and at least one record"):
+        with pytest.raises(InvalidArgument, match="a different name for each column, and at least one record"):
             read_parquet(written(table))
 
 

@@ -123,6 +123,6 @@ def test_labels_must_be_one_per_record():
 
 
 def test_numbers_as_names_sort():
-    names = partition.numbered(1000)
+    names = partition.number_clients(1000)
     assert (names[0], names[-1]) == ("0001", "1000")
     assert list(names) == sorted(names)

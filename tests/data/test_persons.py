@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from dpfed.config.data import Data
 from dpfed.config.run import RunConfig
-from dpfed.data.clients import hashes, held_out_by_hash, prepare
 from dpfed.data.persons import Persons, grouped, most_sites
 from dpfed.data.records import Records
 from dpfed.data.sources import load
 from dpfed.errors import InvalidArgument
+from dpfed.federated.data import hash_records, hold_out_by_hash, prepare
 
 NAMES = st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=40)
 
@@ -74,7 +74,7 @@ def test_a_part_has_all_rows_of_its_persons():
 def test_who_is_held_out_depends_on_the_name_and_the_seed_alone():
     def held_out_by_name(names, share, seed):
         persons = grouped(visits(names), "patient", 1).persons
-        return held_out_by_hash(hashes(persons, "patient", seed), share)
+        return hold_out_by_hash(hash_records(persons, "patient", seed), share)
 
     names = [f"id-{number}" for number in range(4000)]
     held_out = held_out_by_name(names, 0.25, seed=1)
@@ -87,12 +87,12 @@ def test_who_is_held_out_depends_on_the_name_and_the_seed_alone():
 @pytest.mark.parametrize(
     ("records", "column", "what"),
     [
-        (visits("ab"), "doctor", "no column 'doctor' that names the person; there are: patient"),
-        (visits("ab"), "time", "column time names the person, and must not be a feature as well"),
+        (visits("ab"), "doctor", "no column 'doctor' to name the person: write one of patient"),
+        (visits("ab"), "time", "column time names the person, so it must not be a feature"),
         (visits("ab", ward=np.array([1.0, np.nan])), "ward", "by a text or a whole number, got float64"),
-        (visits("ab", ward=["x", ""]), "ward", "rows that name nobody"),
-        (visits("ab", ward=["x", "nan"]), "ward", "rows that name nobody"),
-        (visits("ab", ward=np.array([b"x", b"None"])), "ward", "rows that name nobody"),
+        (visits("ab", ward=["x", ""]), "ward", "rows without a name"),
+        (visits("ab", ward=["x", "nan"]), "ward", "rows without a name"),
+        (visits("ab", ward=np.array([b"x", b"None"])), "ward", "rows without a name"),
     ],
 )
 def test_columns_that_cannot_name_a_person_are_refused(records, column, what):
@@ -186,8 +186,8 @@ def test_data_by_client_keep_the_groups_that_all_clients_have():
     [
         ({"rows_per_person": None}, "rows_per_person is missing"),
         ({"person_column": None}, "person_column is missing"),
-        ({"person_column": "y"}, "person_column must be a column of its own, got that of the label"),
-        ({"person_column": "site"}, "person_column must be a column of its own, got that of the site"),
+        ({"person_column": "y"}, "person_column must be another column than that of the label"),
+        ({"person_column": "site"}, "person_column must be another column than that of the site"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(changes, what):
@@ -204,5 +204,5 @@ def test_settings_that_do_not_go_together_are_refused(changes, what):
 
 
 def test_a_person_column_with_categories_would_be_a_feature_and_is_refused(here):
-    with pytest.raises(InvalidArgument, match=r"column patient of a\.csv has categories but is the label, a group"):
+    with pytest.raises(InvalidArgument, match=r"column patient of a\.csv is the label, a group or ignored: leave its"):
         prepare(Data(**COLUMN, **SITES, sizes="public", categories={"patient": ["p1"]}), here)

@@ -31,7 +31,7 @@ def test_records_cannot_be_changed_in_place():
 @pytest.mark.parametrize(
     ("features", "labels", "what"),
     [
-        ([[1.0], [2.0]], [0], "equally many"),
+        ([[1.0], [2.0]], [0], "the same length of at least one"),
         (np.zeros((0, 3)), [], "at least one"),
         ([[1.0], [np.inf]], [0, 1], "record 2"),
         ([[1.0], [2.0]], [0.0, np.nan], "record 2, column label"),

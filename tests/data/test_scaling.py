@@ -10,27 +10,27 @@ ROWS = np.array([[0.0, 10.0], [5.0, 20.0], [99.0, -7.0]])
 
 
 def test_bounds_map_their_ends_to_one_and_clip_what_is_outside():
-    assert Bounds([(0, 10), (10, 20)]).applied(ROWS).tolist() == [[-1, -1], [0, 1], [1, -1]]
+    assert Bounds([(0, 10), (10, 20)]).apply(ROWS).tolist() == [[-1, -1], [0, 1], [1, -1]]
 
 
 def test_one_pair_is_for_all_features_of_any_shape():
     images = np.array([[[0.0, 16.0], [8.0, 4.0]]])
-    assert Bounds((0, 16)).applied(images).tolist() == [[[-1, 1], [0, -0.5]]]
+    assert Bounds((0, 16)).apply(images).tolist() == [[[-1, 1], [0, -0.5]]]
 
 
 def test_bounds_by_name_leave_other_columns_alone():
-    assert Bounds({"b": (10, 20)}).applied(ROWS, ("a", "b")).tolist() == [[0, -1], [5, 1], [99, -1]]
+    assert Bounds({"b": (10, 20)}).apply(ROWS, ("a", "b")).tolist() == [[0, -1], [5, 1], [99, -1]]
     assert ROWS[0, 1] == 10.0
 
 
 def test_a_record_more_does_not_change_how_another_is_scaled():
     for scaling in (Bounds([(0, 10), (10, 20)]), Bounds({"a": (0, 3)}), Standard([1, 2], 3)):
-        alone, together = scaling.applied(ROWS[:2], ("a", "b")), scaling.applied(ROWS, ("a", "b"))
+        alone, together = scaling.apply(ROWS[:2], ("a", "b")), scaling.apply(ROWS, ("a", "b"))
         assert np.array_equal(alone, together[:2])
 
 
 def test_mean_and_scale_are_applied_as_given():
-    assert Standard(mean=[1, 0], scale=2).applied(ROWS).tolist() == [[-0.5, 5], [2, 10], [49, -3.5]]
+    assert Standard(mean=[1, 0], scale=2).apply(ROWS).tolist() == [[-0.5, 5], [2, 10], [49, -3.5]]
 
 
 @pytest.mark.parametrize(
@@ -38,4 +38,4 @@ def test_mean_and_scale_are_applied_as_given():
 )
 def test_constants_that_do_not_fit_the_features_are_refused(scaling):
     with pytest.raises(InvalidArgument):
-        scaling.applied(ROWS, ("a", "b"))
+        scaling.apply(ROWS, ("a", "b"))

@@ -65,13 +65,13 @@ def test_a_csv_file_is_looked_up_beside_the_configuration(tmp_path):
 @pytest.mark.parametrize(
     ("source", "what"),
     [
-        ("sklearn:mnist", "there are breast_cancer"),
+        ("sklearn:mnist", "write one of breast_cancer"),
         ("data.xlsx", "must be a file that ends in .csv or .parquet, image-folder:PATH"),
         ("a.csv", "label must name"),
         ("math:sqrt", None),
         (7, "got a value of type int"),
         ([1, 2], "must be a pair"),
-        ([], "there must be one"),
+        ([], "there must be at least one item"),
         ({}, "at least one client"),
         ([([1.0], 0), ([1.0, 2.0], 0)], "do not have one shape"),
         (([[1.0], [1.0, 2.0]], [0, 1]), "different lengths"),
@@ -86,7 +86,7 @@ def test_what_is_no_source_is_refused(source, what):
 def test_torch_is_not_loaded_to_read_data():
     code = (
         "import sys; from dpfed.data.sources import load; load(([[1.0]], [0]));"
-        "from dpfed.config import RunConfig; import dpfed.data.clients; print('torch' in sys.modules)"
+        "from dpfed.config import RunConfig; import dpfed.federated.data; print('torch' in sys.modules)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "False"

@@ -79,8 +79,8 @@ def test_the_line_counts_cells_that_run_over_several_lines(table):
     [
         ("", "line of column names"),
         ("a,y\n", "at least one record"),
-        ("a,a,y\n1,2,3\n", "a name of its own, and column 2 has that of another"),
-        ("a,,y\n1,2,3\n", "a name of its own, and column 2 has none"),
+        ("a,a,y\n1,2,3\n", "a different name, and column 2 has the name of another"),
+        ("a,,y\n1,2,3\n", "a different name, and column 2 has none"),
         ("a,y\n1,2,3\n", "line 2: 3 cells under 2 column names"),
         ("a,y\n1\n", "line 2: 1 cells under 2"),
         ('a,y\n"1,2\n', "line 2: this is not CSV"),

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from dpfed.cohort import FixedCohort
-from dpfed.digests import Seal
 from dpfed.errors import InvalidArgument, LedgerRolledBack, PrivacyError
-from dpfed.federated import checkpoint
-from dpfed.federated.checkpoint import Checkpoint, Checkpoints
-from dpfed.federated.released import newest
-from dpfed.federated.stored import Stored
-from dpfed.federated.update import Update
+from dpfed.federated.messages import Update
+from dpfed.federated.state import checkpoint
+from dpfed.federated.state.checkpoint import Checkpoint, Checkpoints
+from dpfed.federated.state.export import newest
+from dpfed.federated.state.unfinished import UnfinishedRound
 from dpfed.ledger import lease
-from dpfed.plan import Released
-from dpfed.runs import RunDirectory
+from dpfed.plan.cohort import FixedCohort
+from dpfed.plan.plan import Released
+from dpfed.runs.digests import Seal
+from dpfed.runs.directory import RunDirectory
 from studies import DIMENSION, Crash, crash_at
 
 STYLES = ("sample", "user", "hybrid")
@@ -75,7 +75,7 @@ def what_is_read(study):
     run = RunDirectory(run_of(study))
     federation_layout = checkpoint.Layout(("weights",), ((DIMENSION,),), "float64")
     found = Checkpoints(run, federation_layout).newest()
-    stored = Stored(run)
+    stored = UnfinishedRound(run)
     values = [found.weights.tobytes(), found.head, found.clip_norm, dict(found.taken), found.round]
     values += [(name, update.value.tobytes(), update.head) for name, update in stored.updates(3).items()]
     release = stored.release(3)
@@ -169,7 +169,7 @@ def forge(study, style: str, seal: Seal | None = None) -> None:
     for path in (run.path / "released").iterdir():
         path.unlink()
     head = str(study.ledger.head())
-    stored = Stored(run, seal)
+    stored = UnfinishedRound(run, seal)
     if style == "sample":
         stored.write_updates(3, [Update(name, 3, np.ones(DIMENSION), head) for name in study.plan.local])
     else:
@@ -287,7 +287,7 @@ def test_without_its_checkpoints_too_a_run_is_of_the_version_that_reserved_it(st
 
 
 def test_a_run_that_an_older_dpfed_reserved_may_be_without_digests(stopped, monkeypatch):
-    monkeypatch.setattr(lease, "beginning", lease.me)
+    monkeypatch.setattr(lease, "describe_start", lease.this_process)
     study = stopped("user")
     downgrade(study)
     assert [result.number for result in study.federation()] == [3, 4]
@@ -327,7 +327,7 @@ def test_an_older_checkpoint_under_the_name_of_the_newest_is_refused(open_study,
 def test_a_release_of_another_round_under_the_name_of_this_one_is_refused(stopped):
     study = stopped("user")
     folder = run_of(study) / "released"
-    Stored(study.directory()).write_release(2, Released(np.zeros(DIMENSION)), "1:a", ())
+    UnfinishedRound(study.directory()).write_release(2, Released(np.zeros(DIMENSION)), "1:a", ())
     shutil.move(folder / "round-000002.npz", folder / "round-000003.npz")
     require_refused(study, match="does not match its digest")
 

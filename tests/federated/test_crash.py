@@ -12,10 +12,10 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from dpfed.cohort import All, FixedCohort, PoissonCohort
 from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED
-from dpfed.plan import ClientPlan
-from dpfed.tree_noise import RoundTree
+from dpfed.plan.cohort import All, FixedCohort, PoissonCohort
+from dpfed.plan.plan import ClientPlan
+from dpfed.plan.tree import RoundTree
 from studies import BORN, Crash, Study, crash_at
 from worlds import fork, told
 

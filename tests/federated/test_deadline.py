@@ -22,13 +22,13 @@ from dpfed.config.run import RunConfig
 from dpfed.errors import InvalidArgument
 from dpfed.federated import deadline
 from dpfed.federated.deadline import Late, within
-from dpfed.federated.runners.ensemble import EnsembleRunner
-from dpfed.federated.runners.local import LocalRunner
-from dpfed.federated.runners.pool import PoolRunner
-from dpfed.federated.torch_client import TorchClient, TorchModel
-from dpfed.federated.update import Task, Update
+from dpfed.federated.messages import Task, Update
+from dpfed.federated.runners.in_process import LocalRunner
+from dpfed.federated.runners.processes import PoolRunner
+from dpfed.federated.runners.together import EnsembleRunner
+from dpfed.federated.torch.client import TorchClient, TorchModel
 from dpfed.models.logistic import Logistic
-from dpfed.plan import LocalPlan, Plan
+from dpfed.plan.plan import LocalPlan, Plan
 from studies import a_plan
 
 SHORT = 0.2

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from dpfed import events as ev
-from dpfed.accounting.questions import epsilon
-from dpfed.cohort import FixedCohort, PoissonCohort
+from dpfed.accounting.queries import epsilon
 from dpfed.errors import InvalidArgument, LeaseHeld, LeaseLost, LedgerRolledBack, PrivacyError
+from dpfed.federated.messages import Update
 from dpfed.federated.metrics import Score
 from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED, RUNNING
-from dpfed.federated.runners.local import LocalRunner
-from dpfed.federated.stored import Stored
-from dpfed.federated.update import Update
-from dpfed.plan import AdaptiveClip, ClientPlan, Released
+from dpfed.federated.runners.in_process import LocalRunner
+from dpfed.federated.state.unfinished import UnfinishedRound
+from dpfed.plan.cohort import FixedCohort, PoissonCohort
+from dpfed.plan.plan import AdaptiveClip, ClientPlan, Released
 from dpfed.randomness import SeededSource
-from dpfed.runs import sequence
+from dpfed.runs.directory import sequence
 from studies import SIZES, Crash, SilentSource, Study, crash_at
 from worlds import fork
 
@@ -45,7 +45,7 @@ class CrashingRunner(LocalRunner):
 
 def crashed(study: Study, monkeypatch, source=None):
     """The update that was drawn and lost; the one before it is stored."""
-    monkeypatch.setattr("dpfed.federated.stored.in_groups.__defaults__", (0.0,))
+    monkeypatch.setattr("dpfed.federated.state.unfinished.group_by_time.__defaults__", (0.0,))
     with pytest.raises(Crash):
         list(study.federation(study.runner(CrashingRunner, source)))
     study.ledger.close()
@@ -131,7 +131,7 @@ def test_a_release_that_was_stored_is_used_again_bit_by_bit_and_costs_nothing(op
     federation = study.federation()
     with crash_at(4 if style == "user" else 5, is_after=True), pytest.raises(Crash):
         next(federation)  # commit(s), mark and the release's file are written
-    released, *_ = Stored(study.directory()).release(1)
+    released, *_ = UnfinishedRound(study.directory()).release(1)
     charged = study.committed(), study.committed_releases()
     study.ledger.close()
     other = open_study(style)
@@ -149,7 +149,7 @@ def test_what_is_stored_of_a_round_is_what_is_released_with_its_noise(tmp_path):
     federation = study.federation(source=SeededSource(3))
     with crash_at(4, is_after=True), pytest.raises(Crash):
         next(federation)
-    released, *_ = Stored(study.directory()).release(1)
+    released, *_ = UnfinishedRound(study.directory()).release(1)
     np.testing.assert_array_equal(released.average, first.weights)
 
 
@@ -160,7 +160,7 @@ def test_where_the_server_adds_the_noise_no_update_is_ever_stored(open_study, st
     federation = study.federation()
     with crash_at(writes, is_after=True), suppress(Crash):
         next(federation)
-    assert Stored(study.directory()).updates(1) == {}
+    assert UnfinishedRound(study.directory()).updates(1) == {}
 
 
 # What is put back, rolled back or mixed up.
@@ -413,7 +413,7 @@ def test_a_secret_cohort_that_breaks_down_releases_noise_around_zero(open_study,
 @pytest.mark.parametrize("style", ["sample", "user"])
 def test_what_another_past_left_of_a_later_round_is_not_used(open_study, style):
     study = open_study(style)
-    stored = Stored(study.directory())
+    stored = UnfinishedRound(study.directory())
     stored.write_updates(3, [Update("north", 3, np.ones(3), "1:a")])
     stored.write_release(3, Released(np.ones(3)), "1:a", ["north"])
     assert [result.participation.contributed for result in study.federation()] == [tuple(SIZES)] * 4
@@ -438,9 +438,9 @@ def test_fewer_clients_than_the_minimum_do_nothing(open_study, style):
 @pytest.mark.parametrize("style", ["user", "hybrid"])
 def test_no_checkpoint_and_no_stored_release_says_who_was_in_a_secret_cohort(open_study, style, monkeypatch):
     study = open_study(style, cohort=PoissonCohort(0.9, secret=True))
-    monkeypatch.setattr(Stored, "forget", lambda *_: None)
+    monkeypatch.setattr(UnfinishedRound, "forget", lambda *_: None)
     list(study.federation())
-    assert [Stored(study.directory()).release(number)[2] for number in range(1, 5)] == [()] * 4
+    assert [UnfinishedRound(study.directory()).release(number)[2] for number in range(1, 5)] == [()] * 4
     files = (study.folder / "run" / "checkpoints").glob("*")
     assert not any(name.encode() in path.read_bytes() for path in files for name in SIZES)
 

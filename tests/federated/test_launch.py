@@ -12,12 +12,12 @@ from safetensors.numpy import save_file
 
 from dpfed.config import RunConfig
 from dpfed.errors import BudgetExceeded, InvalidArgument, UnknownAccount
-from dpfed.federated.launch import begun, outlined, prepare, resumed
-from dpfed.federated.planning import declared
-from dpfed.federated.runners.ensemble import EnsembleRunner
-from dpfed.federated.runners.pool import PoolRunner
+from dpfed.federated.launch import create_run, outline_run, prepare, resume_run
+from dpfed.federated.planning import read_declared
+from dpfed.federated.runners.processes import PoolRunner
+from dpfed.federated.runners.together import EnsembleRunner
 from dpfed.ledger.ledger import Ledger
-from dpfed.runs import RunDirectory
+from dpfed.runs.directory import RunDirectory
 
 RUN = {
     "name": "flowers",
@@ -224,31 +224,31 @@ def test_a_run_goes_on_from_its_directory_alone(tmp_path):
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "own_parts.py").write_text(OWN)
     settings = config(model={"kind": "own_parts:net"}, rounds=3)
-    launch = begun(written(tmp_path / "study" / "run.yaml", settings), tmp_path / "run")
+    launch = create_run(written(tmp_path / "study" / "run.yaml", settings), tmp_path / "run")
     with launch.ledger(tmp_path / "run") as ledger:
         next(launch.federation(tmp_path / "run", ledger))
     (tmp_path / "study" / "run.yaml").unlink()
-    again = resumed(tmp_path / "run")
+    again = resume_run(tmp_path / "run")
     assert again.plan == launch.plan
     assert [result.number for result in finished(again, tmp_path / "run")] == [2, 3]
 
 
 def test_the_copy_of_the_file_is_the_owners(tmp_path):
-    begun(written(tmp_path / "run.yaml", config()), tmp_path / "run")
+    create_run(written(tmp_path / "run.yaml", config()), tmp_path / "run")
     kept = tmp_path / "run" / "config.yaml"
     assert kept.read_bytes() == (tmp_path / "run.yaml").read_bytes()
     assert kept.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_directory_with_a_run_is_not_begun_again(tmp_path):
-    begun(written(tmp_path / "run.yaml", config()), tmp_path / "run")
+    create_run(written(tmp_path / "run.yaml", config()), tmp_path / "run")
     with pytest.raises(InvalidArgument, match=r"dpfed resume .*/run"):
-        begun(tmp_path / "run.yaml", tmp_path / "run")
+        create_run(tmp_path / "run.yaml", tmp_path / "run")
 
 
 def test_a_directory_without_a_run_is_not_resumed(tmp_path):
     with pytest.raises(InvalidArgument, match="holds no run"):
-        resumed(tmp_path)
+        resume_run(tmp_path)
 
 
 @pytest.mark.parametrize("seed", [None, 3])
@@ -288,11 +288,11 @@ def test_a_run_whose_clients_keep_state_goes_on_alike_whichever_runner_trains_th
     found = []
     for runner in ("one_by_one", "together", "processes"):
         made = config(algorithm=block, weighting="equal", rounds=3, seed=3, runner=runner, privacy=privacy)
-        launch = begun(written(tmp_path / "run.yaml", made), tmp_path / runner)
+        launch = create_run(written(tmp_path / "run.yaml", made), tmp_path / runner)
         with launch.ledger(tmp_path / runner) as ledger:
             next(launch.federation(tmp_path / runner, ledger))
         assert len(list((tmp_path / runner / "clients").iterdir())) == 2
-        results = finished(resumed(tmp_path / runner), tmp_path / runner)
+        results = finished(resume_run(tmp_path / runner), tmp_path / runner)
         assert [result.number for result in results] == [2, 3]
         found.append(results[-1].weights)
     for other in found[1:]:
@@ -303,8 +303,8 @@ def test_half_a_launch_is_made_of_declared_facts_and_no_record(monkeypatch):
     """Plan, model and first weights are those of the launch with data, where the file declares all of it."""
     settings = config(data__shape=[4], data__classes=["a", "b", "c"], data__sizes=40)
     whole = prepare(settings)
-    monkeypatch.setattr("dpfed.data.clients.load", lambda *_, **__: pytest.fail("a record was looked at"))
-    half = outlined(settings, declared(settings))
+    monkeypatch.setattr("dpfed.federated.data.load", lambda *_, **__: pytest.fail("a record was looked at"))
+    half = outline_run(settings, read_declared(settings))
     assert half.plan == whole.plan
     assert half.model.layout == whole.model.layout
     np.testing.assert_array_equal(half.weights, whole.weights)
@@ -313,4 +313,4 @@ def test_half_a_launch_is_made_of_declared_facts_and_no_record(monkeypatch):
 def test_a_model_is_made_for_a_shape_that_somebody_knows():
     settings = config(data__classes=["a", "b", "c"])
     with pytest.raises(InvalidArgument, match=r"declare data\.shape"):
-        outlined(settings, declared(settings))
+        outline_run(settings, read_declared(settings))

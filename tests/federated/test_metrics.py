@@ -11,9 +11,10 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss
 from torch import nn
 
 from dpfed.errors import InvalidArgument
-from dpfed.federated import losses, metrics
+from dpfed.federated import metrics
 from dpfed.federated.metrics import Score
-from dpfed.federated.torch_client import TorchClient, TorchModel
+from dpfed.federated.torch import losses
+from dpfed.federated.torch.client import TorchClient, TorchModel
 from dpfed.models.logistic import Logistic
 
 DATA = np.random.default_rng(6).normal(size=(1100, 4)), np.random.default_rng(7).integers(0, 3, 1100)
@@ -112,9 +113,9 @@ def test_losses_give_one_number_per_record_also_of_images():
 def test_own_losses_come_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_losses.py").write_text("def hinge(outputs, targets):\n    return (1 - outputs[:, 0]).relu()\n")
-    assert losses.named("my_losses:hinge")(torch.zeros(2, 1), None).tolist() == [1.0, 1.0]
+    assert losses.find_loss("my_losses:hinge")(torch.zeros(2, 1), None).tolist() == [1.0, 1.0]
     with pytest.raises(InvalidArgument, match="loss must be one of"):
-        losses.named("hinge")
+        losses.find_loss("hinge")
 
 
 def test_a_metric_that_one_held_out_record_makes_infinite_does_not_end_a_run():

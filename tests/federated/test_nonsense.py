@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from dpfed.algorithm import Algorithm
 from dpfed.errors import InvalidArgument, PrivacyError
-from dpfed.federated.update import Update
-from dpfed.federated.weights import Layout
-from dpfed.plan import ClientPlan, LocalPlan, Plan
-from dpfed.plan_rules import MOST_NORM
-from dpfed.tree_noise import RoundTree
+from dpfed.federated.messages import Update
+from dpfed.federated.state.layout import Layout
+from dpfed.plan.algorithm import Algorithm
+from dpfed.plan.plan import ClientPlan, LocalPlan, Plan
+from dpfed.plan.rules import MOST_NORM
+from dpfed.plan.tree import RoundTree
 from studies import DIMENSION, Crash, a_plan, crash_at
 
 STYLES = ("none", "sample", "user", "hybrid")

@@ -18,10 +18,10 @@ from click.testing import CliRunner
 from dpfed.cli.main import main
 from dpfed.errors import InvalidArgument
 from dpfed.federated import launch
-from dpfed.federated.checkpoint import Checkpoints
-from dpfed.federated.stored import Stored
+from dpfed.federated.state.checkpoint import Checkpoints
+from dpfed.federated.state.unfinished import UnfinishedRound
 from dpfed.ledger.ledger import Ledger
-from dpfed.runs import RunDirectory
+from dpfed.runs.directory import RunDirectory
 from studies import committed
 
 OLD = Path(__file__).parent / "old"
@@ -52,7 +52,7 @@ def called(*arguments: str | Path) -> str:
 
 
 def newest(path: Path):
-    return Checkpoints(RunDirectory(path), launch.resumed(path).model.layout).newest()
+    return Checkpoints(RunDirectory(path), launch.resume_run(path).model.layout).newest()
 
 
 @pytest.mark.parametrize("name", ["finished", *STOPPED])
@@ -98,8 +98,8 @@ def test_a_stopped_old_run_goes_on_to_its_end_and_what_it_had_released_costs_not
 @pytest.mark.parametrize("name", STOPPED)
 def test_the_round_that_was_under_way_is_made_of_what_it_had_released(old, name):
     path = old(name)
-    before, stored = newest(path), Stored(RunDirectory(path))
-    prepared = launch.resumed(path)
+    before, stored = newest(path), UnfinishedRound(RunDirectory(path))
+    prepared = launch.resume_run(path)
     if name == "stopped":
         weights = prepared.plan.weights
         mean = sum(weights[client] * update.value for client, update in stored.updates(2).items())
@@ -115,14 +115,14 @@ def test_the_round_that_was_under_way_is_made_of_what_it_had_released(old, name)
 def test_a_stopped_run_of_the_version_before_rules_of_aggregation_goes_on_to_its_end(tmp_path, style):
     name = "digested" if style == "sample" else "digested-user"
     path = Path(shutil.copytree(OLD / name, tmp_path / name))
-    before, stored = checkpoint_of(path, tmp_path), Stored(RunDirectory(path))
+    before, stored = checkpoint_of(path, tmp_path), UnfinishedRound(RunDirectory(path))
     assert before.round == 1
     if style == "sample":
         weights = RunDirectory(path).plan.weights
         mean = sum(weights[client] * update.value for client, update in stored.updates(2).items())
     else:
         mean = stored.release(2)[0].average
-    prepared = launch.resumed(path, moved_to=tmp_path)
+    prepared = launch.resume_run(path, moved_to=tmp_path)
     with prepared.ledger(path) as ledger:
         second, third = prepared.federation(path, ledger)
         ledger.verify()
@@ -133,7 +133,7 @@ def test_a_stopped_run_of_the_version_before_rules_of_aggregation_goes_on_to_its
 
 def test_a_seeded_run_of_an_earlier_version_is_refused_and_nothing_is_charged(tmp_path):
     path = Path(shutil.copytree(OLD / "digested-seeded", tmp_path / "run"))
-    prepared = launch.resumed(path, moved_to=tmp_path)
+    prepared = launch.resume_run(path, moved_to=tmp_path)
     with prepared.ledger(path) as ledger:
         head = ledger.head()
         with pytest.raises(InvalidArgument, match="begun with a seed by an earlier version"):
@@ -144,12 +144,12 @@ def test_a_seeded_run_of_an_earlier_version_is_refused_and_nothing_is_charged(tm
 
 
 def checkpoint_of(path: Path, folder: Path):
-    return Checkpoints(RunDirectory(path), launch.resumed(path, moved_to=folder).model.layout).newest()
+    return Checkpoints(RunDirectory(path), launch.resume_run(path, moved_to=folder).model.layout).newest()
 
 
 def test_an_old_runs_clients_hold_the_records_that_they_held(old):
     """Dealt anew, a record could move to another client, and be charged at one and released at both."""
-    clients = launch.resumed(old("stopped")).clients
+    clients = launch.resume_run(old("stopped")).clients
     held = {client.name: np.asarray(client.data[0]).sum(axis=0).round(4).tolist() for client in clients}
     assert held == HELD
 

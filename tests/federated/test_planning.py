@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from dpfed.adaptive import AdaptiveClip
-from dpfed.algorithm import Algorithm
-from dpfed.cohort import All, FixedCohort, PoissonCohort
 from dpfed.config import RunConfig
-from dpfed.data.clients import prepare
 from dpfed.errors import InvalidArgument
 from dpfed.events import TreeAggregation
-from dpfed.federated.planning import planned
+from dpfed.federated.data import prepare
+from dpfed.federated.planning import make_plan
+from dpfed.plan.adaptive import AdaptiveClip
+from dpfed.plan.algorithm import Algorithm
+from dpfed.plan.cohort import All, FixedCohort, PoissonCohort
 
 RUN = {
     "name": "wards",
@@ -34,7 +34,7 @@ def plan(**changes):
             block = block[key]
         block[last] = value
     config = RunConfig.of(values)
-    return planned(config, prepare(config.data))
+    return make_plan(config, prepare(config.data))
 
 
 def test_each_client_gets_its_declared_size_and_the_noise_it_needs():

@@ -8,11 +8,11 @@ import stat
 import numpy as np
 import pytest
 
-from dpfed.cohort import All, FixedCohort, PoissonCohort
 from dpfed.federated.metrics import Score
 from dpfed.federated.results import RUNNING, Participation, RoundResult
+from dpfed.plan.cohort import All, FixedCohort, PoissonCohort
 from dpfed.randomness import SeededSource
-from dpfed.runs import sequence
+from dpfed.runs.directory import sequence
 from studies import Crash, crash_at
 
 GUARANTEE = {"epsilon": float, "delta": float, "unit": str, "adjacency": str}

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpfed.accounting.questions import epsilon
-from dpfed.adaptive import AdaptiveClip
-from dpfed.cohort import All, FixedCohort, PoissonCohort
+from dpfed.accounting.queries import epsilon
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.events import Repeated, TreeAggregation
 from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED
 from dpfed.federated.server_tree import ServerTree
 from dpfed.guarantee import Guarantee
 from dpfed.mechanisms.tree import TreeMechanism
-from dpfed.plan import ClientPlan, Plan
-from dpfed.plan_fits import fitted
+from dpfed.plan.adaptive import AdaptiveClip
+from dpfed.plan.cohort import All, FixedCohort, PoissonCohort
+from dpfed.plan.fits import fit_budget
+from dpfed.plan.plan import ClientPlan, Plan
+from dpfed.plan.tree import RoundTree
 from dpfed.randomness import SeededSource
-from dpfed.tree_noise import RoundTree
 from studies import Crash, SilentSource, Study, a_plan, committed, crash_at
 
 SIX = {f"site-{number}": 10 for number in range(6)}
@@ -75,7 +75,7 @@ def test_what_does_not_fit_is_refused():
         ClientPlan(clip_norm=1.0, tree=RoundTree(), adaptive=AdaptiveClip(0.5, 0.2, 10.0))
     with pytest.raises(InvalidArgument, match="must be a RoundTree"):
         ClientPlan(clip_norm=1.0, tree=True)
-    with pytest.raises(InvalidArgument, match="starts anew less often"):
+    with pytest.raises(InvalidArgument, match="restarts must be below"):
         a_plan("user", SIX, **options(client=ClientPlan(clip_norm=1.0, noise_multiplier=5.0, tree=RoundTree(1, 8))))
     with pytest.raises(InvalidArgument, match=r"ask for Plan\.client_event"):
         _ = ClientPlan(clip_norm=1.0, noise_multiplier=5.0, tree=RoundTree()).event
@@ -90,8 +90,8 @@ def test_the_noise_is_calibrated_for_the_tree_and_its_spare_ones():
     found = plan.calibrated(promise)
     event = TreeAggregation(found.client.noise, 8, 2, 3, 1)
     assert 3.999 < epsilon(Repeated(event, 2), 1e-5) == found.client_epsilon(1e-5) <= 4.0
-    assert fitted(found, promise).rounds == 8
-    assert fitted(found, Guarantee(2.0, 1e-5, "client")).rounds == 0
+    assert fit_budget(found, promise).rounds == 8
+    assert fit_budget(found, Guarantee(2.0, 1e-5, "client")).rounds == 0
 
 
 def test_the_plan_is_written_read_and_told():

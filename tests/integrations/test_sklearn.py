@@ -28,14 +28,14 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from dpfed.accounting.questions import epsilon
+from dpfed.accounting.queries import epsilon
 from dpfed.errors import BudgetExceeded, InvalidArgument
 from dpfed.events import Gaussian, Repeated
 from dpfed.guarantee import Guarantee
-from dpfed.integrations.estimator import weighted
+from dpfed.integrations.estimator import weight_loss
 from dpfed.integrations.sklearn import PrivateClassifier, PrivateRegressor
 from dpfed.ledger.ledger import Ledger
-from dpfed.training.gradients import ClippedGradients
+from dpfed.training.engine.gradients import ClippedGradients
 
 torch.set_num_threads(1)
 PROMISE = Guarantee(1.0, 1e-5)
@@ -97,7 +97,7 @@ def test_one_weighted_record_moves_the_sum_by_at_most_the_clip_norm(heavy):
     torch.manual_seed(0)
     model, rows = nn.Linear(2, 2), torch.randn(6, 2)
     records = torch.stack([torch.arange(6.0) % 2, torch.tensor([heavy, 1, 2, 0.5, 0, 3])], 1).double()
-    loss = weighted(nn.CrossEntropyLoss(reduction="none"), torch.int64)
+    loss = weight_loss(nn.CrossEntropyLoss(reduction="none"), torch.int64)
     with ClippedGradients(model, clip_norm=0.5) as gradients:
         sums = [gradients.sum(loss(model(rows[kept:]), records[kept:])) for kept in (0, 1)]
     moved = torch.cat([(sums[0][name] - sums[1][name]).flatten() for name in sums[0]]).norm()
@@ -187,7 +187,7 @@ def account(tmp_path):
     ],
 )
 def test_what_is_wrong_is_refused_before_anything_is_reserved(features, labels, changes, account):
-    event = declared()._plan(50).step_event
+    event = declared()._make_plan(50).step_event
     before = account.affordable(event)
     model = declared(account=account, run="fit").set_params(**changes)
     with pytest.raises(ValueError, match=r"\w"):
@@ -204,7 +204,7 @@ def test_a_clone_is_charged_to_the_same_account_and_every_fit_as_a_run_of_its_ow
     account = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}").open("ward", epsilon=3.0, delta=1e-5)
     first = declared(account=account, run="fit", scoring_is_public=True)
     assert clone(first).account is account
-    event = first._plan(50).step_event
+    event = first._make_plan(50).step_event
     left = [account.affordable(event)]
     for model in (first, first, clone(first)):
         assert model.fit(X, Y).not_covered_ == []
@@ -217,7 +217,7 @@ def test_a_budget_is_spent_to_its_end_and_not_beyond(tmp_path):
     account = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}").open("ward", epsilon=1.0, delta=1e-5)
     model = declared(account=account, run="fit").fit(X, Y)
     assert 0.99 < model.epsilon_ <= 1.0
-    assert model.n_iter_ == model._plan(50).steps == 10
+    assert model.n_iter_ == model._make_plan(50).steps == 10
     assert account.affordable(Gaussian(1000.0)) == 0
 
 
@@ -266,7 +266,7 @@ CLONING = {
 @pytest.mark.parametrize("use", CLONING.values(), ids=CLONING)
 def test_what_chooses_by_held_out_records_is_refused_on_an_account_before_anything_is_charged(account, use):
     """Every fit would be charged, and the choice, which follows from exact scores, would not."""
-    event = declared()._plan(50).step_event
+    event = declared()._make_plan(50).step_event
     before = account.affordable(event)
     with pytest.raises(InvalidArgument, match="scoring_is_public=True"):
         use(declared(account=account, run="fit"))
@@ -281,7 +281,7 @@ def test_a_copy_is_no_way_around_the_account(account, copied):
 
 def test_a_search_cannot_bring_the_account_itself(account):
     search = GridSearchCV(declared(run="fit"), {"account": [account]}, error_score="raise")
-    event = declared()._plan(50).step_event
+    event = declared()._make_plan(50).step_event
     before = account.affordable(event)
     with pytest.raises((TypeError, InvalidArgument)):
         search.fit(X, Y)
@@ -297,7 +297,7 @@ def test_public_scoring_is_declared_in_one_word_only(account, said):
 def test_a_search_that_scores_public_records_is_charged_for_every_fit(tmp_path):
     account = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}").open("ward", epsilon=2.0, delta=1e-5)
     model = declared(account=account, run="fit", scoring_is_public=True)
-    event = model._plan(50).step_event
+    event = model._make_plan(50).step_event
     before = account.affordable(event)
     split = PredefinedSplit(np.repeat([-1, 0], 50))  # the second half is public, and scored; the first is trained on
     search = GridSearchCV(model, GRID, cv=split, refit=False, error_score="raise")
@@ -335,7 +335,7 @@ def interrupted_in_the_third_step():
 @pytest.mark.usefixtures("interrupted_in_the_third_step")
 def test_ctrl_c_keeps_what_was_learnt_and_charges_what_was_spent(account):
     model = declared(account=account, run="fit", epochs=20)
-    event = model._plan(50).step_event
+    event = model._make_plan(50).step_event
     before = account.affordable(event)
     with pytest.raises(
         KeyboardInterrupt, match=r"step 3 of 100: ε = 0\.\d+, δ = 1e-05 .* is spent, and the model so far is"
@@ -376,5 +376,5 @@ def test_a_pickle_leaves_its_account_behind_and_is_not_fitted_uncharged(account)
     assert model.account is account
     with pytest.raises(InvalidArgument, match="account and run go together"):
         again.fit(X, Y)
-    with pytest.raises(InvalidArgument, match="name the run"):
+    with pytest.raises(InvalidArgument, match="set run=NAME"):
         pickle.dumps(model.set_params(run=None))

@@ -8,9 +8,9 @@ from dpfed.federated.metrics import Score
 from dpfed.federated.results import RUNNING, Participation, RoundResult
 from dpfed.guarantee import Guarantee
 from dpfed.integrations.tensorboard import TensorBoardTracker
-from dpfed.plan import PoissonCohort
+from dpfed.plan.plan import PoissonCohort
 from dpfed.randomness import SeededSource
-from dpfed.runs import RunDirectory
+from dpfed.runs.directory import RunDirectory
 from run_directories import ACCURACY, LOSS, made, plan_of
 
 TEXTS = {f"{title}/text_summary" for title in ("plan", "report", "status", "ledger head", "noise")}

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from dpfed import PrivacyAccountant, PrivacyManager
-from dpfed.budget import PrivacyBudget
 from dpfed.errors import (
     AccountUnavailable,
     AdjacencyMismatch,
@@ -21,6 +20,7 @@ from dpfed.errors import (
 )
 from dpfed.events import Gaussian
 from dpfed.ledger.ledger import Ledger
+from dpfed.manager.budget import PrivacyBudget
 from dpfed.mechanisms.gaussian import GaussianMechanism
 
 GRADIENT = np.ones(3)
@@ -69,7 +69,7 @@ def test_no_noise_is_drawn_when_the_ledger_refuses(ledger, monkeypatch):
     assert manager.privacy_budget.rounds_used == 0
 
 
-@pytest.mark.filterwarnings("ignore::dpfed.budget.PrivacyBudgetWarning")
+@pytest.mark.filterwarnings("ignore::dpfed.manager.budget.PrivacyBudgetWarning")
 def test_the_same_run_goes_on_after_a_restart_and_ends_in_time(ledger):
     for _ in range(2):
         a_manager(ledger).apply_privacy(GRADIENT)

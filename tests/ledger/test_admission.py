@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from dpfed import events as ev
 from dpfed.accounting.filter import RenyiFilter
-from dpfed.accounting.questions import epsilon as exact_epsilon
+from dpfed.accounting.queries import epsilon as exact_epsilon
 from dpfed.ledger import admission, amounts
 from dpfed.ledger.admission import judge
-from dpfed.ledger.model import State, Terms
+from dpfed.ledger.rules import AccountState, Terms
 
 STEP = ev.Gaussian(4.0)
 TERMS = Terms("icu", epsilon=8.0, delta=1e-5, orders=RenyiFilter(8.0, 1e-5).orders)
-FRESH = State.new(TERMS)
+FRESH = AccountState.new(TERMS)
 USED = FRESH.after("recorded", 1, TERMS.cost(ev.Gaussian(40.0)))
 
 
@@ -89,10 +89,10 @@ def test_with_several_orders_one_that_fits_is_enough_and_each_has_its_share_of_d
     terms = Terms("icu", epsilon=8.0, delta=1e-5, orders=orders)
     budget = RenyiFilter(8.0, 1e-5, orders)
     for event in (STEP, ev.Gaussian(30.0), ev.PureDP(0.5), ev.RenyiDP((8.0,), (0.1,))):
-        count = admission.affordable(terms, State.new(terms), event)
+        count = admission.affordable(terms, AccountState.new(terms), event)
         assert count == budget.affordable(event)
-        assert judge(terms, State.new(terms), {event: count}, fixed_plan=False).is_admitted
-        assert not judge(terms, State.new(terms), {event: count + 1}, fixed_plan=False).is_admitted
+        assert judge(terms, AccountState.new(terms), {event: count}, fixed_plan=False).is_admitted
+        assert not judge(terms, AccountState.new(terms), {event: count + 1}, fixed_plan=False).is_admitted
 
 
 @pytest.mark.parametrize(
@@ -194,11 +194,11 @@ def test_a_free_event_fits_as_often_as_can_be_counted():
 def test_tiny_and_huge_promises_are_kept(epsilon, delta):
     terms = Terms("icu", epsilon=epsilon, delta=delta, orders=RenyiFilter(epsilon, delta).orders)
     event = ev.ZeroConcentratedDP(terms.caps(epsilon)[0] / 10**18 / terms.orders[0] / 7.5)
-    count = admission.affordable(terms, State.new(terms), event)
-    spent = State.new(terms).after("recorded", count, terms.cost(event)).spent
+    count = admission.affordable(terms, AccountState.new(terms), event)
+    spent = AccountState.new(terms).after("recorded", count, terms.cost(event)).spent
     assert count == 7
     assert amounts.epsilon_of(spent, delta, terms.orders) <= epsilon * (1 + 1e-9)
-    assert not judge(terms, State.new(terms), {event: count + 1}, fixed_plan=False).is_admitted
+    assert not judge(terms, AccountState.new(terms), {event: count + 1}, fixed_plan=False).is_admitted
 
 
 def test_an_accountant_without_an_answer_admits_nothing():

@@ -17,7 +17,7 @@ import dpfed
 from dpfed import events as ev
 from dpfed.errors import LedgerCorrupted, LedgerRolledBack, LedgerUnavailable
 from dpfed.ledger.rows import Row
-from dpfed.ledger.schema import REVISION
+from dpfed.ledger.store.schema import REVISION
 from worlds import EVENT, open_accounts, rows_of, settle, sqlite_path
 
 DAMAGE = (LedgerCorrupted, LedgerUnavailable)

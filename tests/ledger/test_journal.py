@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 import dpfed
 from dpfed import events as ev
-from dpfed.ledger.database import Database
 from dpfed.ledger.journal import last_of_accounts, last_of_items
+from dpfed.ledger.store.database import Database
 from worlds import EVENT, open_accounts, rows_of
 
 OTHER = ev.Gaussian(noise_multiplier=50.0)
@@ -105,14 +105,14 @@ def test_an_interrupt_as_a_transaction_begins_leaves_no_lock(url, monkeypatch):
     open_accounts(url, "icu")
     with dpfed.Ledger(url, wait=2.0) as ledger:
         run = ledger.reserve({"icu": {EVENT: 5, OTHER: 5}}, run="study-12")
-        begun = Database._begun
+        begin = Database._begin
 
         def interrupted(self):
-            begun(self)
+            begin(self)
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(Database, "_begun", interrupted)
+            patched.setattr(Database, "_begin", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 run.commit({"icu": {EVENT: 1, OTHER: 1}})
         with dpfed.Ledger(url, wait=2.0) as other:

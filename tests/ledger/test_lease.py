@@ -20,14 +20,14 @@ STEP = ev.Gaussian(8.0)
 
 
 def test_this_process_is_itself_and_alive():
-    assert lease.is_me(lease.me())
-    assert lease.is_alive(lease.me(), age=1e9)
-    assert str(os.getpid()) in lease.describe(lease.me())
+    assert lease.is_me(lease.this_process())
+    assert lease.is_alive(lease.this_process(), age=1e9)
+    assert str(os.getpid()) in lease.describe(lease.this_process())
 
 
 def test_another_process_is_not_me_and_dead_once_it_is_gone():
     running = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    holder = {**lease.me(), "pid": running.pid, "started": lease._started(running.pid)}
+    holder = {**lease.this_process(), "pid": running.pid, "started": lease._read_start(running.pid)}
     assert not lease.is_me(holder)
     assert lease.is_alive(holder, age=1e9)
     running.communicate()
@@ -39,21 +39,21 @@ def test_what_is_left_of_an_ended_process_is_not_alive():
     if pid == 0:
         os._exit(0)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has asked how
-    assert lease._started(pid) is None
+    assert lease._read_start(pid) is None
     os.waitpid(pid, 0)
 
 
 def test_a_number_that_was_given_to_another_process_is_not_the_holder():
-    assert not lease.is_alive({**lease.me(), "started": "1"}, age=0.0)
+    assert not lease.is_alive({**lease.this_process(), "started": "1"}, age=0.0)
 
 
 def test_a_process_from_before_the_machine_was_started_again_is_dead():
-    assert not lease.is_alive({**lease.me(), "boot": "another"}, age=0.0)
+    assert not lease.is_alive({**lease.this_process(), "boot": "another"}, age=0.0)
 
 
 @pytest.mark.parametrize("where", ["host", "space"])
 def test_on_another_machine_or_in_another_container_only_time_can_tell(where):
-    away = {**lease.me(), where: "elsewhere", "started": "1"}
+    away = {**lease.this_process(), where: "elsewhere", "started": "1"}
     assert lease.is_alive(away, age=lease.PATIENCE - 1)
     assert not lease.is_alive(away, age=lease.PATIENCE + 1)
 

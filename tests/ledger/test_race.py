@@ -18,7 +18,7 @@ from sqlalchemy.engine import make_url
 import dpfed
 from dpfed import events as ev
 from dpfed.errors import BudgetExceeded, InvalidArgument, LeaseHeld, LedgerUnavailable
-from dpfed.ledger.database import Database
+from dpfed.ledger.store.database import Database
 from worlds import EVENT, WITHIN, Child, Say, counted, fork, open_accounts, outcome, rows_of, sqlite_path
 
 # One order costs σ²: some 40 of these fit into ε = 2.

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dpfed.errors import InvalidArgument, UnknownAccount
 from dpfed.ledger import relations
-from dpfed.ledger.model import Terms
+from dpfed.ledger.rules import Terms
 
 
 def terms(name, source=None, **others):
@@ -21,32 +21,32 @@ def world(*accounts):
 
 def test_a_charge_reaches_the_parent_of_a_parent():
     accounts = world(terms("h"), terms("w", parent="h"), terms("bed", parent="w"))
-    assert relations.reached("bed", accounts) == ("bed", "w", "h")
-    assert relations.reached("h", accounts) == ("h",)
+    assert relations.find_reached("bed", accounts) == ("bed", "w", "h")
+    assert relations.find_reached("h", accounts) == ("h",)
 
 
 def test_a_charge_reaches_whoever_overlaps_and_their_parents():
     accounts = world(terms("a"), terms("p"), terms("b", overlaps=("a",), parent="p"), terms("c", overlaps=("b",)))
-    assert set(relations.reached("a", accounts)) == {"a", "b", "c", "p"}
-    assert set(relations.reached("b", accounts)) == {"b", "c", "p"}
+    assert set(relations.find_reached("a", accounts)) == {"a", "b", "c", "p"}
+    assert set(relations.find_reached("b", accounts)) == {"b", "c", "p"}
 
 
 def test_a_circle_of_relations_ends():
     accounts = world(terms("a"), terms("p", parent="a"), terms("b", overlaps=("a",), parent="p"))
     for name in accounts:
-        assert set(relations.reached(name, accounts)) == {"a", "p", "b"}
+        assert set(relations.find_reached(name, accounts)) == {"a", "p", "b"}
 
 
 def test_of_accounts_that_all_reach_each_other_one_is_carried():
     accounts = world(terms("a"), terms("p", parent="a"), terms("b", overlaps=("a",), parent="p"))
-    assert relations.carried_from(terms("d", overlaps=("a", "p", "b")), accounts) == ("a",)
-    assert relations.carried_from(terms("d", overlaps=("b", "p", "a")), accounts) == ("b",)
+    assert relations.find_carried(terms("d", overlaps=("a", "p", "b")), accounts) == ("a",)
+    assert relations.find_carried(terms("d", overlaps=("b", "p", "a")), accounts) == ("b",)
 
 
 def test_an_account_whose_charges_another_one_has_is_not_carried_twice():
     accounts = world(terms("h"), terms("w", parent="h"), terms("x"))
-    assert relations.carried_from(terms("d", overlaps=("w", "h", "x")), accounts) == ("h", "x")
-    assert relations.carried_from(terms("d", overlaps=("w", "x")), accounts) == ("w", "x")
+    assert relations.find_carried(terms("d", overlaps=("w", "h", "x")), accounts) == ("h", "x")
+    assert relations.find_carried(terms("d", overlaps=("w", "x")), accounts) == ("w", "x")
 
 
 @st.composite
@@ -64,16 +64,16 @@ def worlds(draw):
 @given(accounts=worlds(), data=st.data())
 def test_whatever_is_carried_covers_everything_that_overlaps(accounts, data):
     overlaps = tuple(data.draw(st.lists(st.sampled_from(sorted(accounts)), unique=True, min_size=1)))
-    carried = relations.carried_from(terms("new", overlaps=overlaps), accounts)
+    carried = relations.find_carried(terms("new", overlaps=overlaps), accounts)
     assert set(carried) <= set(overlaps)
     for name in overlaps:
-        assert set(carried) & set(relations.reached(name, accounts)), name
+        assert set(carried) & set(relations.find_reached(name, accounts)), name
 
 
 @given(accounts=worlds())
 def test_reach_is_closed_under_parents_and_overlaps(accounts):
     for name in accounts:
-        found = relations.reached(name, accounts)
+        found = relations.find_reached(name, accounts)
         assert len(set(found)) == len(found)
         for each in found:
             above = {accounts[each].parent} - {None} | {n for n, t in accounts.items() if each in t.overlaps}
@@ -120,7 +120,7 @@ def test_unknown_relatives_are_refused():
         with pytest.raises(UnknownAccount):
             relations.require_sound(terms("b", **relation), {})
     with pytest.raises(UnknownAccount):
-        relations.reached("x", {})
+        relations.find_reached("x", {})
 
 
 def test_a_parent_is_no_overlap_as_well():
@@ -130,5 +130,5 @@ def test_a_parent_is_no_overlap_as_well():
 
 def test_the_top_of_a_source_sees_all_its_charges():
     accounts = world(terms("a", "s"), terms("b", "s", parent="a"), terms("c", "s", overlaps=("a",)), terms("z"))
-    assert relations.tops("b", accounts) == ("c",)
-    assert relations.tops("z", accounts) == ("z",)
+    assert relations.find_tops("b", accounts) == ("c",)
+    assert relations.find_tops("z", accounts) == ("z",)

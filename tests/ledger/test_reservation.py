@@ -15,7 +15,7 @@ import pytest
 import dpfed
 from dpfed import events as ev
 from dpfed.accounting.filter import RenyiFilter
-from dpfed.accounting.questions import epsilon as exact_epsilon
+from dpfed.accounting.queries import epsilon as exact_epsilon
 from dpfed.errors import (
     AccountUnavailable,
     AdjacencyMismatch,
@@ -28,7 +28,7 @@ from dpfed.errors import (
     UnknownEvent,
     UnsupportedEvent,
 )
-from dpfed.ledger.opening import agreed, open_account
+from dpfed.ledger.opening import make_terms, open_account
 from worlds import counted, rows_of, told
 
 STEP = ev.Gaussian(8.0)
@@ -500,8 +500,7 @@ def test_an_account_opened_by_another_thread_between_two_commits_is_not_overlook
         ledger.open("icu", **PROMISE)
         held = ledger.reserve({"icu": {STEP: 5}}, run="r")
         held.commit({"icu": STEP})
-        terms = agreed("later", 8.0, 1e-5, "record", "add_remove", None, owner="", purpose="", parent=None,
-                       overlaps=["icu"], labels={}, expires=None)  # fmt: skip
+        terms = make_terms("later", 8.0, 1e-5, "record", "add_remove", overlaps=["icu"])
         with ledger._store.writing() as journal:  # as Ledger.open does, before it has looked at the result
             open_account(journal, terms, {}, journal.terms)
         held.commit({"icu": STEP})

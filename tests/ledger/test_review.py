@@ -14,10 +14,10 @@ from dpfed import events as ev
 from dpfed.accounting.accountant import PrivacyAccountant
 from dpfed.accounting.filter import RenyiFilter
 from dpfed.errors import BudgetExceeded, LedgerCorrupted, PrivacyError
-from dpfed.ledger.model import State, Terms
 from dpfed.ledger.rows import GENESIS, Draft, Head, compact
+from dpfed.ledger.rules import AccountState, Terms
 from dpfed.ledger.verify import replay
-from dpfed.report.statement import page
+from dpfed.report.statement import make_page
 
 PROMISE = {"epsilon": 8.0, "delta": 1e-5}
 STEP = ev.Gaussian(8.0)
@@ -123,19 +123,19 @@ def test_the_epsilon_of_a_run_that_grew_is_not_that_of_a_fixed_plan(ledger):
 
 @pytest.mark.parametrize("other", [{"unit": "person"}, {"adjacency": "replace_one"}])
 def test_a_statement_names_accounts_of_another_kind_on_its_source(ledger, other):
-    assert "sees every charge on its source" in dict(page(ledger.statement("icu")).notes)["The source"]
+    assert "sees every charge on its source" in dict(make_page(ledger.statement("icu")).notes)["The source"]
     ledger.open("twin", **PROMISE, **other, source="icu")
     for one, another in (("icu", "twin"), ("twin", "icu")):
-        said = dict(page(ledger.statement(one)).notes)["The source"]
+        said = dict(make_page(ledger.statement(one)).notes)["The source"]
         assert "every charge on its source" not in said
         assert another in said
 
 
 def test_a_statement_names_the_parent_that_can_be_charged_without_it(ledger):
     ledger.open("ward", **PROMISE, parent="icu")
-    said = dict(page(ledger.statement("ward")).notes)["The source"]
+    said = dict(make_page(ledger.statement("ward")).notes)["The source"]
     assert "icu" in said
-    assert "ward" not in dict(page(ledger.statement("icu")).notes)["The source"]
+    assert "ward" not in dict(make_page(ledger.statement("icu")).notes)["The source"]
 
 
 # Forged entries whose digests are right.
@@ -205,7 +205,7 @@ def test_a_charge_that_did_not_reach_another_account_is_found(family, kind):
         # The balances of the account are made to fit the missing entry.
         if row.account is None:
             return row
-        before = states.get(row.account, State.new(Terms.from_dict(ROWS[row.account], 1)))
+        before = states.get(row.account, AccountState.new(Terms.from_dict(ROWS[row.account], 1)))
         cost = COSTS if row.kind in ("carried", "recorded", "reserved", "committed", "released") else ()
         states[row.account] = before.after(row.kind, row.times or 0, cost, row.details())
         return row._replace(state=states[row.account].dumps())
@@ -244,7 +244,7 @@ def test_an_entry_that_takes_nothing_cannot_fill_an_item_again(ledger, kind):
     ledger.reserve({"icu": {STEP: 1}}, run="r").commit({"icu": STEP})
     forger = Forger(ledger)
     cost = Terms.from_dict(forger.rows[0].details(), 1).cost(STEP)
-    state = State.loads(str(forger.rows[-1].state)).after(kind, 1, cost)
+    state = AccountState.loads(str(forger.rows[-1].state)).after(kind, 1, cost)
     shown = compact([str(amount) for amount in cost])
     item = forger.rows[-1].item
     draft = Draft(kind, "icu", item=item, left=99, event=ev.dumps(STEP), times=1, cost=shown, state=state.dumps())
@@ -254,7 +254,7 @@ def test_an_entry_that_takes_nothing_cannot_fill_an_item_again(ledger, kind):
 def test_the_costs_of_an_accountant_that_nobody_knows_are_not_believed(ledger):
     ledger.record({"icu": STEP}, reason="forgotten")
     forger = Forger(ledger)
-    free = State.loads(str(forger.rows[0].state)).after("recorded", 1, (0,))
+    free = AccountState.loads(str(forger.rows[0].state)).after("recorded", 1, (0,))
 
     def cheap(row):
         if row.kind != "recorded":
@@ -268,9 +268,9 @@ def test_the_costs_of_an_accountant_that_nobody_knows_are_not_believed(ledger):
 def test_a_top_up_that_adds_nothing_or_everything_is_found(ledger, added):
     forger = Forger(ledger)
     body = {"epsilon": added, "reason": "x"}
-    state = State.loads(str(forger.rows[0].state)).after("topped_up", body=body)
+    state = AccountState.loads(str(forger.rows[0].state)).after("topped_up", body=body)
     text = '{"epsilon":Infinity,"reason":"x"}' if added == float("inf") else compact(body)
-    plain = state if added != float("inf") else State.loads(str(forger.rows[0].state))
+    plain = state if added != float("inf") else AccountState.loads(str(forger.rows[0].state))
     forger.add(Draft("topped_up", "icu", state=plain.dumps(), body=text)).is_bad("cap|balance|read")
 
 
@@ -284,7 +284,7 @@ def test_a_commit_on_a_frozen_account_is_found(ledger):
     def still_frozen(row):
         if row.kind != "committed":
             return row
-        return row._replace(state=State.loads(str(row.state)).after("frozen").dumps())
+        return row._replace(state=AccountState.loads(str(row.state)).after("frozen").dumps())
 
     forger.again(drop=lambda row: row.kind == "unfrozen", change=still_frozen).is_bad("frozen")
 

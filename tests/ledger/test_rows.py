@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpfed.errors import InvalidArgument, LedgerCorrupted
 from dpfed.ledger.rows import GENESIS, Draft, Head, Row, Series, compact
-from dpfed.ledger.schema import ENTRIES
+from dpfed.ledger.store.schema import ENTRIES
 
 AT = "2026-01-01T00:00:00.000000Z"
 ROW = Draft("committed", "icu", "run", 3, "icu", '{"a":1}', 2, 7, None, '{"b":2}', '{"c":3}').row(5, AT, "ab" * 32)
@@ -59,7 +59,7 @@ def test_a_series_gives_the_rows_that_drafts_give(what, moved, place):
     times, left, state = moved
     row = Series(*what).row(*place, times, left, state)
     assert row == Draft(*what, times=times, left=left, state=state).row(*place)
-    assert row.checked() is row
+    assert row.check() is row
 
 
 def test_the_values_of_a_row_are_in_the_order_of_the_columns():
@@ -71,9 +71,9 @@ def test_the_digest_covers_every_column(column):
     value = getattr(ROW, column)
     other = ROW._replace(**{column: value + 1 if isinstance(value, int) else f"{value}x"})
     with pytest.raises(LedgerCorrupted) as found:
-        other.checked()
+        other.check()
     assert found.value.row == other.seq
-    assert ROW.checked() is ROW
+    assert ROW.check() is ROW
 
 
 def test_a_digest_tells_nothing_from_an_empty_text_and_a_number_from_its_text():

@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 import dpfed
 from dpfed import events as ev
 from dpfed.accounting.filter import RenyiFilter, divergences, filter_epsilon
-from dpfed.accounting.questions import epsilon as exact_epsilon
+from dpfed.accounting.queries import epsilon as exact_epsilon
 from dpfed.errors import (
     AccountUnavailable,
     BudgetExceeded,

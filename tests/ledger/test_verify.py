@@ -10,11 +10,11 @@ import pytest
 import dpfed
 from dpfed import events as ev
 from dpfed.accounting.filter import RenyiFilter
-from dpfed.accounting.questions import epsilon as exact_epsilon
+from dpfed.accounting.queries import epsilon as exact_epsilon
 from dpfed.errors import LedgerCorrupted
 from dpfed.ledger import amounts
-from dpfed.ledger.model import State, Terms
 from dpfed.ledger.rows import GENESIS, Draft, Head, compact
+from dpfed.ledger.rules import AccountState, Terms
 from dpfed.ledger.verify import read_export, replay
 
 AT = "2026-01-01T00:00:00.000000Z"
@@ -28,7 +28,7 @@ class Book:
     """A ledger written by hand: every digest is right, whatever the entries say."""
 
     def __init__(self, terms=TERMS):
-        self.rows, self.state, self.terms = [], State.new(terms), terms
+        self.rows, self.state, self.terms = [], AccountState.new(terms), terms
         self.add(Draft("opened", terms.name, state=self.state.dumps(), body=compact(terms.to_dict())))
 
     @property
@@ -273,7 +273,7 @@ def test_an_account_opened_with_the_terms_of_another_is_found(book):
 def test_an_account_that_begins_with_a_balance_is_found():
     book = Book()
     book.rows.clear()
-    rich = State(cap=80.0, spent=(0,), held=(0,))
+    rich = AccountState(cap=80.0, spent=(0,), held=(0,))
     book.add(Draft("opened", "icu", state=rich.dumps(), body=compact(TERMS.to_dict())))
     book.is_bad_at(1, "balance")
 

@@ -10,7 +10,7 @@ import pytest
 import dpfed
 from dpfed import events as ev
 from dpfed.accounting.filter import RenyiFilter, filter_epsilon
-from dpfed.accounting.questions import epsilon as exact_epsilon
+from dpfed.accounting.queries import epsilon as exact_epsilon
 
 STEP = ev.Gaussian(8.0)
 OTHER = ev.Laplace(20.0)

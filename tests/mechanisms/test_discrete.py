@@ -63,7 +63,7 @@ def test_from_epsilon_never_promises_more_than_it_keeps(epsilon: float) -> None:
 
 
 def test_a_vector_of_another_dimension_than_is_charged_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="dimension=1"):
+    with pytest.raises(InvalidArgument, match=r"hold 1 numbers, .* got 2: give the mechanism dimension=2"):
         DiscreteGaussianMechanism(3.0, 1).add_noise(np.array([1, 2]))
 
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from dpfed.accounting.participation import squared_sensitivity
+from dpfed.accounting.tree_sensitivity import squared_sensitivity
 from dpfed.errors import AdjacencyMismatch, InvalidArgument, PrivacyError
 from dpfed.events import Gaussian, TreeAggregation
 from dpfed.mechanisms.sensitivity import Sensitivity
@@ -128,8 +128,8 @@ def test_everything_released_comes_from_numbers_on_the_grid() -> None:
     """The nodes are whole numbers of steps, whatever was added up: nothing is in their low bits."""
     seen = []
     mechanism = TreeMechanism(TreeAggregation(1.0, 50), 1.0)
-    noised = mechanism._sums._noised
-    mechanism._sums._noised = lambda total: seen.append(noised(total)) or seen[-1]
+    noised = mechanism._sums._add_node_noise
+    mechanism._sums._add_node_noise = lambda total: seen.append(noised(total)) or seen[-1]
     for step in range(50):
         mechanism.add_noise(np.array([0.1 * step, 1e30, -1e30]))
     assert len(seen) == sum(50 // 2**level for level in range(6))

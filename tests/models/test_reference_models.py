@@ -180,7 +180,7 @@ def test_an_unknown_kind_is_answered_with_the_known_ones():
 
 
 def test_an_unknown_option_is_answered_with_the_known_ones():
-    with pytest.raises(InvalidArgument, match="mlp has no option 'layers'; it has features, hidden, classes, seed"):
+    with pytest.raises(InvalidArgument, match="mlp has no option 'layers': use features, hidden, classes, seed"):
         models.build("mlp", layers=3)
 
 

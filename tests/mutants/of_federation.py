@@ -4,32 +4,36 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-CHECKPOINT = "tests/federated/test_checkpoint.py::test_"
+CHECKPOINT = "tests/federated/state/test_checkpoint.py::test_"
 CHANGED = "tests/federated/test_changed_files.py::test_"
-CLIENT = "tests/federated/test_torch_client.py::test_"
+CLIENT = "tests/federated/torch/test_client.py::test_"
 ENGINE = "tests/federated/test_engine.py::test_"
 DEADLINE = "tests/federated/test_deadline.py::test_"
 DEALING = "tests/data/test_dealing.py::test_"
-LOCAL = "tests/federated/runners/test_local.py::test_"
+OBJECTIVE = "tests/training/test_objective.py::test_"
+WRITES = "a_client_that_writes_where_numpy_forbids_it_reaches_no_other_and_not_the_server"
+LOCAL = "tests/federated/runners/test_in_process.py::test_"
 MEAN = "tests/aggregation/test_mean.py::test_"
+POPULATED = "tests/federated/test_population.py::test_"
+POPULATION = "tests/plan/test_population.py::test_"
 NONSENSE = "tests/federated/test_nonsense.py::test_"
-RELEASE = "tests/test_server_release.py::test_"
-ROUNDS = "tests/federated/test_rounds.py::test_"
-STATES = "tests/federated/test_client_states.py::test_"
+RELEASE = "tests/plan/test_server.py::test_"
+ROUNDS = "tests/federated/test_round.py::test_"
+STATES = "tests/federated/state/test_clients.py::test_"
 STATEFUL = "tests/federated/algorithms/test_stateful.py::test_"
-RUNS = "tests/test_runs.py::test_"
+RUNS = "tests/runs/test_directory.py::test_"
 
 FEDERATION = (
     Mutant(
         "half the server's noise",
-        "server_release.py",
+        "plan/server.py",
         "from_noise_multiplier(self.client.sum_noise, bound, source=source)",
         "from_noise_multiplier(self.client.sum_noise / 2, bound, source=source)",
         (RELEASE + "the_noise_on_the_mean_is_the_noise_multiplier_times_the_sensitivity",),
     ),
     Mutant(
         "half the noise of the server's tree",
-        "server_release.py",
+        "plan/server.py",
         'return TreeMechanism(event, Sensitivity(self.client.clip_norm, "l2", ADD_REMOVE), source)',
         'return TreeMechanism(event, Sensitivity(self.client.clip_norm / 2, "l2", ADD_REMOVE), source)',
         (RELEASE + "the_noise_of_the_first_round_of_a_tree_is_the_noise_multiplier_times_the_sensitivity",),
@@ -44,7 +48,7 @@ FEDERATION = (
     Mutant(
         "updates that are clipped together",
         "clipping.py",
-        "rows = [part.reshape(_examples(parts), -1) for part in parts]",
+        "rows = [part.reshape(_count_examples(parts), -1) for part in parts]",
         "rows = [part.reshape(1, -1) for part in parts]",
         (
             "tests/test_clipping.py::test_each_example_is_clipped_on_its_own",
@@ -60,7 +64,7 @@ FEDERATION = (
     ),
     Mutant(
         "a denominator from who came",
-        "server_release.py",
+        "plan/server.py",
         "average = mechanism.add_noise(self.query(updates, dimension, clip_norm)) * float(self.largest_weight())",
         "average = mechanism.add_noise(self.query(updates, dimension, clip_norm)) * float("
         "self.largest_weight() * self.expected / max(len(updates), 1))",
@@ -75,38 +79,38 @@ FEDERATION = (
     ),
     Mutant(
         "noise before the server's charge",
-        "federated/rounds.py",
+        "federated/round.py",
         "head = self.runner.charge_release(self._commits)\n",
         "head = self.head\n",
         (ENGINE + "an_uninterrupted_run_charges_every_round_once_and_everyone_contributes",),
     ),
     Mutant(
         "the clients' charge after their training",
-        "federated/runners/local.py",
-        "        self.charging.commit_local([client.name for client in able])\n        if able:\n"
-        "            outcomes = self._trained(able, task, self.charging.head)\n",
-        "        if able:\n            outcomes = [*self._trained(able, task, self.charging.head)]\n"
-        "            self.charging.commit_local([client.name for client in able])\n",
+        "federated/runners/in_process.py",
+        "        self.charging.commit_local(able)\n        if able:\n"
+        "            outcomes = self._train_all(able, task, self.charging.head)\n",
+        "        if able:\n            outcomes = [*self._train_all(able, task, self.charging.head)]\n"
+        "            self.charging.commit_local(able)\n",
         (LOCAL + "the_whole_cohort_is_charged_before_the_first_client_looks_at_its_data",),
     ),
     Mutant(
         "one charge for two updates",
-        "federated/runners/local.py",
-        "for name in dict.fromkeys(cohort)]  # one charge, one update",
-        "for name in cohort]",
+        "federated/runners/in_process.py",
+        "names = list(dict.fromkeys(cohort))  # one charge, one update",
+        "names = list(cohort)",
         (LOCAL + "a_client_that_is_named_twice_trains_once_for_its_one_charge",),
     ),
     Mutant(
         "un-noised save",
-        "federated/rounds.py",
-        "            self.stored.write_release(self.number, released, head, counted, self._kept_by(updates))\n",
+        "federated/round.py",
+        "            self.stored.write_release(self.number, released, head, counted, keepers)\n",
         "            plain = type(released)(self.plan.server.query(values, self.layout.size), released.noisy_count)\n"
         "            self.stored.write_release(self.number, plain, head, counted)\n",
         (ENGINE + "what_is_stored_of_a_round_is_what_is_released_with_its_noise",),
     ),
     Mutant(
         "updates stored where the server adds the noise",
-        "federated/rounds.py",
+        "federated/round.py",
         "        head = self.runner.charge_release(self._commits)\n",
         "        self.stored.write_updates(self.number, list(updates.values()))\n"
         "        head = self.runner.charge_release(self._commits)\n",
@@ -114,35 +118,35 @@ FEDERATION = (
     ),
     Mutant(
         "a secret cohort in the checkpoint",
-        "federated/rounds.py",
+        "federated/round.py",
         "counted = () if self.plan.is_secret else asked",
         "counted = asked",
         (ENGINE + "no_checkpoint_and_no_stored_release_says_who_was_in_a_secret_cohort",),
     ),
     Mutant(
         "the same noise again after a crash",
-        "federated/runners/local.py",
-        'return self.source.once(f"charge {self.charging.times(client.name)} {task.round} {client.name}")',
-        'return self.source.once(f"{task.round} {client.name}")',
+        "federated/runners/in_process.py",
+        'return self.source.once(f"charge {self.charging.times(name)} {task.round} {name}")',
+        'return self.source.once(f"{task.round} {name}")',
         (ENGINE + "noise_after_a_crash_is_fresh_even_from_the_same_seed",),
     ),
     Mutant(
         "more rounds than a client's participations",
-        "federated/rounds.py",
-        "able = (name for name in self._drawn() if self.taken.get(name, 0) < most)",
-        "able = iter(self._drawn())",
+        "federated/round.py",
+        "able = (name for name in self._draw() if self.taken.get(name, 0) < most)",
+        "able = iter(self._draw())",
         (ENGINE + "whoever_has_taken_part_as_often_as_is_paid_is_not_asked_again",),
     ),
     Mutant(
         "a client's state in the next one's model",
-        "federated/torch_model.py",
+        "federated/torch/model.py",
         "            module._buffers[name] = first.clone()\n",
         "            pass\n",
         (CLIENT + "statistics_of_one_clients_records_do_not_reach_an_evaluation",),
     ),
     Mutant(
         "a client without noise that draws from public generators",
-        "federated/torch_model.py",
+        "federated/torch/model.py",
         "            Generators(or_system(source), devices_of(self.module)).scope(),\n",
         "",
         (CLIENT + "torchs_own_generator_is_left_as_it_was",),
@@ -156,30 +160,30 @@ FEDERATION = (
     ),
     Mutant(
         "state from a change that is not clipped",
-        "federated/runners/local.py",
+        "federated/runners/in_process.py",
         "        used: Floats = left if task.clip_norm is None else clip_per_example(left[None], task.clip_norm)[0]\n",
         "        used: Floats = left\n",
         (STATES + "a_client_keeps_its_change_as_the_server_clips_it_by_the_clip_norm_of_the_round",),
     ),
     Mutant(
         "a stored release that forgets whose state goes with it",
-        "federated/stored.py",
+        "federated/state/unfinished.py",
         "        if kept := list(contributed):\n",
         "        if kept := []:\n",
         (STATES + "a_crash_at_each_durable_write_leaves_no_update_without_its_state[after-user-all]",),
     ),
     Mutant(
         "state with secret draws that depend on each other",
-        "plan_rules.py",
+        "plan/rules.py",
         '    if forbids_a_cap(plan):\n        message = "clients must keep',
         '    if False:\n        message = "clients must keep',
         (STATES + "state_with_a_secret_cohort_of_fixed_size_is_refused_where_a_client_is_protected[user]",),
     ),
     Mutant(
         "an algorithm that is told who else took part",
-        "federated/runners/local.py",
-        "            state, own = self._state(trained.client, task), task.of(trained.client)\n",
-        "            state, own = self._state(trained.client, task), task\n",
+        "federated/runners/in_process.py",
+        "            state, own = self._read_state(trained.client, task), task.of(trained.client)\n",
+        "            state, own = self._read_state(trained.client, task), task\n",
         (STATES + "what_a_client_sends_depends_on_no_other_clients_rounds",),
     ),
     Mutant(
@@ -201,18 +205,42 @@ FEDERATION = (
         "training/objective.py",
         'object.__setattr__(self, "start", read_only(self.start))',
         'object.__setattr__(self, "start", np.asarray(self.start))',
-        (LOCAL + "a_client_that_trains_in_place_moves_neither_the_others_nor_what_the_server_keeps[start]",),
+        (OBJECTIVE + "what_an_objective_holds_cannot_be_written_into_and_a_copy_shares_no_memory",),
+    ),
+    Mutant(
+        "a client that writes by torch into the weights of all",
+        "federated/runners/in_process.py",
+        "objective.copied(), source)",
+        "objective, source)",
+        (POPULATED + f"{WRITES}[False-LocalRunner]",),
+    ),
+    Mutant(
+        "a made client that rehearses on the weights of all",
+        "federated/runners/in_process.py",
+        "self._factory.client(name, self._plan, task.weights.copy())",
+        "self._factory.client(name, self._plan, task.weights)",
+        (POPULATED + f"{WRITES}[False-LocalRunner]",),
+    ),
+    Mutant(
+        "a panic of a client that ends the round",
+        "federated/runners/in_process.py",
+        "        except BaseException as error:  # whatever a client's data does to it, the others go on\n",
+        "        except Exception as error:\n",
+        (
+            POPULATED
+            + "a_client_that_cannot_be_made_contributes_zero_and_nobody_sees_it[panics in training-LocalRunner]",
+        ),
     ),
     Mutant(
         "an algorithm that writes into what is sent",
-        "federated/update.py",
+        "federated/messages.py",
         "{name: read_only(vector) for name, vector in self.vectors.items()}",
         "dict(self.vectors)",
         (LOCAL + "an_algorithm_cannot_write_into_what_is_sent",),
     ),
     Mutant(
         "a rule of one's own that does not clip",
-        "plan_rules.py",
+        "plan/rules.py",
         "    if type(rule) not in RULES.values():",
         "    if not isinstance(rule, tuple(RULES.values())):",
         (
@@ -221,14 +249,14 @@ FEDERATION = (
     ),
     Mutant(
         "an end of the run at what one client sent",
-        "federated/runners/local.py",
-        "        except (Exception, SystemExit) as error:  # of what the client sent, whatever that is\n",
+        "federated/runners/in_process.py",
+        "        except BaseException as error:  # of what the client sent, whatever that is\n",
         "        except Exception as error:\n",
         (STATES + "an_algorithm_that_ends_the_process_at_one_client_leaves_that_one_out[leaves]",),
     ),
     Mutant(
         "a state that nobody sealed",
-        "federated/client_states.py",
+        "federated/state/clients.py",
         "            if not self._seal(client, round_number).is_of(seal, known):\n",
         "            if not seal:\n",
         (STATES + "a_state_that_was_changed_is_refused_before_a_round_is_run[forged]",),
@@ -249,12 +277,12 @@ FEDERATION = (
     ),
     Mutant(
         "scaffold with momentum",
-        "federated/runners/local.py",
+        "federated/runners/in_process.py",
         "        registry.require_fitting_steps(self._algorithm, self.clients.values())\n",
         "",
         (
             STATEFUL
-            + "scaffold_is_for_plain_gradient_descent[Recipe(optimizer='sgd', momentum=0.5, weight_decay=0.0, schedule=Constant())]",
+            + "scaffold_is_for_plain_gradient_descent[OptimizerSettings(optimizer='sgd', momentum=0.5, weight_decay=0.0, schedule=Constant())]",
         ),
     ),
     Mutant(
@@ -263,26 +291,26 @@ FEDERATION = (
         "        self._lock = hold(self.run.path)\n",
         "",
         (
-            "tests/federated/test_run_lock.py::test_a_run_that_another_process_runs_is_refused_and_goes_on_when_that_has_ended[none]",
+            "tests/federated/state/test_run_lock.py::test_a_run_that_another_process_runs_is_refused_and_goes_on_when_that_has_ended[none]",
         ),
     ),
     Mutant(
         "another rule than the plan's",
-        "plan.py",
-        "self.cohort.expected(len(self.local)), self.aggregation)\n",
-        "self.cohort.expected(len(self.local)))\n",
+        "plan/plan.py",
+        "self._expected, self.aggregation)\n",
+        "self._expected)\n",
         ("tests/aggregation/test_rules.py::test_the_rule_of_the_plan_is_the_one_that_is_executed",),
     ),
     Mutant(
         "a rule that no noise is proved for",
-        "plan_rules.py",
+        "plan/rules.py",
         "    if type(rule) not in RULES.values():  # one that derives from them may add up as it likes\n",
         "    if False:\n",
-        ("tests/test_plan.py::test_an_unknown_rule_of_aggregation_is_refused[rule0]",),
+        ("tests/plan/test_plan.py::test_an_unknown_rule_of_aggregation_is_refused[rule0]",),
     ),
     Mutant(
         "a proximal term inside the clip",
-        "federated/torch_client.py",
+        "federated/torch/client.py",
         "        optimizer.register_step_pre_hook(terms)  # hooks run in order: the noise is there when this one looks\n",
         "",
         (
@@ -292,17 +320,55 @@ FEDERATION = (
     ),
     Mutant(
         "a cohort drawn at another rate than charged",
-        "cohort.py",
-        "coins = source.uniform(len(names)) < self.chance(len(names))",
-        "coins = source.uniform(len(names)) < 1.5 * self.chance(len(names))",
-        ("tests/test_cohort.py::test_a_draw_that_is_the_rate_itself_takes_nobody",),
+        "plan/cohort.py",
+        "np.flatnonzero(coins < np.uint64(self._heads))",
+        "np.flatnonzero(coins < np.uint64(1.5 * self._heads))",
+        ("tests/plan/test_cohort.py::test_a_draw_that_is_the_rate_itself_takes_nobody",),
+    ),
+    Mutant(
+        "a shuffle that draws a client twice",
+        "plan/cohort.py",
+        "            moved[other] = moved.get(place, place)\n",
+        "            moved[other] = place\n",
+        (POPULATION + "a_sparse_shuffle_is_the_dense_one[50-60]",),
+    ),
+    Mutant(
+        "a population whose clients' accounts would have to pay",
+        "plan/rules.py",
+        "    if isinstance(plan.local, Population) and plan.charges_clients:\n",
+        "    if False:\n",
+        (POPULATION + "styles_that_charge_each_clients_account_are_refused[sample]",),
+    ),
+    Mutant(
+        "a client with two names",
+        "plan/population.py",
+        'return number if number < self.length and name == f"{self.prefix}{number}" else None',
+        "return number if number < self.length else None",
+        (POPULATION + "no_client_has_two_names_and_no_other_name_is_a_clients[client-03]",),
+    ),
+    Mutant(
+        "a mean of a population that moves further than is said",
+        "plan/server.py",
+        "            return 1 / self.expected\n",
+        "            return 2 / self.expected\n",
+        (
+            POPULATION + "the_charge_is_that_of_a_dict_of_as_many_equal_clients[plain-all]",
+            POPULATED + "a_run_over_a_population_is_that_over_a_dict_to_the_last_bit_and_charge[user-all]",
+        ),
+    ),
+    Mutant(
+        "another client than the one that was drawn",
+        "federated/runners/factory.py",
+        "        if made.name != name:\n",
+        "        if made is None:\n",
+        (POPULATED + "a_client_that_cannot_be_made_contributes_zero_and_nobody_sees_it[another-LocalRunner]",),
     ),
     Mutant(
         "sampling claimed for a cohort that is no secret",
-        "cohort.py",
+        "plan/cohort.py",
         "        return self.secret and self.chance(population) < 1",
         "        return self.chance(population) < 1",
-        ("tests/test_cohort.py::test_only_a_secret_cohort_amplifies",),
+        ("tests/plan/test_cohort.py::test_only_a_secret_cohort_amplifies",),
     ),
     Mutant(
         "a tree that a client enters too soon",
@@ -328,63 +394,63 @@ FEDERATION = (
     Mutant(
         "a round without a finite model that is kept",
         "federated/engine.py",
-        "        self._stored.forget(number)\n        self._tree = self._new_tree()\n",
-        "        self._tree = self._new_tree()\n",
+        "        self._stored.forget(number)\n        self._tree = self._make_tree()\n",
+        "        self._tree = self._make_tree()\n",
         (NONSENSE + "a_round_that_ended_without_a_finite_model_keeps_nothing_and_the_run_goes_on",),
     ),
     Mutant(
         "stored updates that are not screened again",
-        "federated/rounds.py",
-        "reused = {update.client: update for update in arrivals.accepted(stored.values())}",
+        "federated/round.py",
+        "reused = {update.client: update for update in arrivals.accept(stored.values())}",
         "reused = dict(stored)",
         (NONSENSE + "an_update_that_was_stored_is_screened_again_and_not_asked_for_again",),
     ),
     Mutant(
         "a checkpoint whose digest is not looked at",
-        "federated/checkpoint.py",
+        "federated/state/checkpoint.py",
         '        if note["digest"] != _digest(plain, arrays):\n',
         "        if plain is None:\n",
         (CHANGED + "a_flipped_bit_in_the_weights_is_noticed_by_whoever_reads_the_model",),
     ),
     Mutant(
         "a checkpoint whose seal is not looked at",
-        "federated/checkpoint.py",
+        "federated/state/checkpoint.py",
         "        if self._key is not None and not Seal(",
         "        if self._key is None and not Seal(",
         (CHANGED + "a_forged_checkpoint_with_a_right_digest_is_refused",),
     ),
     Mutant(
         "a stored release whose seal is not looked at",
-        "federated/stored.py",
+        "federated/state/unfinished.py",
         "        if self._seal is not None and not self._seal.is_of(seal, known):\n",
         "        if self._seal is not None and not known:\n",
         (CHANGED + "a_forged_release_with_a_right_digest_and_a_known_head_is_not_used_un_charged",),
     ),
     Mutant(
         "a seal that goes with any checkpoint",
-        "digests.py",
+        "runs/digests.py",
         'f"{self.head} {digest}".encode()',
         "digest.encode()",
         (CHANGED + "a_release_that_goes_with_another_checkpoint_of_the_round_before_is_refused",),
     ),
     Mutant(
         "files that the checkpoint knows and nobody looks at",
-        "runs.py",
-        "            raise self._changed(name)\n        return round_files",
+        "runs/directory.py",
+        "            raise self._changed_error(name)\n        return round_files",
         "            pass\n        return round_files",
         (CHANGED + "an_older_file_of_the_same_run_in_place_of_the_new_one_is_refused",),
     ),
     Mutant(
         "a line of rounds.jsonl whose digest is not looked at",
-        "round_files.py",
+        "runs/rounds.py",
         "            if end.end() != len(line) or end[1].decode() != known:\n",
         "            if end.end() != len(line):\n",
-        ("tests/test_runs.py::test_a_line_that_was_changed_is_noticed_by_whoever_reads_it",),
+        ("tests/runs/test_directory.py::test_a_line_that_was_changed_is_noticed_by_whoever_reads_it",),
     ),
     Mutant(
         "a key that the run's files show",
         "ledger/ledger.py",
-        "return first.checked().hash.encode()",
+        "return first.hash.encode()",
         "return run.encode()",
         (CHANGED + "the_key_of_a_run_is_in_none_of_its_files_and_no_head",),
     ),
@@ -406,7 +472,7 @@ FEDERATION = (
     ),
     Mutant(
         "hashes that hold out by the number of a row",
-        "data/clients.py",
+        "federated/data.py",
         "        contents = [row.tobytes() for row in rows.astype(np.float64)]\n",
         "        contents = [str(place).encode() for place in range(len(rows))]\n",
         (DEALING + "a_record_more_or_less_moves_no_other_between_clients_and_hold_out",),
@@ -431,8 +497,8 @@ FEDERATION = (
     Mutant(
         "a reservation that does not say that files are sealed",
         "ledger/lease.py",
-        "    return me() | SEALED\n",
-        "    return me()\n",
+        "    return this_process() | SEALED\n",
+        "    return this_process()\n",
         (CHANGED + "a_run_rewritten_as_a_whole_into_the_form_before_digests_is_refused",),
     ),
     Mutant(
@@ -444,35 +510,35 @@ FEDERATION = (
     ),
     Mutant(
         "lines of rounds whose checkpoint is not written",
-        "runs.py",
+        "runs/directory.py",
         'if record["round"] <= note.round]',
         "if True]",
         (RUNS + "a_line_that_no_checkpoint_knows_of_is_no_round_for_anybody",),
     ),
     Mutant(
         "an end that no checkpoint knows of",
-        "runs.py",
-        "            if STATUS in note.files or self._lacks(note):\n",
+        "runs/directory.py",
+        "            if STATUS in note.files or self._lacks_digests(note):\n",
         "            if True:\n",
         (RUNS + "an_end_that_no_checkpoint_knows_of_is_none",),
     ),
     Mutant(
         "another folder's data",
-        "runs.py",
+        "runs/directory.py",
         "        self._require_unchanged(ORIGIN_FILE)\n",
         "",
         ("tests/cli/test_covered.py::test_another_folder_is_not_used_on_the_same_accounts",),
     ),
     Mutant(
         "digests of files as they are now, whatever they were",
-        "runs.py",
+        "runs/directory.py",
         "known = {name: before[name] for name in WHOLE if name in before and name != STATUS}",
         "known = dict[str, str]()",
         (RUNS + "a_file_that_is_changed_while_the_run_goes_on_is_noticed_all_the_same",),
     ),
     Mutant(
         "a largest norm that no update of an ordinary model has",
-        "plan.py",
+        "plan/limits.py",
         "UNCLIPPED_MEAN = 1e3 ",
         "UNCLIPPED_MEAN = 1e9 ",
         (NONSENSE + "without_a_clip_norm_one_clients_1e9_does_not_fit_and_large_steps_of_an_honest_one_do",),

@@ -38,7 +38,7 @@ INPUTS = (
     ),
     Mutant(
         "damaged records of a run are read at its end only",
-        "runs.py",
+        "runs/directory.py",
         "        self._records(ROUNDS, round_files.PUBLIC)\n        self._records(OWNER_ROUNDS, round_files.OWNER)\n",
         "",
         ("tests/cli/test_storing.py::test_garbage_in_a_file_of_a_run_is_noticed_before_a_round_is_run",),

@@ -5,35 +5,37 @@ from __future__ import annotations
 from mutants.mutant import Mutant
 
 ADMISSION = "tests/ledger/test_admission.py::test_"
-MODEL = "tests/ledger/test_model.py::test_"
+MODEL = "tests/ledger/test_rules.py::test_"
 RESERVATION = "tests/ledger/test_reservation.py::test_"
 CORRUPTION = "tests/ledger/test_corruption.py::test_"
-CREATING = "tests/ledger/test_creating.py::test_"
-FILES = "tests/ledger/test_files.py::test_"
+CREATING = "tests/ledger/store/test_creating.py::test_"
+FILES = "tests/ledger/store/test_files.py::test_"
 SEALS = "tests/ledger/test_seals.py::test_"
-BACKUPS = "tests/ledger/test_backups.py::test_"
+BACKUPS = "tests/ledger/store/test_backups.py::test_"
 
 LEDGER = (
     Mutant(
         "a commit that is acknowledged without an entry",
         "ledger/reservation.py",
-        "        if step is not None and self._store.append_unmoved(step.entry, self._lease, count):\n            return\n",
+        "        if step is not None and self._store.append_unmoved(step.entry, self._lease, count):\n            "
+        "return\n",
         "        if step is not None:\n            return\n",
         (RESERVATION + "what_was_returned_is_spent_by_one_of_two_only",),
     ),
     Mutant(
         "a large commit that is acknowledged without an entry",
         "ledger/reservation.py",
-        "        wanted = words.charges(charges)\n        with self._charging() as journal:\n            self._commit(journal, wanted)\n",
-        "        words.charges(charges)\n",
+        "        wanted = inputs.charges(charges)\n        with self._charging() as journal:\n            "
+        "self._commit(journal, wanted)\n",
+        "        inputs.charges(charges)\n",
         (RESERVATION + "a_commit_of_several_accounts_is_all_or_nothing",),
     ),
     Mutant(
         "a count that is charged once",
-        "ledger/step.py",
-        "after = state.committed(count, item.cost)",
-        "after = state.committed(1, item.cost)",
-        ("tests/ledger/test_step.py::test_an_entry_continues_the_chain_and_moves_the_account",),
+        "ledger/fast_commit.py",
+        "after = state.after_commit(count, item.cost)",
+        "after = state.after_commit(1, item.cost)",
+        ("tests/ledger/test_fast_commit.py::test_an_entry_continues_the_chain_and_moves_the_account",),
     ),
     Mutant(
         "more commits than were reserved",
@@ -51,16 +53,17 @@ LEDGER = (
     ),
     Mutant(
         "what is committed can be returned",
-        "ledger/model.py",
-        "                held, pending = self._rest(count, cost)\n                return self._replace(held=held, pending=pending)._reopened()",
-        "                held, pending = self._rest(count, cost)\n"
+        "ledger/rules.py",
+        "                held, pending = self._take_out(count, cost)\n                return self._replace(held=held, "
+        "pending=pending)._reopen()",
+        "                held, pending = self._take_out(count, cost)\n"
         "                spent = amounts.minus(self.spent, count, cost)\n"
-        "                return self._replace(spent=spent, held=held, pending=pending)._reopened()",
+        "                return self._replace(spent=spent, held=held, pending=pending)._reopen()",
         (MODEL + "a_release_returns_what_is_held_and_never_what_is_spent",),
     ),
     Mutant(
         "reserved charges that do not count",
-        "ledger/model.py",
+        "ledger/rules.py",
         "return amounts.plus(self.spent, 1, self.held)",
         "return self.spent",
         (MODEL + "what_is_reserved_counts_as_much_as_what_is_spent",),
@@ -95,7 +98,7 @@ LEDGER = (
     ),
     Mutant(
         "costs of add/remove on an account for replace-one",
-        "ledger/model.py",
+        "ledger/rules.py",
         "return amounts.cost(event, self.orders, self.adjacency)",
         "return amounts.cost(event, self.orders, ADD_REMOVE)",
         (RESERVATION + "a_replace_one_account_pays_for_twice_the_shift",),
@@ -103,21 +106,21 @@ LEDGER = (
     Mutant(
         "a cost that is rounded down",
         "ledger/amounts.py",
-        "return tuple(_up(value) for value in divergences(event, orders, adjacency))",
+        "return tuple(_round_up(value) for value in divergences(event, orders, adjacency))",
         "return tuple(int(value * ATTO) for value in divergences(event, orders, adjacency))",
         ("tests/ledger/test_amounts.py::test_a_cost_is_never_below_the_divergence_and_at_most_one_unit_above",),
     ),
     Mutant(
         "a charge that does not reach the parent",
         "ledger/relations.py",
-        "return {name: _reached(name, terms, carriers) for name in names}",
+        "return {name: _follow_reach(name, terms, carriers) for name in names}",
         "return {name: (name,) for name in names}",
         ("tests/ledger/test_relations.py::test_a_charge_reaches_the_parent_of_a_parent",),
     ),
     Mutant(
         "an entry that continues no chain",
         "ledger/verify.py",
-        '_require(row.previous == self.head.digest, row, "it does not continue the chain")\n        row.checked()\n',
+        '_require(row.previous == self.head.digest, row, "it does not continue the chain")\n        row.check()\n',
         "pass\n",
         (CORRUPTION + "any_change_of_a_row_is_named",),
     ),
@@ -130,35 +133,35 @@ LEDGER = (
     ),
     Mutant(
         "commits that are not written through",
-        "ledger/database.py",
+        "ledger/store/connecting.py",
         "PRAGMA synchronous=FULL",
         "PRAGMA synchronous=OFF",
-        ("tests/ledger/test_database.py::test_sqlite_writes_through_to_the_disk",),
+        ("tests/ledger/store/test_connecting.py::test_sqlite_writes_through_to_the_disk",),
     ),
     Mutant(
         "a new ledger whose head may go back",
-        "ledger/creating.py",
+        "ledger/store/creating.py",
         "WHEN NEW.seq <= OLD.seq OR NEW.id <> OLD.id",
         "WHEN NEW.id <> OLD.id",
         (CREATING + "a_new_ledger_is_in_every_part_what_the_migrations_make[sqlite]",),
     ),
     Mutant(
         "a new ledger that takes an entry which does not continue it",
-        "ledger/creating.py",
+        "ledger/store/creating.py",
         "NOT EXISTS (SELECT 1 FROM head WHERE id = 1 AND seq = NEW.seq - 1 AND hash = NEW.previous)",
         "NOT EXISTS (SELECT 1 FROM head WHERE id = 1 AND seq = NEW.seq - 1)",
         (CREATING + "a_new_ledger_is_in_every_part_what_the_migrations_make[sqlite]",),
     ),
     Mutant(
         "ledgers that share a key of fingerprints",
-        "ledger/creating.py",
+        "ledger/store/creating.py",
         "secrets.token_hex(32)",
         '"0" * 64',
         (CREATING + "each_new_ledger_has_a_key_of_its_own[sqlite]",),
     ),
     Mutant(
         "a commit that is acknowledged into a file that was moved",
-        "ledger/database.py",
+        "ledger/store/database.py",
         """            cursor.execute(statement.text(link), tuple(values))  # drivers take a plain tuple faster than a row
             self._require_after()
 """,
@@ -168,60 +171,60 @@ LEDGER = (
     ),
     Mutant(
         "a large commit that is acknowledged into a file that was moved",
-        "ledger/database.py",
-        """                _say(link, "COMMIT")
+        "ledger/store/database.py",
+        """                execute_raw(link, "COMMIT")
                 self._require_after()
 """,
-        """                _say(link, "COMMIT")
+        """                execute_raw(link, "COMMIT")
 """,
         (FILES + "a_commit_in_the_middle_of_which_a_file_is_moved_is_not_acknowledged",),
     ),
     Mutant(
         "a log that is deleted by who has lost its own",
-        "ledger/files.py",
+        "ledger/store/files.py",
         "    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))\n",
         "    del thing\n",
         (FILES + "who_lost_its_log_does_not_delete_the_log_of_the_next",),
     ),
     Mutant(
         "files that were away and are used as before",
-        "ledger/files.py",
+        "ledger/store/files.py",
         "if self._is_lost or noted & RENAMED or not self._are_as_before",
         "if self._is_lost or not self._are_as_before",
         (FILES + "files_that_were_away_for_a_while_are_used_no_more_by_who_has_missed_them",),
     ),
     Mutant(
         "a log that may be cut short",
-        "ledger/log.py",
+        "ledger/store/log.py",
         "return do_follow and is_known and _is(found[-1], now)",
         "return True",
         (FILES + "a_commit_in_the_middle_of_which_a_file_is_written_over_is_not_acknowledged",),
     ),
     Mutant(
         "a log that may be cut by its name alone",
-        "ledger/files.py",
+        "ledger/store/files.py",
         "        if self._last and not self._reaches(self._last):",
         "        if False:",
         (FILES + "a_file_that_is_cut_short_by_its_name_alone_is_noticed",),
     ),
     Mutant(
         "a file that may be written over",
-        "ledger/log.py",
+        "ledger/store/log.py",
         "return before is None or now.taken != before.taken",
         "return True",
         (FILES + "a_file_that_is_written_over_in_place_is_noticed",),
     ),
     Mutant(
         "a password in what a driver says",
-        "ledger/address.py",
+        "ledger/store/address.py",
         "                each.args = (HIDDEN,)\n",
         "                pass\n",
-        ("tests/ledger/test_address.py::test_a_password_that_a_driver_repeats_by_chance_hides_what_it_said",),
+        ("tests/ledger/store/test_address.py::test_a_password_that_a_driver_repeats_by_chance_hides_what_it_said",),
     ),
     Mutant(
         "a key of fingerprints that may change",
         "ledger/seals.py",
-        "    if keys and keys != {digest(key(link))}:\n",
+        "    if keys and keys != {digest(read_key(link))}:\n",
         "    if False:\n",
         (SEALS + "no_second_account_opens_on_the_same_data_after_key_or_fingerprint_was_changed",),
     ),
@@ -234,7 +237,7 @@ LEDGER = (
     ),
     Mutant(
         "a restored ledger that is not frozen",
-        "ledger/model.py",
+        "ledger/rules.py",
         "return self._replace(frozen=True, restored=True)",
         "return self._replace(restored=True)",
         (BACKUPS + "a_restored_ledger_is_frozen_and_has_spent_at_least_what_was_spent",),
@@ -242,7 +245,7 @@ LEDGER = (
     Mutant(
         "a backup that forgets what was reserved",
         "ledger/restoring.py",
-        "        if left[item.number]:\n",
+        "        if count := left[row.seq]:\n",
         "        if False:\n",
         (BACKUPS + "a_restored_ledger_is_frozen_and_has_spent_at_least_what_was_spent",),
     ),

@@ -13,10 +13,10 @@ TREE = "tests/mechanisms/test_tree.py::test_"
 MECHANISMS = (
     Mutant(
         "rounded integers",
-        "structure.py",
+        "arrays.py",
         'if array.dtype.kind in "iu" and np.any(',
         "if False and np.any(",
-        ("tests/test_structure.py::test_an_array_that_float64_may_round_is_refused_at_every_entrance",),
+        ("tests/test_arrays.py::test_an_array_that_float64_may_round_is_refused_at_every_entrance",),
     ),
     Mutant(
         "half the Gaussian noise",
@@ -63,8 +63,8 @@ MECHANISMS = (
     Mutant(
         "a value that is not on the grid",
         "mechanisms/additive.py",
-        "noisy = _on_grid(vector, step) + _on_grid(noise, step)",
-        "noisy = vector + _on_grid(noise, step)",
+        "noisy = _snap(vector, step) + _snap(noise, step)",
+        "noisy = vector + _snap(noise, step)",
         ("tests/mechanisms/test_additive.py::test_every_output_is_a_multiple_of_the_grid_step",),
     ),
     Mutant(
@@ -120,7 +120,7 @@ MECHANISMS = (
     Mutant(
         "one noise for all nodes of a tree",
         "mechanisms/tree.py",
-        "estimate = share * self._noised(total) + (1 - share) * (left.estimate + right.estimate)",
+        "estimate = share * self._add_node_noise(total) + (1 - share) * (left.estimate + right.estimate)",
         "estimate = left.estimate + right.estimate",
         (TREE + "noise_is_drawn_once_for_every_node_that_the_sensitivity_counts",),
     ),
@@ -161,16 +161,16 @@ MECHANISMS = (
     ),
     Mutant(
         "a manager that charges after noise",
-        "manager.py",
+        "manager/manager.py",
         "        self._budget.use_round()\n        noisy = self._mechanism.add_noise(values)\n",
         "        noisy = self._mechanism.add_noise(values)\n        self._budget.use_round()\n",
         ("tests/ledger/test_account.py::test_a_round_is_on_disk_before_its_noise_is_drawn",),
     ),
     Mutant(
         "half the sensitivity of a record in an update",
-        "manager.py",
+        "manager/manager.py",
         "(1.0 if is_whole_contribution else 2.0)",
         "1.0",
-        ("tests/test_manager.py::TestSensitivity::test_the_unit_decides_the_sensitivity_and_not_the_event",),
+        ("tests/manager/test_manager.py::TestSensitivity::test_the_unit_decides_the_sensitivity_and_not_the_event",),
     ),
 )

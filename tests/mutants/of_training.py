@@ -26,7 +26,7 @@ TRAINING = (
     Mutant(
         "an own loop that uses earlier micro-batches",
         "training/own_loop.py",
-        "            watch.marks.recall(self._left(given))\n",
+        "            watch.marks.mark_mixed(self._find_leftovers(given))\n",
         "",
         (
             OWN_LOOP + "what_is_left_of_an_earlier_micro_batch_is_refused_where_it_is_used",
@@ -42,14 +42,14 @@ TRAINING = (
     ),
     Mutant(
         "a record of another form that is refused in an own loop",
-        "training/private.py",
-        "        if handed.is_usual:\n            return self._sum_and_norms",
+        "training/loop.py",
+        "        if current.is_usual:\n            return self._sum_and_norms",
         "        if True:\n            return self._sum_and_norms",
         (OWN_LOOP + "a_record_of_another_form_is_neither_refused_nor_counted_otherwise_when_it_comes_first[False]",),
     ),
     Mutant(
         "a record of another form that counts only if it is not the first",
-        "training/gradients.py",
+        "training/engine/gradients.py",
         "        self._is_tried = self._programs.is_tried = True\n        try:\n",
         "        try:\n",
         (OWN_LOOP + "a_record_of_another_form_is_neither_refused_nor_counted_otherwise_when_it_comes_first[False]",),
@@ -119,7 +119,7 @@ TRAINING = (
     ),
     Mutant(
         "sums of micro-batches in float32",
-        "training/private.py",
+        "training/loop.py",
         "before.to(torch.float64) + value",
         "before + value",
         (PRIVATE + "micro_batches_are_added_in_float64",),
@@ -133,7 +133,7 @@ TRAINING = (
     ),
     Mutant(
         "realised batch as divisor",
-        "training/private.py",
+        "training/loop.py",
         "self._parameters[name].grad = mean",
         "self._parameters[name].grad = mean * self.plan.batch_size / max(len(batch.indices), 1)",
         (PRIVATE + "a_step_is_the_clipped_sum_over_the_draw_divided_by_the_planned_batch",),
@@ -193,28 +193,28 @@ TRAINING = (
     ),
     Mutant(
         "a draw that is not charged",
-        "training/private.py",
+        "training/loop.py",
         "            self._paid.take()\n            batch.token.use()\n",
         "            batch.token.use()\n",
         (PRIVATE + "a_step_is_on_disk_before_its_noise_is_drawn",),
     ),
     Mutant(
         "charge after noise",
-        "training/private.py",
+        "training/loop.py",
         "            self._paid.take()\n            batch.token.use()\n        self._open = None\n        self.steps_taken += 1\n"
         '        for group in optimizer.param_groups:\n            for value in group["params"]:\n'
-        "                value.grad = None  # of parameters that were added or unfrozen since, which no noise covers\n"
+        "                value.grad = None  # of parameters that were added or unfrozen since, which get no noise\n"
         "        for name, mean in self._release.mean(self._sum, self._count).items():\n",
         "            batch.token.use()\n        self._open = None\n        self.steps_taken += 1\n"
         '        for group in optimizer.param_groups:\n            for value in group["params"]:\n'
-        "                value.grad = None  # of parameters that were added or unfrozen since, which no noise covers\n"
+        "                value.grad = None  # of parameters that were added or unfrozen since, which get no noise\n"
         "        means = self._release.mean(self._sum, self._count)\n        self._paid.take()\n"
         "        for name, mean in means.items():\n",
         (PRIVATE + "a_step_is_on_disk_before_its_noise_is_drawn",),
     ),
     Mutant(
         "steps that count as paid before they are committed",
-        "training/paid.py",
+        "prepaid.py",
         "        if self._held is not None:\n            self._held.commit(self._event, 1 if self._is_whole else block)\n"
         "        self._unpaid -= block\n        self._paid = block\n",
         "        self._unpaid -= block\n        self._paid = block\n"
@@ -223,70 +223,70 @@ TRAINING = (
     ),
     Mutant(
         "a block of steps charged as one",
-        "training/paid.py",
+        "prepaid.py",
         "self._held.commit(self._event, 1 if self._is_whole else block)",
         "self._held.commit(self._event, 1)",
         (PAID + "steps_are_charged_a_block_at_a_time_before_their_noise",),
     ),
     Mutant(
         "steps that a forked process takes again",
-        "training/paid.py",
+        "prepaid.py",
         "        if os.getpid() != self._process:\n            raise BudgetExceeded(",
         "        if False:\n            raise BudgetExceeded(",
         (PAID + "a_forked_process_cannot_take_steps_that_were_paid_for",),
     ),
     Mutant(
         "an account of another adjacency",
-        "training/paid.py",
-        "if account.adjacency != plan.adjacency:",
+        "prepaid.py",
+        "if account.adjacency != adjacency:",
         "if False:",
         (PRIVATE + "an_account_for_another_unit_or_adjacency_is_refused",),
     ),
     Mutant(
         "a part of a draw released after the rest failed",
-        "training/private.py",
+        "training/loop.py",
         "        except BaseException:\n            self._start(None)\n            if",
         "        except BaseException:\n            if",
         (PRIVATE + "a_draw_of_which_a_part_failed_is_not_released",),
     ),
     Mutant(
         "several losses of one record",
-        "training/private.py",
-        "            if handed.number in self._used:\n",
+        "training/loop.py",
+        "            if current.number in self._used:\n",
         "            if False:\n",
         (PRIVATE + "a_record_adds_one_loss_to_a_step_and_no_more",),
     ),
     Mutant(
         "gradients that no noise covers",
-        "training/private.py",
+        "training/loop.py",
         "                value.grad = None  # of",
         "                pass  # of",
         (PRIVATE + "gradients_of_parameters_that_came_later_never_reach_the_model",),
     ),
     Mutant(
         "a closure without noise",
-        "training/private.py",
+        "training/loop.py",
         "if any(value is not None for value in (*args[1:], *kwargs.values())):",
         "if False:",
         (PRIVATE + "a_closure_is_refused_because_its_gradients_have_no_noise",),
     ),
     Mutant(
         "skipped draw",
-        "training/private.py",
+        "training/loop.py",
         "        if self._open is None:\n            self._open = next(self._served, None)\n",
         "        self._open = next(self._served, None)\n",
         (PRIVATE + "leaving_the_loop_is_no_way_to_skip_a_draw",),
     ),
     Mutant(
         "a draw without a step",
-        "training/private.py",
+        "training/loop.py",
         "                if self.steps_taken == taken:\n",
         "                if False:\n",
         (PRIVATE + "a_draw_without_a_step_is_refused_because_that_would_tell_of_its_records_and_comes_again",),
     ),
     Mutant(
         "a draw that failed to be charged and is passed over",
-        "training/private.py",
+        "training/loop.py",
         "            batch.token.use()\n        self._open = None\n",
         "            batch.token.use()\n",
         (PRIVATE + "each_draw_is_used_once_and_there_are_no_more_than_planned",),
@@ -294,8 +294,8 @@ TRAINING = (
     Mutant(
         "public dropout seed",
         "training/generators.py",
-        "_LENT.fill(self._torch, self._source.bytes(_BYTES))",
-        "_LENT.fill(self._torch, bytes(range(256)) * (_BYTES // 256) + bytes(_BYTES % 256))",
+        "_GLOBAL.fill(self._torch, self._source.bytes(_BYTES))",
+        "_GLOBAL.fill(self._torch, bytes(range(256)) * (_BYTES // 256) + bytes(_BYTES % 256))",
         (GENERATORS + "masks_do_not_follow_from_a_public_seed_before_or_inside_the_loop[by_step-torch]",),
     ),
     Mutant(
@@ -307,7 +307,7 @@ TRAINING = (
     ),
     Mutant(
         "losses by a seed in the loop",
-        "training/private.py",
+        "training/loop.py",
         "        if not self._generators.are_private:\n",
         "        if False:\n",
         (GENERATORS + "losses_made_by_a_seed_inside_the_loop_are_refused_and_nothing_is_released",),
@@ -315,14 +315,14 @@ TRAINING = (
     Mutant(
         "workers with public seeds",
         "training/generators.py",
-        "        _LENT.fill((torch.default_generator,), hashlib.shake_256(repr(parts).encode()).digest(_BYTES))\n",
+        "        _GLOBAL.fill((torch.default_generator,), hashlib.shake_256(repr(parts).encode()).digest(_BYTES))\n",
         "        del parts\n",
         (GENERATORS + "augmentation_does_not_follow_from_a_public_seed_of_the_script_or_of_a_worker",),
     ),
     Mutant(
         "a generator with 32 private bits",
         "training/generators.py",
-        "    words[_STATE] = _words(secret[8:])\n    generator.set_state(state)\n",
+        "    words[_STATE] = _to_words(secret[8:])\n    generator.set_state(state)\n",
         "    generator.manual_seed(seed)\n",
         (GENERATORS + "all_of_torchs_state_is_filled_and_not_the_32_bits_that_its_own_seeding_uses",),
     ),
@@ -356,15 +356,15 @@ TRAINING = (
     ),
     Mutant(
         "an own loop that is not watched",
-        "training/private.py",
+        "training/loop.py",
         "        loop.require_apart(losses)\n",
         "        loop.end()\n",
         (PRIVATE + "a_loop_leaves_out_records_by_a_loss_of_zero",),
     ),
     Mutant(
         "rows that only fill up count",
-        "training/private.py",
-        "mask = torch.arange(len(losses)) < handed.drawn",
+        "training/loop.py",
+        "mask = torch.arange(len(losses)) < current.drawn",
         "mask = torch.arange(len(losses)) < len(losses)",
         (OWN_LOOP + "an_empty_draw_looks_like_any_other",),
     ),
@@ -378,27 +378,27 @@ TRAINING = (
     Mutant(
         "records are padded to the longest",
         "training/reading.py",
-        "        alone = [value for record in records if (value := self._alone(record)) is not _UNREAD]\n",
-        "        return [Piece(self._collate(records), len(records))] if records else []\n",
+        "        alone = [value for record in records if (value := self._collate_alone(record)) is not _UNREAD]\n",
+        "        return [MicroBatch(self._collate(records), len(records))] if records else []\n",
         (READING + "an_odd_record_moves_the_sum_by_at_most_the_clip_norm_and_stops_nobody[to which all are padded]",),
     ),
     Mutant(
         "a loop without losses is refused by who was drawn",
-        "training/private.py",
+        "training/loop.py",
         "        if batch.parts != 0 and not self._has_losses:\n",
         "        if not batch.is_empty and not self._has_losses:\n",
         (PRIVATE + "a_loop_that_adds_up_nothing_is_refused_whether_somebody_was_drawn_or_not[per_example]",),
     ),
     Mutant(
         "reasons of slow records are told",
-        "training/private.py",
+        "training/loop.py",
         "        return self._slow_reasons or ()\n",
         "        return self._gradients.slow_reasons\n",
         (PRIVATE + "why_a_model_is_slow_tells_nothing_of_the_records_drawn[True]",),
     ),
     Mutant(
         "a closed run looks at records",
-        "training/private.py",
+        "training/loop.py",
         "        self._is_closed, self._open = True, None\n        self._start(None)\n",
         "",
         (PRIVATE + "a_run_that_was_closed_looks_at_no_record",),
@@ -427,7 +427,7 @@ TRAINING = (
     Mutant(
         "a record with a graph gives it to the others",
         "training/reading.py",
-        "    return mapped(values, Tensor.detach) if any(tensor.requires_grad for tensor in tensors_of(values)) else values\n",
+        "    return map_tensors(values, Tensor.detach) if any(tensor.requires_grad for tensor in tensors_of(values)) else values\n",
         "    return values\n",
         (READING + "the_same_in_a_loop_of_ones_own[with a graph]",),
     ),
@@ -451,15 +451,15 @@ TRAINING = (
     Mutant(
         "records of different types in one batch",
         "training/reading.py",
-        "            groups.setdefault(_form(value, is_collated=is_collated), []).append(value)\n",
+        "            groups.setdefault(_form_of(value, is_collated=is_collated), []).append(value)\n",
         "            groups.setdefault(None, []).append(value)\n",
         (READING + "an_odd_record_leaves_the_others_as_they_are",),
     ),
     Mutant(
         "another in place of a record that cannot be read",
         "training/reading.py",
-        "            return _UNREAD\n\n\nclass Together",
-        "            return self._records[0]\n\n\nclass Together",
+        "            return _UNREAD\n\n\nclass Collator",
+        "            return self._records[0]\n\n\nclass Collator",
         (LOADING + "a_record_that_cannot_be_read_leaves_its_draw_alone_and_stops_nobody",),
     ),
     Mutant(
@@ -478,17 +478,17 @@ TRAINING = (
     ),
     Mutant(
         "a tree that goes on after a draw that failed",
-        "training/private.py",
+        "training/loop.py",
         "if self.plan.tree and batch.number != self._noised:",
         "if False:",
         ("tests/training/test_correlated.py::test_a_step_that_was_stopped_while_its_noise_was_drawn_ends_the_tree",),
     ),
     Mutant(
         "places of a pass that are drawn anew in each",
-        "training/passes.py",
+        "training/sampling.py",
         "    @cached_property\n    def _batches",
         "    @property\n    def _batches",
-        ("tests/training/test_passes.py::test_a_record_takes_part_once_a_pass_and_always_a_pass_apart",),
+        ("tests/training/test_sampling.py::test_a_record_takes_part_once_a_pass_and_always_a_pass_apart",),
     ),
     Mutant(
         "buffer leak",

@@ -10,16 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpfed import events as ev
-from dpfed.accounting import questions
+from dpfed.accounting import queries
 from dpfed.errors import BudgetExceeded
 from dpfed.ledger.ledger import Ledger
-from dpfed.report.figures import digits_for, figures, percent, printable
-from dpfed.report.rendering import html, in_markdown, markdown
-from dpfed.report.statement import Page, facts, page, promise
+from dpfed.report.documents import escape_markdown, render_html, render_markdown
+from dpfed.report.figures import digits_for, format_balance, format_percent, replace_controls
+from dpfed.report.statement import Page, collect_facts, describe_promise, make_document, make_page
 from pages import Document, rendered_markdown
 
 STEP = ev.Gaussian(noise_multiplier=4.0)
 HOSTILE = "[red]<b onclick='x()'>*d_p_o*</b> {{ 7 * 7 }} | `x` \\ ![i](http://a.b/c) https://a.b www.a.b &amp; $x$ 患者"
+
+
+def as_html(shown: Page) -> str:
+    return render_html(make_document(shown))
+
+
+def as_markdown(shown: Page) -> str:
+    return render_markdown(make_document(shown))
 
 
 @pytest.fixture
@@ -52,14 +60,14 @@ def all_of(shown: Page) -> list[str]:
 
 
 def test_html_and_markdown_say_everything_on_the_page(ledger):
-    shown = page(used(ledger).statement("icu"))
-    for document in (Document(html(shown)), rendered_markdown(markdown(shown))):
+    shown = make_page(used(ledger).statement("icu"))
+    for document in (Document(as_html(shown)), rendered_markdown(as_markdown(shown))):
         missing = [text for text in all_of(shown) if " ".join(text.split()) not in document.text]
         assert not missing
 
 
 def test_every_kind_of_entry_has_its_line(ledger):
-    shown = page(used(ledger).statement("icu"))
+    shown = make_page(used(ledger).statement("icu"))
     kinds = [entry.kind for entry in shown.entries]
     assert kinds == [
         "opened",
@@ -76,12 +84,12 @@ def test_every_kind_of_entry_has_its_line(ledger):
     details = " ".join(entry.detail for entry in shown.entries)
     for text in ("run study-12", "run greedy", "stopped early", "found in a notebook", "ethics vote", "audit over"):
         assert text in details
-    assert page(ledger.statement("all")).entries[1].kind == "brought forward"
+    assert make_page(ledger.statement("all")).entries[1].kind == "brought forward"
 
 
 def test_the_running_balance_ends_in_the_closing_one(ledger):
     statement = used(ledger).statement("icu")
-    shown, balance = page(statement), statement.balance
+    shown, balance = make_page(statement), statement.balance
     last = shown.entries[-1]
     assert (last.spent, last.reserved, last.remaining) == shown.closing
     assert (statement.lines[-1].spent, statement.lines[-1].remaining) == (balance.spent, balance.remaining)
@@ -90,7 +98,7 @@ def test_the_running_balance_ends_in_the_closing_one(ledger):
 
 
 def test_the_header_has_what_a_promise_needs(ledger):
-    terms = dict(page(used(ledger).statement("icu")).terms)
+    terms = dict(make_page(used(ledger).statement("icu")).terms)
     assert terms["Owner"] == "dpo"
     assert terms["Protected"] == "one record, add-remove"
     assert terms["Cap"] == "ε = 10 (opened with 8, then topped up) at δ = 1e-05"
@@ -102,23 +110,28 @@ def test_the_header_has_what_a_promise_needs(ledger):
 
 def test_a_fingerprint_is_never_shown(ledger, tmp_path):
     ledger.open("data", epsilon=1.0, delta=1e-5, source=b"the patients")
-    shown = page(ledger.statement("data"))
+    shown = make_page(ledger.statement("data"))
     assert dict(shown.terms)["Source"] == "data with keyed fingerprint no. 1"
     assert not re.search(r"[0-9a-f]{64}", "".join(text for text in all_of(shown) if text != shown.head))
 
 
 def test_an_account_that_does_not_see_its_whole_source_names_the_one_that_does(ledger):
     used(ledger)
-    assert "The whole of this source is seen by account all" in dict(page(ledger.statement("icu")).notes)["The source"]
-    assert dict(page(ledger.statement("all")).notes)["The source"] == "This account sees every charge on its source."
+    assert (
+        "The whole of this source is seen by account all"
+        in dict(make_page(ledger.statement("icu")).notes)["The source"]
+    )
+    assert (
+        dict(make_page(ledger.statement("all")).notes)["The source"] == "This account sees every charge on its source."
+    )
 
 
 def test_the_exact_epsilon_is_that_of_all_charges_and_said_to_be_ex_post(ledger):
     used(ledger)
     statement = ledger.statement("icu")
-    exact = questions.epsilon(ev.Repeated(STEP, 8), 1e-5)
+    exact = queries.epsilon(ev.Repeated(STEP, 8), 1e-5)
     assert statement.exact == pytest.approx(exact, rel=1e-9)
-    shown = page(statement)
+    shown = make_page(statement)
     figure = dict(shown.balance)["Exact ε ex post"].split()[0]
     assert statement.exact <= float(figure) <= statement.exact * 1.0001
     assert "no promise" in dict(shown.notes)["Exact ε ex post"]
@@ -126,8 +139,8 @@ def test_the_exact_epsilon_is_that_of_all_charges_and_said_to_be_ex_post(ledger)
 
 def test_the_promise_of_a_filter_is_its_cap(ledger):
     balance = used(ledger).balance("icu")
-    assert "ε = 10 at δ = 1e-05 for one record, add-remove" in promise(balance)
-    assert balance.cap.sentence() in promise(balance)
+    assert "ε = 10 at δ = 1e-05 for one record, add-remove" in describe_promise(balance)
+    assert balance.cap.sentence() in describe_promise(balance)
 
 
 def exact_plan(ledger: Ledger) -> int:
@@ -135,22 +148,22 @@ def exact_plan(ledger: Ledger) -> int:
     step = ev.Gaussian(noise_multiplier=30.0)
     ledger.open("lab", epsilon=1.0, delta=1e-6)
     count = ledger.forecast("lab", step) + 1
-    assert questions.epsilon(ev.Repeated(step, count), 1e-6) <= 1.0
+    assert queries.epsilon(ev.Repeated(step, count), 1e-6) <= 1.0
     ledger.reserve({"lab": {step: count}}, run="plan").commit({"lab": {step: 2}})
     return count
 
 
 def test_a_plan_admitted_by_its_exact_epsilon_is_shown_in_that_currency(ledger):
     count = exact_plan(ledger)
-    plan = questions.epsilon(ev.Repeated(ev.Gaussian(30.0), count), 1e-6)
+    plan = queries.epsilon(ev.Repeated(ev.Gaussian(30.0), count), 1e-6)
     statement = ledger.statement("lab")
     assert statement.balance.mode == "exact"
     for line in statement.lines[1:]:
         assert line.spent + line.reserved == pytest.approx(plan)
         assert line.remaining == 0.0
     assert statement.lines[-1].spent == statement.balance.spent == pytest.approx(statement.exact)
-    assert "also if it is stopped early" in promise(statement.balance)
-    assert "nothing more can be charged" in dict(page(statement).terms)["Status"]
+    assert "also if it is stopped early" in describe_promise(statement.balance)
+    assert "nothing more can be charged" in dict(make_page(statement).terms)["Status"]
 
 
 def test_an_exact_plan_that_was_stopped_early_still_promises_the_whole_plan(ledger):
@@ -164,27 +177,27 @@ def test_an_exact_plan_that_was_stopped_early_still_promises_the_whole_plan(ledg
 
 def test_an_overspent_account_promises_nothing(ledger):
     ledger.record({"icu": {ev.Gaussian(0.5): 1}}, reason="late")
-    shown = page(ledger.statement("icu"))
+    shown = make_page(ledger.statement("icu"))
     assert "OVERSPENT" in shown.alarm
     assert "does not hold" in dict(shown.notes)["What is promised"]
-    assert 'class="alarm"' in html(shown)
-    assert f"**{in_markdown(shown.alarm)}**" in markdown(shown)
+    assert 'class="alarm"' in as_html(shown)
+    assert f"**{escape_markdown(shown.alarm)}**" in as_markdown(shown)
     ledger.open("calm", epsilon=1.0, delta=1e-5)
-    assert page(ledger.statement("calm")).alarm == ""
+    assert make_page(ledger.statement("calm")).alarm == ""
 
 
 def test_a_release_without_protection_is_infinite_and_nothing_remains(ledger):
     ledger.record({"icu": ev.Unprotected()}, reason="leak")
-    shown = page(ledger.statement("icu"))
+    shown = make_page(ledger.statement("icu"))
     assert shown.closing == ("∞", "0.0000", "0.0000")
-    assert "∞" in Document(html(shown)).text
+    assert "∞" in Document(as_html(shown)).text
 
 
 def test_html_needs_nothing_else_and_runs_nothing(ledger):
-    document = Document(html(page(used(ledger).statement("icu"))))
+    document = Document(as_html(make_page(used(ledger).statement("icu"))))
     assert not set(document.tags) & {"script", "link", "img", "iframe", "object", "form", "a"}
     assert not {name for name, _ in document.attributes if name.startswith("on") or name in ("src", "href")}
-    text = html(page(ledger.statement("icu")))
+    text = as_html(make_page(ledger.statement("icu")))
     assert "url(" not in text
     assert "@import" not in text
     assert "default-src 'none'" in text
@@ -194,13 +207,13 @@ def test_hostile_texts_are_shown_literally(tmp_path):
     ledger = Ledger(tmp_path / "book.db")
     ledger.open("icu", epsilon=8.0, delta=1e-5, owner=HOSTILE, purpose=HOSTILE, labels={"note": HOSTILE})
     ledger.freeze("icu", reason=HOSTILE)
-    shown = page(ledger.statement("icu"))
+    shown = make_page(ledger.statement("icu"))
     plain = " ".join(HOSTILE.split())
-    for document in (Document(html(shown)), rendered_markdown(markdown(shown))):
+    for document in (Document(as_html(shown)), rendered_markdown(as_markdown(shown))):
         assert document.text.count(plain) == 4
         assert not set(document.tags) & {"a", "img", "script", "em", "del"}
         assert not {name for name, _ in document.attributes if name.startswith("on")}
-    assert facts(ledger.statement("icu"))["terms"]["owner"] == HOSTILE
+    assert collect_facts(ledger.statement("icu"))["terms"]["owner"] == HOSTILE
 
 
 PRINTABLE = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=40).filter(
@@ -210,7 +223,7 @@ PRINTABLE = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_si
 
 @given(PRINTABLE)
 def test_markdown_shows_any_text_literally(text):
-    table = f"| a | b |\n|---|---|\n| x {in_markdown(text)} x | y |"
+    table = f"| a | b |\n|---|---|\n| x {escape_markdown(text)} x | y |"
     document = rendered_markdown(table)
     assert document.text == " ".join(f"a b x {text} x y".split())
     assert document.tags == ["table", "thead", "tr", "th", "th", "tbody", "tr", "td", "td"]
@@ -218,7 +231,7 @@ def test_markdown_shows_any_text_literally(text):
 
 def test_facts_are_json_with_every_number_unrounded(ledger):
     statement = used(ledger).statement("icu")
-    found = json.loads(json.dumps(facts(statement)))
+    found = json.loads(json.dumps(collect_facts(statement)))
     assert (found["spent"], found["remaining"]) == (statement.balance.spent, statement.balance.remaining)
     assert found["exact_epsilon_ex_post"] == statement.exact
     assert [line["kind"] for line in found["lines"]] == [line.kind for line in statement.lines]
@@ -232,7 +245,7 @@ def test_facts_are_json_with_every_number_unrounded(ledger):
 def test_shown_figures_are_on_the_safe_side_and_add_up(spent, reserved, cap):
     digits = digits_for(cap)
     remaining = max(0.0, cap - spent - reserved)
-    shown = figures(spent, reserved, remaining, digits)
+    shown = format_balance(spent, reserved, remaining, digits)
     used, held, rest = map(Decimal, shown)
     slack = Decimal("1e-12")
     assert used >= Decimal(spent) - slack
@@ -243,13 +256,13 @@ def test_shown_figures_are_on_the_safe_side_and_add_up(spent, reserved, cap):
 
 @pytest.mark.parametrize("cap", [0.1, 0.3, 0.7, 1.1, 8.0, 0.001, 1e-5, 1000.0])
 def test_a_fresh_account_shows_its_cap_as_it_was_typed(cap):
-    assert float(figures(0.0, 0.0, cap, digits_for(cap))[2]) == cap
+    assert float(format_balance(0.0, 0.0, cap, digits_for(cap))[2]) == cap
 
 
 @pytest.mark.parametrize(("share", "text"), [(0.0, "0.0 %"), (0.1234, "12.4 %"), (1.0, "100.0 %"), (5.0, "500.0 %")])
 def test_shares_are_rounded_up(share, text):
-    assert percent(share) == text
+    assert format_percent(share) == text
 
 
 def test_what_could_steer_a_terminal_is_replaced():
-    assert printable("a\x1b[31mb\u202ec\nd") == "a�[31mb�c�d"
+    assert replace_controls("a\x1b[31mb\u202ec\nd") == "a�[31mb�c�d"

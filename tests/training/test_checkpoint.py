@@ -115,7 +115,7 @@ class Trap:
 @pytest.mark.parametrize("writer", [lambda value, path: path.write_bytes(pickle.dumps(value)), torch.save])
 def test_a_pickle_that_calls_itself_safetensors_is_refused_and_not_run(writer, path, tmp_path):
     writer(Trap(tmp_path / "ran"), path)
-    refused(path, "no checkpoint of dpfed .* pickles are never read")
+    refused(path, "no checkpoint of dpfed .* pickles, which run code, are never read")
     assert not (tmp_path / "ran").exists()
 
 
@@ -153,12 +153,12 @@ def test_safetensors_of_somebody_else_are_refused(path):
     [
         ("{", "no checkpoint of dpfed"),
         ("[" * 100_000, "no checkpoint of dpfed"),
-        ([], "not of format 1"),
+        ([], "no checkpoint of dpfed"),
         (NOTE | {"format": 2}, "not of format 1"),
         (NOTE | {"more": 1}, "not of format 1"),
         ({"format": 1, "facts": {}}, "not of format 1"),
         (NOTE | {"facts": [1]}, "no JSON object"),
-        (NOTE | {"optimizer": {"groups": [], "state": {}}}, "give the optimizer too"),
+        (NOTE | {"optimizer": {"groups": [], "state": {}}}, "which would be lost: call load"),
     ],
 )
 def test_a_note_of_another_form_is_refused(note, match, path):
@@ -174,7 +174,7 @@ def test_an_unknown_or_missing_parameter_is_refused(path):
     written(path, model__layers__1__bias=None)
     refused(path, "lacks 'model.layers.1.bias'")
     written(path, optimizer__0__momentum_buffer=torch.zeros(3, 4))
-    refused(path, "give the optimizer too")
+    refused(path, "which would be lost: call load")
 
 
 @pytest.mark.parametrize("value", [torch.zeros(1), torch.zeros(3, 1), torch.zeros(3).double(), torch.zeros(3).int()])
@@ -186,11 +186,11 @@ def test_another_shape_or_type_is_refused_even_where_it_would_broadcast(value, p
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_numbers_that_are_not_finite_are_neither_written_nor_read(bad, path):
     written(path, model__layers__1__bias=torch.tensor([0.0, bad, 0.0]))
-    refused(path, "not finite")
+    refused(path, "NaN or infinity")
     model = mlp()
     with torch.no_grad():
         next(model.parameters())[0, 0] = bad
-    with pytest.raises(InvalidArgument, match="not finite"):
+    with pytest.raises(InvalidArgument, match="NaN or infinity"):
         checkpoint.save(path.with_name("other"), model)
     assert not path.with_name("other").exists()
 
@@ -231,7 +231,7 @@ def test_a_state_that_fits_no_parameter_is_refused(name, value, match, path):
 
 def test_an_optimizer_of_another_model_is_refused(path):
     optimizer = torch.optim.SGD(mlp(3).parameters(), lr=0.1)
-    with pytest.raises(InvalidArgument, match="parameters of this model only"):
+    with pytest.raises(InvalidArgument, match="not this model's"):
         checkpoint.save(path, mlp(), optimizer=optimizer)
 
 

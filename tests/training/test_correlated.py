@@ -12,18 +12,19 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import dpfed
-from dpfed.accounting.participation import squared_sensitivity
+from dpfed.accounting.tree_sensitivity import squared_sensitivity
 from dpfed.errors import BudgetExceeded, InvalidArgument
 from dpfed.events import TreeAggregation
 from dpfed.guarantee import Guarantee
-from dpfed.local_plan import LocalPlan
 from dpfed.mechanisms.tree import PartialSums
+from dpfed.plan.local import LocalPlan
+from dpfed.plan.tree import TreeNoise
 from dpfed.randomness import SeededSource
 from dpfed.training.correlated import CorrelatedNoise
-from dpfed.training.many import can_serve, train_many
+from dpfed.training.loop import Private
+from dpfed.training.many.train import can_serve, train_many
 from dpfed.training.noise import NoiseSource
-from dpfed.training.private import Private, make_private
-from dpfed.tree_noise import TreeNoise
+from dpfed.training.private import make_private
 
 SIZE = 40
 
@@ -175,7 +176,9 @@ def test_a_step_that_was_stopped_while_its_noise_was_drawn_ends_the_tree(monkeyp
     with pytest.raises(KeyboardInterrupt):
         steps_of(private)
     taken = private.steps_taken
-    with pytest.raises(InvalidArgument, match="failed or was stopped, so records would take part sooner than declared"):
+    with pytest.raises(
+        InvalidArgument, match="failed or was stopped, so records would take part sooner than the tree allows"
+    ):
         steps_of(private)
     assert private.steps_taken == taken
 
@@ -191,7 +194,7 @@ def test_noise_on_the_grid_is_refused_before_anything_is_reserved(tmp_path) -> N
 def test_many_models_at_once_are_refused_a_tree() -> None:
     assert not can_serve(a_plan())
     data = [(np.random.randn(SIZE, 3), np.zeros(SIZE, dtype=int))]
-    with pytest.raises(InvalidArgument, match="one model after the other"):
+    with pytest.raises(InvalidArgument, match="one model at a time"):
         train_many(nn.Linear(3, 2), data, [a_plan()], loss=nn.CrossEntropyLoss(reduction="none"))
 
 

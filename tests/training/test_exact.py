@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from dpfed.errors import InvalidArgument
-from dpfed.plan import LocalPlan
+from dpfed.plan.plan import LocalPlan
 from dpfed.randomness import SeededSource
 from dpfed.training import private as training
+from dpfed.training.loop import Private
 from dpfed.training.noise import NoiseSource, grid_sensitivity
-from dpfed.training.private import Private, make_private
+from dpfed.training.private import make_private
 
 PLAN = LocalPlan(size=8, batch_size=8, steps=1, clip_norm=0.7, noise_multiplier=1.3)
 PLANS = {

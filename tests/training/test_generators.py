@@ -13,11 +13,11 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from dpfed.errors import InvalidArgument
-from dpfed.federated.torch_client import TorchClient, TorchModel
-from dpfed.plan import LocalPlan
+from dpfed.federated.torch.client import TorchClient, TorchModel
+from dpfed.plan.plan import LocalPlan
 from dpfed.randomness import SeededSource, SystemSource
 from dpfed.training.generators import Generators, WorkerSeeds, pinned, restored
-from dpfed.training.many import train_many
+from dpfed.training.many.train import train_many
 from dpfed.training.private import make_private
 
 # ruff: noqa: S311
@@ -208,7 +208,7 @@ def test_losses_made_by_a_seed_inside_the_loop_are_refused_and_nothing_is_releas
         for inputs, targets in batch:
             torch.manual_seed(42)
             losses = LOSS(nn.functional.dropout(private.model(inputs)), targets)
-            with pytest.raises(InvalidArgument, match="seed nothing there"):
+            with pytest.raises(InvalidArgument, match="call no manual_seed there"):
                 private.backward(losses)
             break
         with pytest.raises(InvalidArgument):

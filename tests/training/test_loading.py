@@ -236,7 +236,7 @@ BAD = {
     "a stream": lambda d: Stream(),
     "a stream ": lambda d: DataLoader(Stream(), 2),
     "drawn by number": lambda d: iter(range(10)),
-    "must agree": lambda d: Squares(11),
+    "use size_of_data=11": lambda d: Squares(11),
 }
 
 

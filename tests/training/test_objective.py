@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from dpfed.errors import InvalidArgument
-from dpfed.federated.torch_client import TorchClient, TorchModel
+from dpfed.federated.torch.client import TorchClient, TorchModel
 from dpfed.models.mlp import MLP
-from dpfed.plan import ClientPlan, LocalPlan, ServerRelease
+from dpfed.plan.plan import ClientPlan, LocalPlan, ServerRelease
 from dpfed.randomness import SeededSource
-from dpfed.training.ensemble import Ensemble
-from dpfed.training.many import Member, together
+from dpfed.training.many.batch_tuner import BatchTuner
+from dpfed.training.many.ensemble import Ensemble
+from dpfed.training.many.train import Member, train_together
 from dpfed.training.objective import LocalObjective
-from dpfed.training.pace import Pace
 
 PLAIN = LocalPlan(size=20, batch_size=10, steps=3, learning_rate=0.05)
 PRIVATE = replace(PLAIN, clip_norm=0.5, noise_multiplier=0.5)
@@ -38,9 +38,9 @@ def at_once(clients, plan, objectives, one_pass):
         Member(client.examples.inputs, client.examples.targets, plan, SeededSource(number), objective)
         for number, (client, objective) in enumerate(zip(clients, objectives, strict=True))
     ]
-    pace = Pace(Ensemble(model.module, model.loss, clients[0].examples.fetch(torch.arange(4))))
+    tuner = BatchTuner(Ensemble(model.module, model.loss, clients[0].examples.fetch(torch.arange(4))))
     found = {}
-    for places, parameters in together(pace, members, first, model.recipe, one_pass=one_pass):
+    for places, parameters in train_together(tuner, members, first, model.recipe, one_pass=one_pass):
         rows = torch.cat([value.flatten(1) for value in parameters.values()], dim=1).double().numpy()
         found |= dict(zip(places, rows - model.first_weights, strict=True))
     return [found[place] for place in range(len(clients))]
@@ -120,3 +120,17 @@ def test_weights_stand_for_the_loss_alone():
     assert objective.is_plain
     assert objective.anchor is objective.start
     assert LocalObjective.of(objective) is objective
+
+
+def test_what_an_objective_holds_cannot_be_written_into_and_a_copy_shares_no_memory():
+    start, shift = np.zeros(2), np.ones(2)
+    for anchor in (None, np.ones(2)):
+        objective = LocalObjective(start, anchor=anchor, shift=shift)
+        copied = objective.copied()
+        assert (copied.anchor is copied.start) == (anchor is None)
+        for name in ("start", "anchor", "shift"):
+            one, other = getattr(objective, name), getattr(copied, name)
+            assert not one.flags.writeable
+            assert not other.flags.writeable
+            assert not np.shares_memory(one, other)
+            assert one.tolist() == other.tolist()

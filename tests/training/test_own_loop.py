@@ -10,12 +10,12 @@ from torch.utils.data import Dataset, TensorDataset
 
 from dpfed import LocalPlan, make_private
 from dpfed.errors import InvalidArgument
+from dpfed.plan.tree import TreeNoise
 from dpfed.randomness import SeededSource
-from dpfed.training.forward import of_model
-from dpfed.training.gradients import ClippedGradients
+from dpfed.training.engine.forward import make_forward
+from dpfed.training.engine.gradients import ClippedGradients
 from dpfed.training.own_loop import OwnLoop
-from dpfed.training.reading import Piece
-from dpfed.tree_noise import TreeNoise
+from dpfed.training.reading import MicroBatch
 
 
 def piece():
@@ -39,7 +39,7 @@ def test_a_loop_that_mixes_examples_is_refused(name):
     model = nn.Linear(3, 1)
     loop = OwnLoop(model)
     x, y = piece()
-    loop.begin(Piece((x, y), 6))
+    loop.begin(MicroBatch((x, y), 6))
     losses = LOOPS[name](model, x, y)
     with pytest.raises(InvalidArgument, match=r"examples apart|lets Python decide"):
         loop.require_apart(losses)
@@ -51,14 +51,14 @@ def test_a_tidy_loop_is_left_alone_and_what_comes_after_it_is_not_watched():
     loop = OwnLoop(model)
     for _ in range(2):
         x, y = piece()
-        loop.begin(Piece((x, y), 5))
+        loop.begin(MicroBatch((x, y), 5))
         losses = nn.functional.binary_cross_entropy_with_logits(
             model(x * 2).squeeze(1), (y > 0).float(), reduction="none"
         )
-        assert loop.handed == (0, 5, True)
+        assert loop.current == (0, 5, True)
         loop.require_apart(losses)
         with pytest.raises(InvalidArgument, match="a second time"):
-            assert loop.handed
+            assert loop.current
         assert losses.mean().item() > 0
     loop.close()
     assert not model._forward_hooks
@@ -69,7 +69,7 @@ def test_a_single_example_can_meet_no_other():
     model = nn.Linear(3, 1)
     loop = OwnLoop(model)
     x, y = torch.randn(1, 3), torch.randn(1)
-    loop.begin(Piece((x, y), 1))
+    loop.begin(MicroBatch((x, y), 1))
     loop.require_apart((model(x) - y).square().mean(1) / y.item())
     loop.close()
 
@@ -160,7 +160,7 @@ def test_a_part_of_a_draw_counts_once_and_none_is_left_out():
     batch = next(draws)
     x, y = next(iter(batch))
     private.backward((model(x).squeeze(1) - y).square())
-    with pytest.raises(InvalidArgument, match="a part of this draw was left out"):
+    with pytest.raises(InvalidArgument, match="a micro-batch of this batch was left out"):
         optimizer.step()
     x, y = next(iter(batch))
     losses = (model(x).squeeze(1) - y).square()
@@ -183,19 +183,19 @@ def test_a_model_may_not_be_told_the_place_of_a_row():
     model = Told()
     loop = OwnLoop(model)
     x, y = piece()
-    loop.begin(Piece((x, y), 6))
+    loop.begin(MicroBatch((x, y), 6))
     losses = (model(x, torch.linspace(-1, 1, 6)) - y).square()
     with pytest.raises(InvalidArgument, match="examples apart"):
         loop.require_apart(losses)
-    loop.begin(Piece((x, y), 6))
+    loop.begin(MicroBatch((x, y), 6))
     loop.require_apart((model(x, torch.ones(6)) - y).square())
     loop.close()
 
 
 def test_a_micro_batch_that_nobody_can_watch_is_refused():
     loop = OwnLoop(nn.Linear(3, 1))
-    with pytest.raises(InvalidArgument, match="nobody can watch it"):
-        loop.begin(Piece(object(), 1))
+    with pytest.raises(InvalidArgument, match="mixing cannot be seen"):
+        loop.begin(MicroBatch(object(), 1))
     loop.close()
 
 
@@ -228,7 +228,7 @@ def test_what_is_left_of_an_earlier_micro_batch_is_refused_where_it_is_used():
     queue, total = [], torch.zeros(())
     for turn in range(2):
         x, y = piece()
-        loop.begin(Piece((x, y), 6))
+        loop.begin(MicroBatch((x, y), 6))
         outputs = model(x)
         losses = outputs.square().sum(1)
         total = total + losses.detach().sum()  # for one's own eyes
@@ -271,11 +271,11 @@ def test_a_call_of_the_model_without_a_part_in_the_gradient_may_not_mix(taught):
     model = Taught()
     loop = OwnLoop(model)
     x, y = piece()
-    loop.begin(Piece((x, y), 6))
+    loop.begin(MicroBatch((x, y), 6))
     losses = (model(x) - taught(model, x, is_teacher=True)).square().sum(1)
-    with pytest.raises(InvalidArgument, match=r"not known to keep examples apart|which nobody looks at"):
+    with pytest.raises(InvalidArgument, match=r"not known to keep examples apart|where mixing is not checked"):
         loop.require_apart(losses)
-    loop.begin(Piece((x, y), 6))
+    loop.begin(MicroBatch((x, y), 6))
     loop.require_apart((model(x) - by_no_grad(model, x, is_teacher=False)).square().sum(1))
     loop.close()
 
@@ -316,7 +316,7 @@ def test_what_is_left_of_an_earlier_micro_batch_is_found_wherever_it_lies(keep, 
     loop, kept = OwnLoop(model), {}
     for turn in range(2):
         x = torch.randn(rows, 3)
-        loop.begin(Piece((x,), rows))
+        loop.begin(MicroBatch((x,), rows))
         outputs = model(x)
         losses = (outputs * (1 + keep(kept, outputs))).square().sum(1)
         if turn:
@@ -333,7 +333,7 @@ def test_rows_that_come_alone_may_use_what_all_have_in_common():
     loop, table = OwnLoop(model), torch.ones(2)
     for _ in range(3):
         x = torch.randn(1, 3)
-        loop.begin(Piece((x,), 1))
+        loop.begin(MicroBatch((x,), 1))
         losses = (model(x) * table * model.weight.sum()).square().sum(1) / x.abs().max().item()
         loop.require_apart(losses)
     loop.close()
@@ -344,7 +344,7 @@ def test_a_teacher_may_be_a_copy_of_the_model_made_in_the_loop():
     loop = OwnLoop(model)
     for turn in range(3):
         x, y = piece()
-        loop.begin(Piece((x, y), 6))
+        loop.begin(MicroBatch((x, y), 6))
         if turn == 1:
             model(x)
         teacher = copy.deepcopy(model)
@@ -352,7 +352,7 @@ def test_a_teacher_may_be_a_copy_of_the_model_made_in_the_loop():
         if not turn:
             loop.require_apart(losses)
         else:
-            with pytest.raises(InvalidArgument, match=r"not known to keep examples apart|which nobody looks at"):
+            with pytest.raises(InvalidArgument, match=r"not known to keep examples apart|where mixing is not checked"):
                 loop.require_apart(losses)
     loop.close()
 
@@ -432,7 +432,7 @@ def test_reasons_of_an_earlier_run_do_not_show_in_a_later_one():
     data = TensorDataset(torch.randn(4, 3), torch.randn(4))
     plan = LocalPlan(size=4, batch_size=4, steps=2, clip_norm=0.1, noise_multiplier=1.0)
     with ClippedGradients(model, clip_norm=1.0, is_tried=True) as engine:
-        engine.clipped(of_model(model, lambda output, _: output.square(), torch.randn(4, 2), torch.zeros(4)))
+        engine.clipped(make_forward(model, lambda output, _: output.square(), torch.randn(4, 2), torch.zeros(4)))
         assert engine.slow_reasons
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     private = make_private(model, optimizer, data, plan, loss=lambda output, y: (output - y).square())

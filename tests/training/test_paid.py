@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import os
-import pickle
 
 import pytest
 import torch
@@ -13,10 +11,10 @@ from torch.utils.data import TensorDataset
 
 import dpfed
 from dpfed.errors import BudgetExceeded, InvalidArgument, PrivacyError
-from dpfed.ledger.account import Held
-from dpfed.plan import LocalPlan
+from dpfed.ledger.account import LedgerHold
+from dpfed.plan.plan import LocalPlan
 from dpfed.training.noise import NoiseSource
-from dpfed.training.paid import PaidSteps, paid_steps
+from dpfed.training.paid import reserve_steps
 from dpfed.training.private import make_private
 
 PLAN = LocalPlan(size=20, batch_size=10, steps=5, clip_norm=1.0, noise_multiplier=4.0)
@@ -93,7 +91,7 @@ def killed_at(ledger, point, monkeypatch) -> tuple[int, int]:
             write(b"n")
             return add(*arguments)
 
-        monkeypatch.setattr(Held, "commit", around(Held.commit, tick))
+        monkeypatch.setattr(LedgerHold, "commit", around(LedgerHold.commit, tick))
         monkeypatch.setattr(NoiseSource, "add", around(drawn, tick))
         private = a_run(ledger)
         for batch in private.loader:
@@ -163,7 +161,7 @@ def test_a_closed_run_loses_the_rest_of_its_block_and_gives_the_others_back(ledg
 
 
 def test_a_block_that_was_not_committed_pays_for_no_step(ledger):
-    steps = paid_steps(PLAN, ledger.account("icu"), "r", ahead=2)
+    steps = reserve_steps(PLAN, ledger.account("icu"), "r", ahead=2)
     ledger.freeze("icu", reason="the owner asks what for")
     for _ in range(3):
         with pytest.raises(PrivacyError, match="frozen"):
@@ -174,18 +172,10 @@ def test_a_block_that_was_not_committed_pays_for_no_step(ledger):
     assert (steps.left, charged(ledger)) == (4, 2)
 
 
-def test_no_more_steps_than_the_plan_has_are_taken():
-    steps = PaidSteps(PLAN.step_event, left=2, ahead=5)
-    steps.take()
-    steps.take()
-    with pytest.raises(BudgetExceeded, match="all steps"):
-        steps.take()
-
-
 @pytest.mark.parametrize(("steps", "ahead"), [(1, 1), (199, 1), (200, 2), (10_000, 32)])
 def test_a_block_is_a_hundredth_of_the_plan_and_at_most_32(ledger, steps, ahead):
     plan = LocalPlan(size=1000, batch_size=1, steps=steps, clip_norm=1.0, noise_multiplier=20.0)
-    paid_steps(plan, ledger.account("icu"), "r").take()
+    reserve_steps(plan, ledger.account("icu"), "r").take()
     assert charged(ledger) == ahead
 
 
@@ -194,12 +184,6 @@ def test_a_block_is_a_whole_number_of_steps_and_nothing_is_reserved_for_another(
     with pytest.raises(InvalidArgument, match="ahead"):
         a_run(ledger, ahead=ahead)
     assert not ledger.reservations(open_only=False)
-
-
-@pytest.mark.parametrize("twin", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_paid_steps_are_not_copied(twin):
-    with pytest.raises(PrivacyError, match="copied or pickled"):
-        twin(PaidSteps(PLAN.step_event, left=2))
 
 
 def test_a_run_that_was_resumed_does_not_repeat_the_noise(ledger):

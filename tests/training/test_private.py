@@ -12,16 +12,16 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 
 import dpfed
 from dpfed.accounting import epsilon
-from dpfed.adaptive import AdaptiveClip
 from dpfed.errors import BudgetExceeded, InvalidArgument, LeaseLost, NotReserved, PrivacyError
 from dpfed.events import Repeated
 from dpfed.guarantee import Guarantee
-from dpfed.plan import LocalPlan
+from dpfed.plan.adaptive import AdaptiveClip
+from dpfed.plan.plan import LocalPlan
 from dpfed.randomness import SeededSource
-from dpfed.training.clip import TOLERANCE
+from dpfed.training.engine.clip import TOLERANCE
 from dpfed.training.noise import NoiseSource
+from dpfed.training.optimizing import Constant, Cosine, Step
 from dpfed.training.private import make_private
-from dpfed.training.schedules import Constant, Cosine, Step
 
 FALSE_ALARM = 1e-6
 LOSS = nn.MSELoss(reduction="none")
@@ -81,7 +81,7 @@ def test_a_step_is_the_clipped_sum_over_the_draw_divided_by_the_planned_batch():
             vector = torch.cat([gradient.reshape(-1) for gradient in gradients])
             total += vector * min(1.0, 1.0 / float(vector.norm()))
         sizes.add(len(targets))
-        private._gradients._programs.capture.taken()  # what the forward passes above recorded
+        private._gradients._programs.capture.take()  # what the forward passes above recorded
         private.step(batch)
         assert torch.allclose(before - flat(private.model), total / 10, atol=2e-4)
     assert len(sizes) > 3
@@ -185,7 +185,7 @@ def test_data_that_cannot_be_drawn_are_refused_for_that_reason(data, match):
 def test_records_that_are_no_pairs_are_refused_by_make_private_if_there_is_a_loss(ledger):
     data = TensorDataset(*some_data().tensors, torch.zeros(SIZE))
     for given in (data, Records(data.tensors)):
-        with pytest.raises(InvalidArgument, match="records of inputs and target"):
+        with pytest.raises(InvalidArgument, match="pairs of inputs and target"):
             made(data=given, account=ledger.account("icu"), run="r")
         made(data=given, loss=None)
     assert not ledger.reservations(open_only=False)
@@ -193,13 +193,13 @@ def test_records_that_are_no_pairs_are_refused_by_make_private_if_there_is_a_los
 
 def test_each_draw_is_used_once_and_there_are_no_more_than_planned():
     private = made()
-    with pytest.raises(InvalidArgument, match="no draw"):
+    with pytest.raises(InvalidArgument, match="no open batch"):
         private.optimizer.step()
     for batch in private.loader:
         private.step(batch)
         with pytest.raises(InvalidArgument):
             private.step(batch)
-        with pytest.raises(InvalidArgument, match="no draw"):
+        with pytest.raises(InvalidArgument, match="no open batch"):
             private.optimizer.step()
     assert private.steps_taken == 4
     assert private._batches.sampler.remaining == 0
@@ -228,7 +228,7 @@ def test_a_draw_without_a_step_is_refused_because_that_would_tell_of_its_records
     private = made()
     draws = private.loader
     first = next(draws)
-    with pytest.raises(InvalidArgument, match="no step was taken for a draw"):
+    with pytest.raises(InvalidArgument, match="no step was taken for a batch"):
         next(draws)
     assert next(private.loader) is first
     train(private)
@@ -619,7 +619,7 @@ def test_a_loss_over_the_realised_batch_size_is_refused_before_anything_is_reser
 def test_a_model_that_is_not_finite_at_the_start_is_refused():
     model = a_model()
     model.bias.data.fill_(math.nan)
-    with pytest.raises(InvalidArgument, match="not finite"):
+    with pytest.raises(InvalidArgument, match="NaN or infinite"):
         made(model=model)
 
 
@@ -860,9 +860,9 @@ def test_a_record_adds_one_loss_to_a_step_and_no_more():
     ((inputs, targets),) = next(draws)
     private.backward(per_example(private.model(inputs), targets))
     again = per_example(private.model(inputs), targets)
-    with pytest.raises(InvalidArgument, match="come a second time"):
+    with pytest.raises(InvalidArgument, match="used a second time"):
         private.backward(again)
-    with pytest.raises(InvalidArgument, match="no draw"):
+    with pytest.raises(InvalidArgument, match="no open batch"):
         private.optimizer.step()
     private = made(a_plan(batch_size=SIZE), loss=None)
     batch = next(private.loader)
@@ -878,7 +878,7 @@ def test_losses_of_a_loop_are_refused_where_the_loss_was_given():
     """Such a loop is not watched: its batches have the sizes of the draws."""
     private = made(a_plan(batch_size=SIZE))
     ((inputs, targets),) = next(private.loader)
-    with pytest.raises(InvalidArgument, match=r"call step\(batch\), or leave the loss out"):
+    with pytest.raises(InvalidArgument, match=r"call step\(batch\), or make_private without a loss"):
         private.backward(per_example(private.model(inputs), targets))
 
 
@@ -896,7 +896,7 @@ def test_a_draw_of_which_a_part_failed_is_not_released():
     batch = next(private.loader)
     with pytest.raises(KeyboardInterrupt):
         private.step(batch)
-    with pytest.raises(InvalidArgument, match="no draw"):
+    with pytest.raises(InvalidArgument, match="no open batch"):
         private.optimizer.step()
     assert private.steps_taken == 0
     assert next(private.loader) is batch
@@ -1018,7 +1018,7 @@ def test_a_loop_that_adds_up_nothing_is_refused_whether_somebody_was_drawn_or_no
     private = made(nobody, loss=loss)
     batch = next(private.loader)
     assert batch.is_empty
-    with pytest.raises(InvalidArgument, match="nothing was added up"):
+    with pytest.raises(InvalidArgument, match="no gradient was clipped for this batch"):
         private.optimizer.step()
     assert private.steps_taken == 0
     private.close()

@@ -17,11 +17,12 @@ from clipped import squares
 from dpfed.accounting import epsilon
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.events import Gaussian, PoissonSampled
-from dpfed.plan import AdaptiveClip, LocalPlan
+from dpfed.plan.plan import AdaptiveClip, LocalPlan
 from dpfed.randomness import SeededSource
-from dpfed.training.clip import LEAST_CLIP_NORM, MOST_CLIP_NORM
+from dpfed.training.engine.clip import LEAST_CLIP_NORM, MOST_CLIP_NORM
+from dpfed.training.loop import Private
 from dpfed.training.noise import NoiseSource, grid_sensitivity
-from dpfed.training.private import Private, make_private
+from dpfed.training.private import make_private
 from dpfed.training.release import Release
 from one_by_one import gradients as one_by_one
 
@@ -91,7 +92,7 @@ def test_the_clip_follows_the_count_of_gradients_that_are_short_enough(physical:
     clips = [private.clip_norm]
     for batch in private.loader:
         expected = plan.next_clip(clips[-1], count(norms(private.model, records()), clips[-1]))
-        private._gradients._programs.capture.taken()  # what the forward pass above recorded
+        private._gradients._programs.capture.take()  # what the forward pass above recorded
         private.step(batch)
         assert private.clip_norm == pytest.approx(expected, rel=1e-9)
         clips.append(private.clip_norm)
@@ -109,7 +110,7 @@ def test_the_clip_follows_from_noised_counts_alone():
     private = made(PLAN, records(), source=SeededSource(4))
     for noise, batch in zip(noises, private.loader, strict=True):
         before, exact = private.clip_norm, count(norms(private.model, records()), private.clip_norm)
-        private._gradients._programs.capture.taken()
+        private._gradients._programs.capture.take()
         private.step(batch)
         assert private.clip_norm == pytest.approx(PLAN.next_clip(before, exact + noise), rel=1e-9)
         assert abs(noise) > 1e-3

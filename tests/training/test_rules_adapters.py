@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from clipped import require_parity, squares
-from dpfed.training.gradients import ClippedGradients
+from dpfed.training.engine.gradients import ClippedGradients
 from one_by_one import require_equal
 
 WIDE = 64
@@ -112,7 +112,7 @@ def test_frozen_layers_are_not_even_recorded(kind):
     model = adapted(kind, 5)
     with ClippedGradients(model, clip_norm=0.1) as gradients:
         model(torch.randn(8, 5))
-        paths = [call.path for call in gradients._programs.capture.taken()]
+        paths = [call.path for call in gradients._programs.capture.take()]
     assert "0" not in paths
     assert not any(path.endswith("base") for path in paths)
 

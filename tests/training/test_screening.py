@@ -93,7 +93,7 @@ def test_a_loss_that_is_not_finite_from_the_start_is_refused():
     def logarithm(outputs, targets):
         return LOSS(outputs, targets) + (outputs * 0).log().sum(1)
 
-    with pytest.raises(InvalidArgument, match="the loss is not finite on made-up examples"):
+    with pytest.raises(InvalidArgument, match="the loss is NaN or infinite on made-up examples"):
         require_sound(TensorDataset(*some()), nn.Linear(3, 2), logarithm, None)
 
 
@@ -191,7 +191,7 @@ def test_an_optimizer_of_too_few_or_of_other_parameters_is_refused():
 def test_a_model_that_starts_from_numbers_that_are_not_finite_is_refused():
     model = nn.Linear(3, 2)
     torch.nn.init.constant_(model.bias, math.nan)
-    with pytest.raises(InvalidArgument, match="parameters that are not finite"):
+    with pytest.raises(InvalidArgument, match="parameters that are NaN or infinite"):
         require_trainable(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
 

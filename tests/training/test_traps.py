@@ -13,9 +13,10 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import Dataset, TensorDataset
 
 from dpfed.errors import InvalidArgument
-from dpfed.plan import LocalPlan
+from dpfed.plan.plan import LocalPlan
 from dpfed.randomness import SeededSource
-from dpfed.training.gradients import ClippedGradients
+from dpfed.training.engine.gradients import ClippedGradients
+from dpfed.training.engine.rules.registry import GHOSTS
 from dpfed.training.private import make_private
 
 SIZE = 8
@@ -304,6 +305,6 @@ def test_trap_12_what_the_clock_chooses_changes_the_time_and_not_the_result(laye
     model, (x, y) = nn.Sequential(layer, nn.Tanh()).float(), data(*shape)
     x, y = x.float(), y.float()
     chosen = clipped_sum(model, x, y, 0.1).double()
-    for method in methods_of(model, "0", x, y):
+    for method in set(methods_of(model, "0", x, y)) - set(GHOSTS):  # the clock never chooses between these and others
         other = clipped_sum(model, x, y, 0.1, {"0": method}).double()
         assert float((other - chosen).norm() / chosen.norm()) < 1e-5

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from dpfed import LocalPlan, make_private
 from dpfed.errors import InvalidArgument
-from dpfed.training.private import Private
+from dpfed.training.loop import Private
 from zoo.records import SIZE
 from zoo.specimen import Specimen
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from dpfed.names import load_lazily
 
 _HOME = {
-    "epsilon": "questions",
-    "epsilon_bounds": "questions",
-    "delta": "questions",
-    "rdp": "renyi",
-    "Composition": "exact",
-    "PrivacyAccountant": "accountant",
-    "FederatedAccountant": "federated",
-    "RenyiFilter": "filter",
-    "get_privacy_spent": "accountant",
-    "compute_noise_multiplier": "calibrate",
+    "epsilon": "dpfed.accounting.queries",
+    "epsilon_bounds": "dpfed.accounting.queries",
+    "delta": "dpfed.accounting.queries",
+    "rdp": "dpfed.accounting.renyi",
+    "Composition": "dpfed.accounting.composed",
+    "PrivacyAccountant": "dpfed.accounting.accountant",
+    "FederatedAccountant": "dpfed.accounting.federated",
+    "RenyiFilter": "dpfed.accounting.filter",
+    "get_privacy_spent": "dpfed.accounting.accountant",
+    "compute_noise_multiplier": "dpfed.accounting.calibrate",
 }
 
-__all__ = list(_HOME)
+__all__ = [*_HOME]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'dpfed.accounting' has no attribute {name!r}")
-    return getattr(import_module(f"dpfed.accounting.{_HOME[name]}"), name)
+__getattr__, __dir__ = load_lazily(__name__, _HOME)

@@ -22,14 +22,14 @@ from typing import Any
 
 from dpfed import checks, events
 from dpfed.accounting.calibrate import dp_sgd_event
-from dpfed.accounting.prepaid import attach
-from dpfed.accounting.questions import epsilon as epsilon_of
+from dpfed.accounting.queries import epsilon as epsilon_of
 from dpfed.accounting.search import largest_count
 from dpfed.accounting.tally import Tally
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument
 from dpfed.events import Event
 from dpfed.guarantee import Account
+from dpfed.prepaid import ReportedSteps
 
 VERSION = 1
 _FIELDS = {"delta", "max_epsilon", "adjacency", "step_event", "steps", "events"}
@@ -37,7 +37,7 @@ _FIELDS = {"delta", "max_epsilon", "adjacency", "step_event", "steps", "events"}
 
 @dataclass(frozen=True)
 class RemainingBudget:
-    """What is left under max_epsilon: ε as a plain difference, and whole steps by the accountant.
+    """The rest of the budget under max_epsilon: ε as a plain difference, and whole steps by the accountant.
 
     The steps are what counts: the next step costs less than the first did, so the difference in ε alone says
     little. ``steps`` is None for an accountant that was given no noise_multiplier.
@@ -48,7 +48,7 @@ class RemainingBudget:
 
 
 class PrivacyAccountant:
-    """What a run has spent so far, composed exactly.
+    """A running count of what a run has spent, composed exactly.
 
     ``noise_multiplier`` and ``sample_rate`` describe what `.step` records: Gaussian noise on a Poisson sample
     (on all of the data, without a sample_rate). `.compose` records any other event, and both may be mixed.
@@ -79,16 +79,16 @@ class PrivacyAccountant:
         self._step_event = _step_event(noise_multiplier, sample_rate)
         self.steps = 0
         self._tally = Tally(self.adjacency)
-        self._prepaid = attach(account, run, self._step_event, block, self.adjacency)
+        self._prepaid = _attach(account, run, self._step_event, block, self.adjacency)
 
     @property
     def step_event(self) -> Event | None:
-        """What one `.step` records, and what is paid for ahead; it does not change."""
+        """The event that one `.step` records and that is paid for ahead; it does not change."""
         return self._step_event
 
     @property
     def event(self) -> Event | None:
-        """Everything recorded as one event; None before anything."""
+        """Everything recorded, as one event; None if nothing was."""
         return self._tally.event
 
     def step(self, num_steps: int = 1) -> None:
@@ -106,29 +106,31 @@ class PrivacyAccountant:
             self._prepaid.record(event, count, "an event recorded by compose")
 
     def get_epsilon(self) -> float:
-        """The ε of everything recorded, at this accountant's δ: an upper bound; 0.0 before anything."""
+        """Return the ε of everything recorded, at this accountant's δ: an upper bound; 0.0 before anything."""
         return self._tally.epsilon(self.delta)
 
     def is_budget_exceeded(self) -> bool:
-        """Whether what was recorded costs more than max_epsilon, or the account has no room for another step."""
+        """Return whether what was recorded costs more than max_epsilon, or the account has no room for another step."""
         if self._prepaid is not None and self._prepaid.is_exhausted:
             return True
         return self.max_epsilon is not None and self.get_epsilon() > self.max_epsilon
 
     def would_exceed(self, event: Event, count: int = 1) -> bool:
-        """Whether recording the event `count` times over would pass max_epsilon; records nothing."""
+        """Return whether recording the event `count` times over would pass max_epsilon; records nothing."""
         after = self._after(events.require_event(event), checks.count(count=count))
         return self.max_epsilon is not None and after > self.max_epsilon
 
     def remaining_budget(self) -> RemainingBudget:
-        """What is left under max_epsilon: as ε, and as the steps that fit while one more does not."""
+        """Return what is left under max_epsilon: as ε, and as the largest number of steps that still fits."""
         if self.max_epsilon is None:
-            raise InvalidArgument("max_epsilon", "remaining_budget needs a max_epsilon, and this accountant has none")
+            raise InvalidArgument(
+                "max_epsilon", "this accountant has no max_epsilon to count down from: make it with one"
+            )
         left = max(0.0, self.max_epsilon - self.get_epsilon())
         return RemainingBudget(epsilon=left, steps=self._affordable_steps(self.max_epsilon))
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on elsewhere, as plain JSON values; ε follows from it to the last bit."""
+        """Return all that is needed to go on elsewhere, as plain JSON values; ε follows from it to the last bit."""
         self._tally.settle()
         return {
             "version": VERSION,
@@ -144,18 +146,22 @@ class PrivacyAccountant:
     def from_state_dict(
         cls, state: Mapping[str, Any], *, account: Account | None = None, run: str | None = None, block: int = 100
     ) -> PrivacyAccountant:
-        """The accountant that `state_dict` described, charging the account from here on if one is given."""
+        """Return the accountant that `state_dict` described, charging the account from here on if one is given."""
         if not isinstance(state, Mapping) or state.get("version") != VERSION:
-            raise InvalidArgument("state", f"state must be a state_dict of version {VERSION}, got {state!r:.80}")
+            raise InvalidArgument(
+                "state", f"state must be what state_dict() returned in version {VERSION}, got {state!r:.80}"
+            )
         missing = _FIELDS - state.keys()
         if missing:
-            raise InvalidArgument("state", f"state must be a whole state_dict, but lacks {', '.join(sorted(missing))}")
+            raise InvalidArgument(
+                "state", f"state must be all that state_dict() returned, but lacks {', '.join(sorted(missing))}"
+            )
         accountant = cls(delta=state["delta"], max_epsilon=state["max_epsilon"], adjacency=state["adjacency"])
         accountant.steps = int(state["steps"])
         if state["step_event"] is not None:
             accountant._step_event = events.from_dict(state["step_event"])
         accountant._tally = Tally.from_rows(state["events"], accountant.adjacency)
-        accountant._prepaid = attach(account, run, accountant.step_event, block, accountant.adjacency)
+        accountant._prepaid = _attach(account, run, accountant.step_event, block, accountant.adjacency)
         return accountant
 
     def __repr__(self) -> str:
@@ -172,7 +178,10 @@ class PrivacyAccountant:
 
     def _configured_step(self) -> Event:
         if self.step_event is None:
-            raise InvalidArgument("noise_multiplier", "step needs a noise_multiplier; record other events by compose")
+            raise InvalidArgument(
+                "noise_multiplier",
+                "this accountant has no noise_multiplier, so it does not know what a step is: give one, or use compose",
+            )
         return self.step_event
 
     def _after(self, event: Event, count: int) -> float:
@@ -181,6 +190,7 @@ class PrivacyAccountant:
         return tally.epsilon(self.delta)
 
     def _affordable_steps(self, max_epsilon: float) -> int | None:
+        """Return how many more steps like the last one fit; None before the first, whose event is not known."""
         if self.step_event is None:
             return None
         step = self.step_event
@@ -190,7 +200,7 @@ class PrivacyAccountant:
 def get_privacy_spent(
     steps: int, noise_multiplier: float, sample_rate: float, delta: float, *, adjacency: str = ADD_REMOVE
 ) -> float:
-    """The ε of `steps` steps of DP-SGD at δ: an upper bound."""
+    """Return the ε of `steps` steps of DP-SGD at δ: an upper bound."""
     event = dp_sgd_event(noise_multiplier, sample_rate, steps)
     return epsilon_of(event, checks.probability(delta=delta), adjacency=adjacency)
 
@@ -203,8 +213,22 @@ def compute_privacy_budget(
     *,
     adjacency: str = ADD_REMOVE,
 ) -> float:
-    """The ε of `steps` steps of DP-SGD at δ, on all of the data unless a sample_rate is given."""
+    """Return the ε of `steps` steps of DP-SGD at δ, on all of the data unless a sample_rate is given."""
     return get_privacy_spent(steps, noise_multiplier, sample_rate, delta, adjacency=adjacency)
+
+
+def _attach(
+    account: Account | None, run: str | None, event: Event | None, block: int, adjacency: str
+) -> ReportedSteps | None:
+    """Return the steps that the run pays for on the account; None without one."""
+    if account is None:
+        return None
+    if run is None or event is None:
+        raise InvalidArgument(
+            "run" if run is None else "noise_multiplier",
+            "an accountant with an account needs a run, the name under which it is charged, and a noise_multiplier",
+        )
+    return ReportedSteps(account, run, event, block, adjacency)
 
 
 def _step_event(noise_multiplier: float | None, sample_rate: float | None) -> Event | None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from dpfed import checks
 from dpfed.accounting.closed_forms import gaussian_mu
-from dpfed.accounting.questions import epsilon as epsilon_of
+from dpfed.accounting.queries import epsilon as epsilon_of
 from dpfed.accounting.search import largest_count, largest_value
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InfeasibleTarget
@@ -32,7 +32,7 @@ MOST_NOISE = 1e6
 
 
 def dp_sgd_event(noise_multiplier: float, sample_rate: float = 1.0, steps: int = 1) -> Event:
-    """The event of `steps` steps of DP-SGD: Gaussian noise, each step on its own Poisson sample."""
+    """Return the event of `steps` steps of DP-SGD: Gaussian noise, each step on its own Poisson sample."""
     noise, rate, steps = (
         Gaussian(noise_multiplier),
         checks.rate(sample_rate=sample_rate),
@@ -51,7 +51,7 @@ def calibrate_noise(
     start: float | None = None,
     max_noise_multiplier: float = MOST_NOISE,
 ) -> float:
-    """The smallest noise at which `make_event` meets the target: within one part in 10⁵ of it, never below.
+    """Return the smallest noise at which `make_event` meets the target: within one part in 10⁵ of it, never below.
 
     `make_event` maps a noise multiplier to the event of the whole plan, and more noise must not cost more.
     `start` only saves time. Noise above `max_noise_multiplier` is not considered.
@@ -68,9 +68,9 @@ def calibrate_noise(
     high = 1 / min(LEAST_NOISE, most)
     found = largest_value(cost, target_epsilon, low=1 / most, high=high, start=guess, tolerance=TOLERANCE)
     if found is None:
-        raise _unreachable(target_epsilon, target_delta, make_event(most), most, adjacency)
+        raise _explain_unreachable(target_epsilon, target_delta, make_event(most), most, adjacency)
     if found == high:
-        raise _met_without_noise(target_epsilon, target_delta, 1 / high)
+        raise _explain_no_noise_needed(target_epsilon, target_delta, 1 / high)
     return 1 / found
 
 
@@ -84,16 +84,16 @@ def compute_noise_multiplier(
     adjacency: str = ADD_REMOVE,
     max_noise_multiplier: float = MOST_NOISE,
 ) -> float:
-    """The smallest noise multiplier for DP-SGD over all rounds: within one part in 10⁵ of it, never below."""
+    """Return the smallest noise multiplier for DP-SGD over all rounds: within one part in 10⁵ of it, never below."""
     steps = checks.count(steps_per_round=steps_per_round) * checks.count(num_rounds=num_rounds)
     most = checks.positive(max_noise_multiplier=max_noise_multiplier)
-    plan = _Plan(target_epsilon, target_delta, most, sample_rate, steps, adjacency)
+    plan = _TrainingPlan(target_epsilon, target_delta, most, sample_rate, steps, adjacency)
     try:
         return plan.least_noise(most)
     except InfeasibleTarget as error:
         if error.argument != "max_noise_multiplier":
             raise
-        raise InfeasibleTarget("max_noise_multiplier", plan.failure(), plan.remedies()) from None
+        raise InfeasibleTarget("max_noise_multiplier", plan.explain_failure(), plan.offer_remedies()) from None
 
 
 def steps_for(
@@ -104,11 +104,11 @@ def steps_for(
     *,
     adjacency: str = ADD_REMOVE,
 ) -> int:
-    """The largest number of DP-SGD steps that meets the target (2⁴⁰ where that many do)."""
-    plan = _Plan(target_epsilon, target_delta, noise_multiplier, sample_rate, 1, adjacency)
+    """Return the largest number of DP-SGD steps that meets the target (2⁴⁰ where that many do)."""
+    plan = _TrainingPlan(target_epsilon, target_delta, noise_multiplier, sample_rate, 1, adjacency)
     steps = plan.most_steps()
     if steps == 0:
-        raise InfeasibleTarget("target_epsilon", plan.failure(), plan.remedies())
+        raise InfeasibleTarget("target_epsilon", plan.explain_failure(), plan.offer_remedies())
     return steps
 
 
@@ -120,17 +120,17 @@ def sample_rate_for(
     *,
     adjacency: str = ADD_REMOVE,
 ) -> float:
-    """The largest Poisson sampling rate that meets the target: within one part in 10⁵ of it, never above."""
-    plan = _Plan(target_epsilon, target_delta, noise_multiplier, 1.0, steps, adjacency)
+    """Return the largest Poisson sampling rate that meets the target: within one part in 10⁵ of it, never above."""
+    plan = _TrainingPlan(target_epsilon, target_delta, noise_multiplier, 1.0, steps, adjacency)
     rate = plan.largest_rate()
     if rate is None:
-        raise InfeasibleTarget("target_epsilon", plan.failure(), plan.remedies())
+        raise InfeasibleTarget("target_epsilon", plan.explain_failure(), plan.offer_remedies())
     return rate
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """DP-SGD with everything but one number settled, and what each number would have to be for the target."""
+class _TrainingPlan:
+    """DP-SGD settings and a target, solved for one number at a time: noise, steps, sampling rate or ε."""
 
     target_epsilon: float
     target_delta: float
@@ -157,12 +157,12 @@ class _Plan:
             self.target_delta,
             lambda noise_multiplier: dp_sgd_event(noise_multiplier, self.sample_rate, self.steps),
             adjacency=self.adjacency,
-            start=min(max(self._likely_noise(), LEAST_NOISE), most),
+            start=min(max(self._estimate_noise(), LEAST_NOISE), most),
             max_noise_multiplier=most,
         )
 
     def most_steps(self) -> int:
-        guess = min(self._likely_variance() / self._variance_per_step(), 1e9)
+        guess = min(self._estimate_variance() / self._variance_per_step(), 1e9)
         return largest_count(
             lambda steps: replace(self, steps=steps).epsilon(),
             self.target_epsilon,
@@ -176,45 +176,47 @@ class _Plan:
             # Below this rate no record is likely enough to be drawn at all for the promise to be broken.
             low=self.target_delta / (2 * self.steps),
             high=1.0,
-            start=math.sqrt(self._likely_variance() / self.steps / _square_divergence(self.noise_multiplier)),
+            start=math.sqrt(self._estimate_variance() / self.steps / _square_divergence(self.noise_multiplier)),
             tolerance=TOLERANCE,
         )
 
-    def failure(self) -> str:
+    def explain_failure(self) -> str:
         return (
             f"ε = {self.target_epsilon:g} at δ = {self.target_delta:g} is out of reach with noise multiplier "
-            f"{self.noise_multiplier:g}, sample rate {self.sample_rate:g} and {_steps(self.steps)}: "
+            f"{self.noise_multiplier:g}, sample rate {self.sample_rate:g} and {_show_steps(self.steps)}: "
             f"it costs ε = {decimal_up(self.epsilon())}"
         )
 
-    def remedies(self) -> list[str]:
+    def offer_remedies(self) -> list[str]:
         return [
-            remedy for remedy in (self._by_noise(), self._by_steps(), self._by_rate(), self._by_epsilon()) if remedy
+            remedy
+            for remedy in (self._offer_noise(), self._offer_steps(), self._offer_rate(), self._offer_epsilon())
+            if remedy
         ]
 
-    def _by_noise(self) -> str:
+    def _offer_noise(self) -> str:
         try:
             noise = decimal_up(self.least_noise())
         except InfeasibleTarget:
             return ""
         return f"noise multiplier {noise} instead of {self.noise_multiplier:g} would do"
 
-    def _by_steps(self) -> str:
+    def _offer_steps(self) -> str:
         fewer = self.most_steps() if self.steps > 1 else 0
-        return f"{_steps(fewer)} instead of {self.steps} would do" if fewer else ""
+        return f"{_show_steps(fewer)} instead of {self.steps} would do" if fewer else ""
 
-    def _by_rate(self) -> str:
+    def _offer_rate(self) -> str:
         rate = self.largest_rate()
         return f"sample rate {decimal_down(rate)} instead of {self.sample_rate:g} would do" if rate else ""
 
-    def _by_epsilon(self) -> str:
+    def _offer_epsilon(self) -> str:
         epsilon = self.epsilon()
         return f"or accept ε = {decimal_up(epsilon)}" if epsilon < math.inf else ""
 
     # The central limit of Bu, Dong, Long and Su (2020), μ² = T·q²(e^(1/σ²) − 1): a place to start, never a
     # result.
 
-    def _likely_variance(self) -> float:
+    def _estimate_variance(self) -> float:
         mu = gaussian_mu(self.target_epsilon, self.target_delta)
         return (mu if self.adjacency == ADD_REMOVE else mu / 2) ** 2
 
@@ -222,8 +224,8 @@ class _Plan:
         sampled = self.sample_rate**2 * _square_divergence(self.noise_multiplier)
         return min(sampled, self.noise_multiplier**-2)
 
-    def _likely_noise(self) -> float:
-        variance = self._likely_variance() / self.steps
+    def _estimate_noise(self) -> float:
+        variance = self._estimate_variance() / self.steps
         sampled = 1 / math.sqrt(math.log1p(variance / self.sample_rate**2))
         return min(sampled, 1 / math.sqrt(variance))
 
@@ -232,7 +234,7 @@ def _square_divergence(noise_multiplier: float) -> float:
     return math.expm1(min(noise_multiplier**-2, 300.0))
 
 
-def _unreachable(epsilon: float, delta: float, event: Event, most: float, adjacency: str) -> InfeasibleTarget:
+def _explain_unreachable(epsilon: float, delta: float, event: Event, most: float, adjacency: str) -> InfeasibleTarget:
     cost = epsilon_of(event, delta, adjacency=adjacency)
     message = f"ε = {epsilon:g} at δ = {delta:g} is out of reach with noise multipliers up to {most:g}"
     if cost == math.inf:
@@ -241,7 +243,7 @@ def _unreachable(epsilon: float, delta: float, event: Event, most: float, adjace
     return InfeasibleTarget("max_noise_multiplier", message, [f"ε = {decimal_up(cost)} is what {most:g} gives"])
 
 
-def _met_without_noise(epsilon: float, delta: float, least: float) -> InfeasibleTarget:
+def _explain_no_noise_needed(epsilon: float, delta: float, least: float) -> InfeasibleTarget:
     return InfeasibleTarget(
         "target_epsilon",
         f"ε = {epsilon:g} at δ = {delta:g} asks for no protection: noise multiplier {least:g} meets it",
@@ -249,5 +251,5 @@ def _met_without_noise(epsilon: float, delta: float, least: float) -> Infeasible
     )
 
 
-def _steps(count: int) -> str:
+def _show_steps(count: int) -> str:
     return "1 step" if count == 1 else f"{count} steps"

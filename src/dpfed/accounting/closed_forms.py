@@ -13,19 +13,19 @@ import math
 
 from scipy.special import log_ndtr, ndtri
 
-from dpfed.accounting.roots import crossing
+from dpfed.accounting.search import find_crossing
 from dpfed.errors import InfeasibleTarget
 
 _ROUNDING = 2.0**-51
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """The smallest δ at which N(μ, 1) against N(0, 1) is (ε, δ)-private, rounded up."""
+    """Return the smallest δ at which N(μ, 1) against N(0, 1) is (ε, δ)-private, rounded up."""
     return min(1.0, _gaussian_delta(mu, epsilon, lean=1))
 
 
 def gaussian_delta_lower(mu: float, epsilon: float) -> float:
-    """The same δ, rounded down."""
+    """Return the same δ as `gaussian_delta`, rounded down."""
     return max(0.0, _gaussian_delta(mu, epsilon, lean=-1))
 
 
@@ -44,29 +44,29 @@ def _gaussian_delta(mu: float, epsilon: float, lean: int) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The smallest ε at which N(μ, 1) against N(0, 1) is (ε, δ)-private, rounded up; ∞ when δ is 0."""
+    """Return the smallest ε at which N(μ, 1) against N(0, 1) is (ε, δ)-private, rounded up; ∞ when δ is 0."""
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     if delta <= 0:
         return math.inf
     target = math.log(delta)
-    guess = _likely_epsilon(mu, delta)
+    guess = _estimate_epsilon(mu, delta)
     if gaussian_delta(mu, 0.99 * guess) > delta >= gaussian_delta(mu, 1.01 * guess):
         low, high = 0.99 * guess, 1.01 * guess
     else:
         # Chernoff's bound on the loss N(μ²/2, μ²) is past the root.
         low, high = 0.0, (mu * mu / 2 + mu * math.sqrt(-2 * target)) * (1 + 1e-12)
-    return crossing(lambda epsilon: _excess(gaussian_delta(mu, epsilon), delta, target), low, high)
+    return find_crossing(lambda epsilon: _excess(gaussian_delta(mu, epsilon), delta, target), low, high)
 
 
 def _excess(value: float, delta: float, target: float) -> float:
-    """log(value/δ), with the sign that the numbers themselves have: their logs may be rounded to the same."""
+    """Return log(value/δ) with the sign of value − δ: the two logs may be rounded to the same number."""
     gap = _log(value) - target
     return max(gap, 5e-324) if value > delta else min(gap, 0.0)
 
 
-def _likely_epsilon(mu: float, delta: float) -> float:
-    """About the ε at δ: a place to start, never a result.
+def _estimate_epsilon(mu: float, delta: float) -> float:
+    """Estimate the ε at δ: a place to start, never a result.
 
     δ = Φ(−t) − e^ε Φ(−t − μ) with t = ε/μ − μ/2, and for large t that is about Φ(−t)·μ/(t + μ).
     """
@@ -77,7 +77,7 @@ def _likely_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest μ at which N(μ, 1) against N(0, 1) is (ε, δ)-private, rounded down."""
+    """Return the largest μ at which N(μ, 1) against N(0, 1) is (ε, δ)-private, rounded down."""
     if delta <= 0:
         return 0.0
     target = math.log(delta)
@@ -87,11 +87,13 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
         low /= 2
         if low < 1e-290:
             raise InfeasibleTarget(
-                "delta", f"delta = {delta} at ε = {epsilon} is beyond double precision; ask for more"
+                "delta",
+                f"delta = {delta} at ε = {epsilon} is too small for double precision: ask for a larger delta or "
+                "epsilon",
             )
     while gaussian_delta(high, epsilon) <= delta:
         high *= 2
-    inverse = crossing(lambda inverse: _log(gaussian_delta(1 / inverse, epsilon)) - target, 1 / high, 1 / low)
+    inverse = find_crossing(lambda inverse: _log(gaussian_delta(1 / inverse, epsilon)) - target, 1 / high, 1 / low)
     return 1 / inverse if gaussian_delta(1 / inverse, epsilon) <= delta else math.nextafter(1 / inverse, 0.0)
 
 

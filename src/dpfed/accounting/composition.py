@@ -34,12 +34,12 @@ _NO_SLACK = 1e-200
 
 
 def basic_composition_epsilon(epsilon: float, count: int) -> float:
-    """The ε of `count` ε-DP releases by adding up (Dwork et al. 2006); their δ, if any, add up too."""
+    """Return the ε of `count` ε-DP releases by adding up (Dwork et al. 2006); their δ, if any, add up too."""
     return round_up(Fraction(checks.non_negative(epsilon=epsilon)) * checks.count(count=count))
 
 
 def advanced_composition_epsilon(epsilon: float, count: int, delta: float) -> float:
-    """The ε of `count` ε-DP releases at a total slack of `delta`: never more than by adding up.
+    """Return the ε of `count` ε-DP releases at a total slack of `delta`: never more than by adding up.
 
     ε·√(2k ln 1/δ) + k·ε·(e^ε − 1)/(e^ε + 1) by Kairouz, Oh and Viswanath (2015), Theorem 3.4, or kε where
     that is less. Releases that are (ε, δ₁)-DP each have this ε in total at 1 − (1 − δ₁)^k (1 − δ), below
@@ -53,13 +53,13 @@ def advanced_composition_epsilon(epsilon: float, count: int, delta: float) -> fl
 
 
 def optimal_composition_epsilon(epsilon: float, delta_each: float, count: int, delta: float) -> float:
-    """The smallest ε that holds at `delta` for any `count` releases of (ε, δ_each)-DP; ∞ where none does.
+    """Return the smallest ε that holds at `delta` for any `count` releases of (ε, δ_each)-DP; ∞ where none does.
 
     Kairouz, Oh and Viswanath (2015), Theorem 3.3: the worst such release gives its data away with probability
     δ_each and is a randomized response at ε otherwise, so the loss of `count` of them is binomial.
     """
     epsilon, delta_each = checks.non_negative(epsilon=epsilon), checks.probability(delta_each=delta_each)
-    count, delta = _summable(count), checks.probability(delta=delta)
+    count, delta = _check_count(count), checks.probability(delta=delta)
     slack = _slack(delta_each, count, delta)
     if slack < 0:
         return math.inf
@@ -67,7 +67,7 @@ def optimal_composition_epsilon(epsilon: float, delta_each: float, count: int, d
     return basic if slack < _NO_SLACK else min(basic, _binomial_epsilon(epsilon, count, slack))
 
 
-def _summable(count: int) -> int:
+def _check_count(count: int) -> int:
     count = checks.count(count=count)
     if count > MAX_COUNT:
         raise InvalidArgument(
@@ -78,7 +78,7 @@ def _summable(count: int) -> int:
 
 
 def _slack(delta_each: float, count: int, delta: float) -> float:
-    """The δ left for the binomial part, rounded down: 1 − (1 − δ)/(1 − δ_each)^k; negative for none."""
+    """Return the δ left for the binomial part, rounded down: 1 − (1 − δ)/(1 − δ_each)^k; negative for none."""
     if delta_each == 0:
         return delta
     with localcontext() as context:
@@ -89,7 +89,7 @@ def _slack(delta_each: float, count: int, delta: float) -> float:
 
 
 def _binomial_epsilon(epsilon: float, count: int, slack: float) -> float:
-    """The ε at which `count` randomized responses have a δ of `slack`, rounded up.
+    """Return the ε at which `count` randomized responses have a δ of `slack`, rounded up.
 
     With A_i and B_i the probabilities of at most i flips under the two inputs, δ(x) is the maximum of
     A_i − e^x·B_i over i (Neyman and Pearson), hence ε = max_i log((A_i − slack)/B_i). B_i is kept as
@@ -108,7 +108,7 @@ def _binomial_epsilon(epsilon: float, count: int, slack: float) -> float:
 
 
 def _flips(epsilon: float, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The numbers of flips out of `count` whose probability does not underflow, and that probability."""
+    """Return the numbers of flips out of `count` whose probability does not underflow, and that probability."""
     flips = np.arange(count + 1, dtype=float)
     ways = gammaln(count + 1.0) - gammaln(flips + 1.0) - gammaln(count - flips + 1.0)
     chances = np.exp(ways - flips * epsilon - count * math.log1p(math.exp(-epsilon)))

@@ -23,7 +23,7 @@ from typing import Any
 
 from dpfed import checks
 from dpfed.accounting.calibrate import dp_sgd_event
-from dpfed.accounting.rounds import RoundHistory, RoundRecord, client_name, read_history
+from dpfed.accounting.round_history import RoundHistory, RoundRecord, client_name, read_history
 from dpfed.accounting.tally import Tally
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument
@@ -45,7 +45,7 @@ def epsilon_by_round(
     *,
     adjacency: str = ADD_REMOVE,
 ) -> tuple[float, ...]:
-    """The cumulative ε after each round of a plan whose rounds are all alike."""
+    """Return the cumulative ε after each round of a plan whose rounds are all alike."""
     event = dp_sgd_event(noise_multiplier, sample_rate, checks.count(steps_per_round=steps_per_round))
     delta = checks.probability(delta=delta)
     tally, table = Tally(checks.adjacency(adjacency)), []
@@ -73,7 +73,7 @@ class ConservativeTotal:
 
 
 class FederatedAccountant:
-    """What every client has spent, at sample level and at user level, composed exactly.
+    """A running count of what every client has spent, at sample level and at user level, composed exactly.
 
     A round is recorded for a named client, or for every client at once (client None). Both compose: what is
     recorded for every client also counts for each named one, whether it was named before or is named later. A
@@ -128,31 +128,31 @@ class FederatedAccountant:
             self._levels[level].add(record)
 
     def get_cumulative_sample_epsilon(self) -> float:
-        """The record-level ε of the worst client so far, at target_delta; 0.0 before anything."""
+        """Return the record-level ε of the worst client so far, at target_delta; 0.0 before anything."""
         return self._levels[SAMPLE].worst()
 
     def get_cumulative_user_epsilon(self) -> float:
-        """The client-level ε of the worst client so far, at target_delta_user; 0.0 before anything."""
+        """Return the client-level ε of the worst client so far, at target_delta_user; 0.0 before anything."""
         return self._levels[USER].worst()
 
     def get_client_epsilon(self, client: str | int, level: str = SAMPLE) -> float:
-        """The ε of one client so far; one that was never named has what was recorded for every client."""
+        """Return the ε of one client so far; one that was never named has what was recorded for every client."""
         return self._level(level).epsilon(client_name(client))
 
     def clients(self, level: str = SAMPLE) -> tuple[str, ...]:
-        """The clients that were ever named at a level."""
+        """Return the clients that were ever named at a level."""
         return self._level(level).names()
 
     def worst_client(self, level: str = SAMPLE) -> str | None:
-        """The client whose ε is reported; None where it is that of any client that was never named."""
+        """Return the client whose ε is reported; None where it is that of any client that was never named."""
         return self._level(level).worst_name()
 
     def epsilon_by_round(self, level: str = SAMPLE) -> dict[int, float]:
-        """The worst client's cumulative ε after each recorded round."""
+        """Return the worst client's cumulative ε after each recorded round."""
         return self._level(level).by_round()
 
     def guarantees(self) -> tuple[Guarantee, ...]:
-        """One statement per level that was recorded: for a record, for a client."""
+        """Return one statement per level that was recorded: for a record, for a client."""
         rows = ((SAMPLE, "record", self.target_delta), (USER, "client", self.target_delta_user))
         return tuple(
             Guarantee(self._levels[level].worst(), delta, unit=unit, adjacency=self.adjacency)
@@ -161,12 +161,12 @@ class FederatedAccountant:
         )
 
     def conservative_total(self) -> ConservativeTotal:
-        """Both levels added up, ε and δ; see `guarantees` for what is really promised."""
+        """Add up both levels, ε and δ; see `guarantees` for what is really promised."""
         parts = self.guarantees()
         return ConservativeTotal(sum(part.epsilon for part in parts), sum(part.delta for part in parts), parts)
 
     def state_dict(self) -> dict[str, Any]:
-        """The privacy block of a checkpoint, as plain JSON values; loading believes the histories only."""
+        """Return the privacy block of a checkpoint, as plain JSON values; loading believes the histories only."""
         return {
             "version": VERSION,
             "target_delta": self.target_delta,
@@ -180,15 +180,19 @@ class FederatedAccountant:
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any]) -> FederatedAccountant:
-        """The accountant that `state_dict` described; bare (σ, q, T) rows are rounds of every client.
+        """Return the accountant that `state_dict` described; bare (σ, q, T) rows are rounds of every client.
 
         Every ε is computed anew: a stored one is never believed.
         """
         if not isinstance(state, Mapping) or state.get("version", VERSION) != VERSION:
-            raise InvalidArgument("state", f"state must be a state_dict of version {VERSION}, got {state!r:.80}")
+            raise InvalidArgument(
+                "state", f"state must be what state_dict() returned in version {VERSION}, got {state!r:.80}"
+            )
         missing = _FIELDS - state.keys()
         if missing:
-            raise InvalidArgument("state", f"state must be a whole state_dict, but lacks {', '.join(sorted(missing))}")
+            raise InvalidArgument(
+                "state", f"state must be all that state_dict() returned, but lacks {', '.join(sorted(missing))}"
+            )
         accountant = cls(
             state["target_delta"],
             target_delta_user=state.get("target_delta_user"),
@@ -239,5 +243,5 @@ def _record(
 
 
 def _finite(epsilon: float) -> float | None:
-    """The ε as strict JSON can hold it: None for ∞."""
+    """Return the ε as strict JSON can hold it: None for ∞."""
     return epsilon if epsilon < math.inf else None

@@ -23,8 +23,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 from dpfed import checks
+from dpfed.accounting.atoms import atoms
 from dpfed.accounting.conversions import best_order, epsilon_to_zcdp_cap, rdp_allowance, rdp_to_epsilon
-from dpfed.accounting.normal_form import atoms
 from dpfed.accounting.renyi import rdp
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import BudgetExceeded, InfeasibleTarget, InvalidArgument
@@ -89,11 +89,11 @@ class RenyiFilter:
         return all(spent >= cap for cap, spent in zip(self.caps, self._spent, strict=True))
 
     def admits(self, event: Event, count: int = 1) -> bool:
-        """Whether the event fits `count` times over: at some declared order the sum stays within its cap."""
+        """Return whether the event fits `count` times over: at some declared order the sum stays within its cap."""
         return any(total <= cap for total, cap in zip(self._after(event, count), self.caps, strict=True))
 
     def affordable(self, event: Event) -> int:
-        """How many times over the event still fits; 2⁶³ − 1 where it costs nothing."""
+        """Return how many times over the event still fits; 2⁶³ − 1 where it costs nothing."""
         cost = self._cost(event, 1)
         return max(
             _times(cap - spent, each) for cap, spent, each in zip(self._exact_caps(), self._spent, cost, strict=True)
@@ -111,7 +111,7 @@ class RenyiFilter:
         self._spent = self._after(event, count)
 
     def copy(self) -> RenyiFilter:
-        """A filter of the same promise and the same spending, to try things on."""
+        """Return an independent copy."""
         twin = RenyiFilter(self.epsilon, self.delta, self.orders, adjacency=self.adjacency)
         twin._spent = self._spent
         return twin
@@ -150,7 +150,7 @@ class RenyiFilter:
 
 @lru_cache(maxsize=1024)
 def default_order(epsilon: float, delta: float) -> float:
-    """The order that leaves most room for Gaussian noise under a cap of (ε, δ), rounded to six digits.
+    """Return the order that leaves most room for Gaussian noise under a cap of (ε, δ), rounded to six digits.
 
     About 1 + √(log(1/δ)/ρ), with ρ the cap in zCDP. One order costs no union bound; each doubling of their
     number costs log 2/(α − 1) of ε.
@@ -160,12 +160,12 @@ def default_order(epsilon: float, delta: float) -> float:
 
 
 def order_caps(epsilon: float, delta: float, orders: tuple[float, ...]) -> tuple[float, ...]:
-    """The largest divergence at each declared order that a promise of (ε, δ) admits, rounded down."""
+    """Return the largest divergence at each declared order that a promise of (ε, δ) admits, rounded down."""
     return tuple(rdp_allowance(order, epsilon, delta / len(orders)) for order in orders)
 
 
 def filter_epsilon(spent: Iterable[float], delta: float, orders: tuple[float, ...]) -> float:
-    """The ε at δ of divergences at the declared orders: what a filter of that cap would just admit."""
+    """Return the ε at δ of divergences at the declared orders: what a filter of that cap would just admit."""
     pairs = zip(orders, spent, strict=True)
     return min(
         rdp_to_epsilon(order, value, delta / len(orders)) if value < math.inf else value for order, value in pairs
@@ -173,7 +173,7 @@ def filter_epsilon(spent: Iterable[float], delta: float, orders: tuple[float, ..
 
 
 def divergences(event: Event, orders: tuple[float, ...], adjacency: str) -> tuple[Divergence, ...]:
-    """The Rényi divergence of the event at each order: exact sums of upper bounds."""
+    """Return the Rényi divergence of the event at each order: exact sums of upper bounds."""
     total: list[Divergence] = [Fraction(0)] * len(orders)
     for atom, times in atoms(event).items():
         each = _divergences(atom, orders, adjacency)
@@ -182,7 +182,7 @@ def divergences(event: Event, orders: tuple[float, ...], adjacency: str) -> tupl
 
 
 def declared_orders(orders: Iterable[float] | None, epsilon: float, delta: float) -> tuple[float, ...]:
-    """The orders, if they are different numbers above 1; the best one for Gaussian noise where None are given."""
+    """Return the orders if they are different numbers above 1; the best one for Gaussian noise if None are given."""
     if orders is None:
         return (default_order(epsilon, delta),)
     declared = tuple(checks.positive(orders=order) for order in orders)

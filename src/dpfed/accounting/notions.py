@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dpfed import checks
+from dpfed.accounting.atoms import atoms
+from dpfed.accounting.composed import Composition
 from dpfed.accounting.composition import advanced_composition_epsilon
 from dpfed.accounting.conversions import (
     bounded_range_to_zcdp,
@@ -25,10 +27,8 @@ from dpfed.accounting.conversions import (
     pure_to_zcdp,
     zcdp_to_epsilon,
 )
-from dpfed.accounting.exact import Composition
-from dpfed.accounting.normal_form import atoms
-from dpfed.accounting.participation import sensitivity
 from dpfed.accounting.renyi import DEFAULT_ORDERS, epsilon_from_rdp, rdp
+from dpfed.accounting.tree_sensitivity import sensitivity
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.errors import AdjacencyMismatch, InvalidArgument, UnsupportedEvent
 from dpfed.events import (
@@ -54,7 +54,7 @@ _SLACK = 1 + 2.0**-48
 
 
 def epsilon_by_notion(event: Event, delta: float, notion: str, adjacency: str = ADD_REMOVE) -> float:
-    """The ε of the event at δ as one notion composes it; UnsupportedEvent where it has no statement."""
+    """Return the ε of the event at δ as one notion composes it; UnsupportedEvent where it has no statement."""
     if notion not in _EPSILON:
         known = ", ".join(_EPSILON)
         raise InvalidArgument("notion", f"notion must be one of {known}, got {notion!r}")
@@ -77,17 +77,17 @@ class NotionRow:
 
 
 def compare(event: Event, delta: float, adjacency: str = ADD_REMOVE) -> tuple[NotionRow, ...]:
-    """A row for every notion, from the tightest to those that promise something else."""
+    """Return a row for every notion, from the tightest to those that promise something else."""
     return tuple(_row(profile, event, delta, adjacency) for profile in _PROFILES)
 
 
 def zcdp_rho(event: Event, adjacency: str = ADD_REMOVE) -> float:
-    """The ρ of the event under zCDP, summed over its parts; UnsupportedEvent where a part has none."""
+    """Return the ρ of the event under zCDP, summed over its parts; UnsupportedEvent where a part has none."""
     return _total(event, lambda atom: _atom_rho(atom, checks.adjacency(adjacency)))
 
 
 def pure_epsilon(event: Event, adjacency: str = ADD_REMOVE) -> float:
-    """The ε of the event under pure DP, summed over its parts; UnsupportedEvent where a part has none."""
+    """Return the ε of the event under pure DP, summed over its parts; UnsupportedEvent where a part has none."""
     return _total(event, lambda atom: _atom_pure(atom, checks.adjacency(adjacency)))
 
 
@@ -115,7 +115,10 @@ def _atom_pure(atom: Event, adjacency: str) -> float:
             inner = pure_epsilon(atom.event, adjacency)
             return math.log1p(atom.sample_rate * math.expm1(inner)) if inner < 500 else inner
         case _:
-            raise UnsupportedEvent(f"{atom} has no pure ε: its privacy loss is unbounded or not known to be bounded")
+            raise UnsupportedEvent(
+                f"{atom} has no pure ε: its privacy loss is unbounded or not known to be bounded; use notion='rdp' "
+                "or 'exact'"
+            )
 
 
 def _atom_rho(atom: Event, adjacency: str) -> float:
@@ -154,7 +157,9 @@ def _rho_of_pure(atom: Event, adjacency: str) -> float:
 
 def _require_adjacency(atom: Event, stated: str, asked: str) -> None:
     if stated != asked:
-        raise AdjacencyMismatch(f"{atom} is stated for adjacency {stated!r}; it says nothing under {asked!r}")
+        raise AdjacencyMismatch(
+            f"{atom} is stated for adjacency {stated!r}; it says nothing under {asked!r}: ask under {stated!r}"
+        )
 
 
 def _exact(event: Event, delta: float, adjacency: str) -> float:
@@ -173,14 +178,14 @@ def _by_zcdp(event: Event, delta: float, adjacency: str) -> float:
 
 
 def _by_basic(event: Event, delta: float, adjacency: str) -> float:
-    """Each release is (ε₀, δ/T)-DP and T of them add up (Dwork et al. 2006)."""
+    """Add up T releases that are (ε₀, δ/T)-DP each (Dwork et al. 2006)."""
     bag = atoms(event)
     single = _single_epsilons(bag, delta / sum(bag.values()), adjacency)
     return math.fsum(count * single[atom] for atom, count in bag.items()) * _SLACK
 
 
 def _by_advanced(event: Event, delta: float, adjacency: str) -> float:
-    """Each release is (ε₀, δ/2T)-DP, and δ/2 pays for the composition (Kairouz, Oh and Viswanath 2015)."""
+    """Compose releases that are (ε₀, δ/2T)-DP each, with a slack of δ/2 (Kairouz, Oh and Viswanath 2015)."""
     if delta == 0:
         return _by_basic(event, delta, adjacency)
     bag = atoms(event)
@@ -212,7 +217,7 @@ def _local(event: Event, delta: float, _adjacency: str) -> float:
 
 
 def _without_sampling(event: Event) -> Event:
-    """The event as one who knows the sample sees it."""
+    """Return the event without its sampling, as for somebody who knows who was sampled."""
     match event:
         case PoissonSampled() | SampledWithoutReplacement():
             return _without_sampling(event.event)

@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike
 
 from dpfed import checks
 from dpfed import events as ev
-from dpfed.accounting import moments
-from dpfed.accounting.laws import Array
-from dpfed.accounting.normal_form import atoms
+from dpfed.accounting.atoms import atoms
+from dpfed.accounting.exact import pairs
+from dpfed.accounting.exact.privacy_loss import Array
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument
 
@@ -29,7 +29,7 @@ DEFAULT_ORDERS = np.concatenate(
 
 
 def rdp(event: ev.Event, orders: ArrayLike, *, adjacency: str = ADD_REMOVE) -> Array:
-    """Upper bounds on the Rényi divergence of the event at each order above 1."""
+    """Return upper bounds on the Rényi divergence of the event at each order above 1."""
     alphas = np.atleast_1d(np.asarray(orders, dtype=float))
     if alphas.ndim != 1 or not alphas.size or not np.all(np.isfinite(alphas) & (alphas > 1)):
         raise InvalidArgument("orders", f"orders must be one or more finite numbers above 1, got {orders!r}")
@@ -37,7 +37,7 @@ def rdp(event: ev.Event, orders: ArrayLike, *, adjacency: str = ADD_REMOVE) -> A
 
 
 def total(bag: Mapping[ev.Event, int], orders: Array, adjacency: str) -> Array:
-    """Upper bounds on the divergence of a bag of atoms; each direction is summed apart and the larger one counts."""
+    """Bound the divergence of a bag of atoms from above; each direction is summed apart and the larger one counts."""
     sides = np.zeros((2, len(orders)))
     for atom, count in bag.items():
         curves = _curves(atom, tuple(orders), adjacency)
@@ -47,7 +47,7 @@ def total(bag: Mapping[ev.Event, int], orders: Array, adjacency: str) -> Array:
 
 
 def epsilon_from_rdp(orders: ArrayLike, divergences: ArrayLike, delta: float) -> float:
-    """The smallest ε at δ that the divergences promise (Canonne, Kamath and Steinke 2020, Proposition 12)."""
+    """Return the smallest ε at δ that the divergences promise (Canonne, Kamath and Steinke 2020, Proposition 12)."""
     alphas, values = np.asarray(orders, dtype=float), np.asarray(divergences, dtype=float)
     if delta <= 0:
         return math.inf
@@ -71,4 +71,4 @@ def delta_from_rdp(orders: ArrayLike, divergences: ArrayLike, epsilon: float) ->
 
 @lru_cache(maxsize=1024)
 def _curves(atom: ev.Event, orders: tuple[float, ...], adjacency: str) -> tuple[Array, ...]:
-    return tuple(curve(np.array(orders)) for curve in moments.curve(atom, adjacency))
+    return tuple(curve(np.array(orders)) for curve in pairs.curve(atom, adjacency))

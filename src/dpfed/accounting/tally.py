@@ -19,8 +19,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from dpfed import checks, events
-from dpfed.accounting.exact import Composition
-from dpfed.accounting.normal_form import atoms
+from dpfed.accounting.atoms import atoms
+from dpfed.accounting.composed import Composition
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument
 from dpfed.events import Composed, Event, Repeated
@@ -29,7 +29,7 @@ FEW = 6
 
 
 class Tally:
-    """How often each atom happened, and what all of it costs."""
+    """A count of how often each atom happened, and what all of it costs."""
 
     def __init__(self, adjacency: str = ADD_REMOVE) -> None:
         self.adjacency = adjacency
@@ -54,14 +54,14 @@ class Tally:
         self._known.clear()
 
     def copy(self) -> Tally:
-        """A tally that can go its own way."""
+        """Return an independent copy."""
         twin = Tally(self.adjacency)
         twin._bag, twin._known = self._bag.copy(), self._known.copy()
         twin._running = None if self._running is None else self._running.copy()
         return twin
 
     def epsilon(self, delta: float) -> float:
-        """The ε of everything added; 0.0 before anything."""
+        """Return the ε of everything added; 0.0 before anything."""
         if not self._bag:
             return 0.0
         if delta not in self._known:
@@ -69,17 +69,17 @@ class Tally:
         return self._known[delta]
 
     def settle(self) -> None:
-        """Forget what was asked: from here on this tally and one restored from `rows` agree in every bit."""
+        """Drop cached results, so that this tally and one restored from `rows` agree in every bit."""
         self._running = None
         self._known.clear()
 
     def rows(self) -> list[list[Any]]:
-        """The bag as plain JSON values, in the order in which its atoms first came."""
+        """Return the bag as plain JSON values, in the order in which its atoms first came."""
         return [[atom.to_dict(), count] for atom, count in self._bag.items()]
 
     @classmethod
     def from_rows(cls, rows: Iterable[Any], adjacency: str) -> Tally:
-        """The tally that `rows` described."""
+        """Return the tally that `rows` described."""
         tally = cls(adjacency)
         for row in rows:
             if not isinstance(row, list | tuple) or len(row) != 2:
@@ -89,12 +89,12 @@ class Tally:
 
     def _composition(self) -> Composition:
         if len(self._bag) <= FEW:
-            return self._fresh()
+            return self._compose_anew()
         if self._running is None:
-            self._running = self._fresh()
+            self._running = self._compose_anew()
         return self._running
 
-    def _fresh(self) -> Composition:
+    def _compose_anew(self) -> Composition:
         composition = Composition(adjacency=self.adjacency)
         for atom, count in self._bag.items():
             composition.add(atom, count)

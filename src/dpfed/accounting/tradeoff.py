@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dpfed import checks
-from dpfed.accounting.exact import Composition
+from dpfed.accounting.composed import Composition
 from dpfed.checks import ADD_REMOVE
 from dpfed.events import Event
 from dpfed.guarantee import Guarantee
@@ -28,7 +28,7 @@ _REFINEMENTS, _POINTS = 3, 7
 
 
 def detection_rate(event: Event, false_alarm_rate: float = 0.01, *, adjacency: str = ADD_REMOVE) -> float:
-    """The largest share of members any attacker can catch at that false-alarm rate: an upper bound."""
+    """Return the largest share of members any attacker can catch at that false-alarm rate: an upper bound."""
     alpha = checks.rate(false_alarm_rate=false_alarm_rate)
     curve = Composition(adjacency)
     curve.add(event)
@@ -36,16 +36,16 @@ def detection_rate(event: Event, false_alarm_rate: float = 0.01, *, adjacency: s
     def bound(delta: float) -> float:
         return Guarantee(curve.epsilon(delta), delta).detection_rate(alpha)
 
-    return min(bound(_SMALLEST), _least_on_the_curve(bound, _coarse()))
+    return min(bound(_SMALLEST), _minimise(bound, _make_grid()))
 
 
-def _coarse() -> list[float]:
+def _make_grid() -> list[float]:
     steps = np.arange(0.0, np.log(_LAST / _FIRST), np.log(_RATIO))
     return [*(_FIRST * np.exp(steps)).tolist(), _LAST]
 
 
-def _least_on_the_curve(bound: Callable[[float], float], deltas: list[float]) -> float:
-    """The least bound found: by a first look everywhere, then three closer ones around the best so far."""
+def _minimise(bound: Callable[[float], float], deltas: list[float]) -> float:
+    """Return the least bound found: on a grid over everything, then on three finer ones around the best so far."""
     least = 1.0
     for _ in range(1 + _REFINEMENTS):
         bounds = [bound(delta) for delta in deltas]

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 from dpfed import checks
+from dpfed.arrays import Floats, exact
 from dpfed.checks import REPLACE_ONE
 from dpfed.clipping import clip_per_example, sum_examples
 from dpfed.errors import InvalidArgument
 from dpfed.mechanisms.sensitivity import Sensitivity
 from dpfed.rounding import round_up
-from dpfed.structure import Floats, exact
 
 MOST_CLIENTS = 1 << 20  # more are not added up exactly
 _AT_ONCE = 1 << 22  # numbers in memory
@@ -59,9 +59,9 @@ class ClippedMean:
             object.__setattr__(self, "clip_norm", checks.positive(clip_norm=self.clip_norm))
         object.__setattr__(self, "denominator", checks.positive(denominator=self.denominator))
         if self.weights is not None:
-            weights = {name: _weight(weight) for name, weight in self.weights.items()}
+            weights = {name: _check_weight(weight) for name, weight in self.weights.items()}
             if not any(weights.values()):
-                raise InvalidArgument("weights", f"weights must have one above 0, got {weights}")
+                raise InvalidArgument("weights", f"at least one of the weights must be above 0, got {weights}")
             object.__setattr__(self, "weights", MappingProxyType(weights))
 
     @property
@@ -70,49 +70,50 @@ class ClippedMean:
         return 1.0 if self.weights is None else max(self.weights.values())
 
     def sensitivity(self, adjacency: str) -> Sensitivity:
-        """How far one client moves the mean at most: clip norm × largest weight/denominator, twice if replaced."""
-        times = 2 if checks.adjacency(adjacency) == REPLACE_ONE else 1
+        """Return the most that one client moves the mean: clip norm × largest weight/denominator, twice if replaced."""
         if self.clip_norm == math.inf:
             message = "a mean of updates that are not clipped has no sensitivity: give it a clip_norm"
             raise InvalidArgument("clip_norm", message)
-        most = Fraction(self.clip_norm) * Fraction(self.largest_weight) / Fraction(self.denominator)
-        return Sensitivity(round_up(times * most), "l2", adjacency)
+        share = Fraction(self.largest_weight) / Fraction(self.denominator)
+        return sensitivity_of_mean(self.clip_norm, share, adjacency)
 
     def of(self, updates: Mapping[str, Floats], size: int) -> Floats:
-        """The mean, without noise; `size` is that of an update, for a round in which none came."""
+        """Return the mean, without noise; `size` is that of an update, for a round in which none came."""
         return self.scaled(self.total(updates, size))
 
     def scaled(self, total: Floats) -> Floats:
-        """The mean that belongs to a total, noised or not."""
+        """Return the mean that belongs to a total, noised or not."""
         return np.asarray(total) * (self.largest_weight / self.denominator)
 
     def total(self, updates: Mapping[str, Floats], size: int) -> Floats:
-        """The sum of clipped updates by relative weight; an update that is not finite counts as zero.
+        """Return the sum of clipped updates by relative weight; an update that is not finite counts as zero.
 
-        Refusing it here would stop the round for all; the door has turned it away before.
+        Refusing it here would stop the round for all; screening has refused it before.
         """
         if len(updates) > MOST_CLIENTS:
             raise InvalidArgument("updates", f"updates must be of at most {MOST_CLIENTS} clients, got {len(updates)}")
         total = np.zeros(checks.count(size=size))
         names, several = list(updates), max(1, _AT_ONCE // size)
         for some in (names[start : start + several] for start in range(0, len(names), several)):
-            total += self._part(self._rows([updates[name] for name in some], size), list(self._relative(some)))
+            total += self._sum_part(
+                self._stack([updates[name] for name in some], size), list(self._relative_weights(some))
+            )
         return total
 
-    def _relative(self, names: Sequence[str]) -> Iterator[float]:
+    def _relative_weights(self, names: Sequence[str]) -> Iterator[float]:
         largest = self.largest_weight
         for name in names:
             if self.weights is not None and name not in self.weights:
                 raise InvalidArgument("updates", f"{name!r} has no weight: updates must be of clients of the plan")
             yield 1.0 if self.weights is None else self.weights[name] / largest
 
-    def _part(self, rows: Floats, weights: list[float]) -> Floats:
+    def _sum_part(self, rows: Floats, weights: list[float]) -> Floats:
         if self.clip_norm == math.inf:
             return np.asarray(np.asarray(weights) @ rows)
         # Rounding |w·x| with w ≤ 1 to the nearest float never exceeds |x|: weighing lengthens nothing.
         return sum_examples(clip_per_example(rows, self.clip_norm) * np.asarray(weights)[:, None], self.clip_norm)
 
-    def _rows(self, updates: Sequence[Floats], size: int) -> Floats:
+    def _stack(self, updates: Sequence[Floats], size: int) -> Floats:
         read = [exact(update, "updates") for update in updates]
         shapes = {update.shape for update in read}
         if shapes != {(size,)}:
@@ -121,7 +122,13 @@ class ClippedMean:
         return np.where(np.isfinite(rows).all(axis=1, keepdims=True), rows, 0.0)
 
 
-def _weight(value: Any) -> float:
+def sensitivity_of_mean(clip_norm: float, largest_share: Fraction, adjacency: str) -> Sensitivity:
+    """Return how far one client can move a mean: clip norm × largest share, rounded up, and twice that if replaced."""
+    times = 2 if checks.adjacency(adjacency) == REPLACE_ONE else 1
+    return Sensitivity(round_up(times * largest_share * Fraction(clip_norm)), "l2", adjacency)
+
+
+def _check_weight(value: Any) -> float:
     # Ten thousand clients have ten thousand of them every round: what is plainly right is not asked twice.
     if type(value) in (int, float) and 0 <= value <= _LARGEST_PLAIN:
         return float(value)

@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from dpfed.aggregation.mean import ClippedMean
+from dpfed.arrays import Floats
 from dpfed.errors import InvalidArgument
-from dpfed.structure import Floats
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,10 @@ class Mean:
         """Return the mean of updates that are released already: post-processing."""
         return ClippedMean(clip_norm=math.inf, denominator=1.0, weights=weights).of(updates, size)
 
-    def total(self, updates: Mapping[str, Floats], size: int, weights: Mapping[str, float], clip_norm: float) -> Floats:
-        """Return the sum of clipped updates by relative weight, which noise is added to.
+    def total(
+        self, updates: Mapping[str, Floats], size: int, weights: Mapping[str, float] | None, clip_norm: float
+    ) -> Floats:
+        """Return the sum of clipped updates by relative weight, which noise is added to; no weights are equal ones.
 
         Privacy: adding or removing one client moves it by at most the clip norm, to the last bit.
         """

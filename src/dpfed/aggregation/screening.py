@@ -3,10 +3,10 @@
 A single NaN makes a model NaN, a wrong shape ends a server, and a client that answers twice counts twice. Nothing that
 a client sends stops the round: what does not fit becomes a `Refusal`, a value, and the client contributes zero.
 
->>> door = Door(round=3, shapes={"weight": (2,)}, clients={"north", "south"}, max_norm=1e6)
+>>> check = UpdateCheck(round=3, shapes={"weight": (2,)}, clients={"north", "south"}, max_norm=1e6)
 >>> good = Arrival("north", 3, np.array([0.5, 0.0]))
 >>> poison = Arrival("south", 3, np.array([np.nan, 0.0]))
->>> screened = door.screen([good, poison, good])
+>>> screened = check.screen([good, poison, good])
 >>> screened.accepted
 {'north': array([0.5, 0. ])}
 >>> screened.refused
@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfed import checks
+from dpfed.arrays import Floats
 from dpfed.clipping import total_norm
 from dpfed.errors import InvalidArgument
-from dpfed.structure import Floats
 
 UNKNOWN_CLIENT = "unknown_client"
 DUPLICATE = "duplicate"
@@ -42,7 +42,7 @@ REASONS = (UNKNOWN_CLIENT, DUPLICATE, WRONG_ROUND, NAMES, DTYPE, SHAPE, NOT_FINI
 
 @dataclass(frozen=True, eq=False)
 class Arrival:
-    """What a client sent: one vector, or arrays by the names of parameters; nothing of it is trusted."""
+    """A client's message: one vector, or arrays by the names of parameters; nothing of it is trusted."""
 
     client: str
     round: int
@@ -51,7 +51,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Refusal:
-    """An update that was turned away. Reason and detail may follow from private data: for the owner's view only."""
+    """An update that was refused. Reason and detail may follow from private data: for the owner's view only."""
 
     client: str
     reason: str
@@ -67,7 +67,7 @@ class Screened:
 
 
 @dataclass(frozen=True)
-class Door:
+class UpdateCheck:
     """What an update of this round must look like: public constants, fixed before anything arrives.
 
     `shapes` are those of the model's parameters in their order. `max_norm` refuses what is longer: a bound on
@@ -96,7 +96,7 @@ class Door:
         return sum(map(math.prod, self.shapes.values()))
 
     def screen(self, arrivals: Iterable[Arrival]) -> Screened:
-        """All arrivals of the round, sorted into accepted and refused."""
+        """Sort all arrivals of the round into accepted and refused."""
         accepted: dict[str, Floats] = {}
         refused = []
         for arrival in arrivals:
@@ -108,14 +108,14 @@ class Door:
         return Screened(accepted, tuple(refused))
 
     def check(self, arrival: Arrival, seen: Collection[str] = ()) -> Floats | Refusal:
-        """The update as a float64 vector of its own, or why it is turned away; `seen` were accepted before."""
-        reason, detail = self._sender(arrival, seen)
+        """Return the update as a float64 vector of its own, or why it is refused; `seen` were accepted before."""
+        reason, detail = self._check_sender(arrival, seen)
         if not reason:
-            vector, reason, detail = self._vector(arrival.value)
-            reason, detail = (reason, detail) if reason else self._content(vector)
+            vector, reason, detail = self._read_vector(arrival.value)
+            reason, detail = (reason, detail) if reason else self._check_content(vector)
         return Refusal(_text(arrival.client), reason, detail) if reason else vector.astype(np.float64)
 
-    def _sender(self, arrival: Arrival, seen: Collection[str]) -> tuple[str, str]:
+    def _check_sender(self, arrival: Arrival, seen: Collection[str]) -> tuple[str, str]:
         if not isinstance(arrival.client, str) or arrival.client not in self.clients:
             return UNKNOWN_CLIENT, "this client was not asked in this round"
         if arrival.client in seen:
@@ -124,21 +124,21 @@ class Door:
             return WRONG_ROUND, f"this is round {self.round}, the update is for round {_text(arrival.round)}"
         return "", ""
 
-    def _vector(self, value: Any) -> tuple[NDArray[Any], str, str]:
+    def _read_vector(self, value: Any) -> tuple[NDArray[Any], str, str]:
         nothing: NDArray[Any] = np.empty(0)
         if type(value) is not dict:
-            reason, detail = self._form(value, (self.size,), "the update")
+            reason, detail = self._check_form(value, (self.size,), "the update")
             return (nothing, reason, detail) if reason else (value, "", "")
         if set(value) != set(self.shapes):
             strange = sorted(map(_text, set(value) ^ set(self.shapes)))
             return nothing, NAMES, f"only parameters may be sent, and all of them; {strange[0]} is not right"
         for name, shape in self.shapes.items():
-            reason, detail = self._form(value[name], tuple(shape), name)
+            reason, detail = self._check_form(value[name], tuple(shape), name)
             if reason:
                 return nothing, reason, detail
         return np.concatenate([value[name].ravel() for name in self.shapes]), "", ""
 
-    def _form(self, value: Any, shape: tuple[int, ...], name: str) -> tuple[str, str]:
+    def _check_form(self, value: Any, shape: tuple[int, ...], name: str) -> tuple[str, str]:
         # Exactly ndarray: a subclass (a masked array, say) may answer the checks below as it likes.
         if type(value) is not np.ndarray or value.dtype != self.dtype:
             kind = value.dtype if type(value) is np.ndarray else type(value).__name__
@@ -147,7 +147,7 @@ class Door:
             return SHAPE, f"{name} must have the shape {shape}, got {value.shape}"
         return "", ""
 
-    def _content(self, vector: NDArray[Any]) -> tuple[str, str]:
+    def _check_content(self, vector: NDArray[Any]) -> tuple[str, str]:
         if not np.isfinite(vector).all():
             return NOT_FINITE, f"{np.count_nonzero(~np.isfinite(vector))} of {vector.size} numbers are not finite"
         if (norm := total_norm(vector)) > self.max_norm:
@@ -156,7 +156,7 @@ class Door:
 
 
 def _text(value: Any) -> str:
-    """A short text of something a client sent; the repr of what is not plain would be code of its own."""
+    """Return a short text of something a client sent; the repr of another class would be the client's own code."""
     if isinstance(value, str):
         return value[:80]
     is_plain = type(value) in (int, float, bool, bytes, type(None))

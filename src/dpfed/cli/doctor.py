@@ -1,4 +1,4 @@
-"""``dpfed doctor``: whether this machine can train, one line for each thing that must work."""
+"""``dpfed doctor``: check that this machine can train, one line for each thing that must work."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 
 import click
 
-from dpfed.cli import run as options
+from dpfed.cli import options
 from dpfed.cli.sections import Command
 
-# Nothing was made before this version of dpfed was written: a clock that says so is wrong.
-WRITTEN = 2026
+WRITTEN = 2026  # the year of this version of dpfed: a clock that says an earlier one is wrong
 
 
 @click.command(cls=Command)
@@ -37,14 +36,14 @@ def doctor(url: str | None, as_json: bool) -> None:
     from dpfed.cli.show import print_json, say
 
     checks: dict[str, Callable[[], str]] = {
-        "versions": _versions,
-        "torch": _torch,
-        "randomness": _randomness,
-        "write access": _write_access,
-        "clock": _clock,
-        "ledger": lambda: _ledger(url),
+        "versions": _check_versions,
+        "torch": _check_torch,
+        "randomness": _check_randomness,
+        "write access": _check_write_access,
+        "clock": _check_clock,
+        "ledger": lambda: _check_ledger(url),
     }
-    found = {name: _answer(check) for name, check in checks.items()}
+    found = {name: _run_check(check) for name, check in checks.items()}
     if as_json:
         print_json({"checks": found, "is_well": all(each["is_well"] for each in found.values())})
     else:
@@ -54,50 +53,52 @@ def doctor(url: str | None, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-def _answer(check: Callable[[], str]) -> dict[str, Any]:
+def _run_check(check: Callable[[], str]) -> dict[str, Any]:
     try:
         return {"is_well": True, "text": check()}
     except Exception as error:  # whatever is wrong with a machine is an answer here
         return {"is_well": False, "text": " ".join(f"{error}".split()) or type(error).__name__}
 
 
-def _versions() -> str:
-    from dpfed.report.run_facts import versions
+def _check_versions() -> str:
+    from dpfed.report.facts import list_versions
 
-    return ", ".join(f"{name} {version}" for name, version in versions().items())
+    return ", ".join(f"{name} {version}" for name, version in list_versions().items())
 
 
-def _torch() -> str:
-    from dpfed.federated.torch_factory import threads
+def _check_torch() -> str:
+    from dpfed.federated.torch.factory import threads
 
     return f"{threads()} threads; `dpfed run` uses one for small models, or --threads"
 
 
-def _randomness() -> str:
+def _check_randomness() -> str:
     from dpfed.randomness import SystemSource
 
     SystemSource().bytes(32)
     return "unpredictable bits from the operating system"
 
 
-def _write_access() -> str:
+def _check_write_access() -> str:
     with tempfile.NamedTemporaryFile(dir=Path.cwd()):
         return f"files can be made in {Path.cwd()}"
 
 
-def _clock() -> str:
+def _check_clock() -> str:
     from datetime import UTC, datetime
 
     now = datetime.now(UTC)
     if now.year < WRITTEN:
-        raise ValueError(f"it is not {now:%Y-%m-%d}: accounts that expire need a right clock")
+        raise ValueError(
+            f"the clock says {now:%Y-%m-%d}, which is past; accounts would not expire in time: set the clock"
+        )
     return f"{now:%Y-%m-%d %H:%M} UTC"
 
 
-def _ledger(url: str | None) -> str:
-    from dpfed.cli.ledger_access import reach
+def _check_ledger(url: str | None) -> str:
+    from dpfed.cli.ledger_access import open_ledger
 
     if url is None:
         return "none named (--ledger or DPFED_LEDGER); a run without one opens its own"
-    with reach(url) as book:
+    with open_ledger(url) as book:
         return f"{book.address} answers, with {len(book.accounts())} accounts and head {book.head()}"

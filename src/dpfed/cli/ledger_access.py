@@ -1,4 +1,4 @@
-"""How ``dpfed ledger`` reaches a ledger, reads what was typed, and writes files."""
+"""What the commands of ``dpfed ledger`` share: options, opening a ledger, reading what was typed, writing files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from dpfed.cli import run
+from dpfed.cli import options
 from dpfed.errors import LedgerRolledBack
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ACCOUNT = "The account"
 
-address = run.option(
+address = options.option(
     "--ledger",
     "url",
     envvar="DPFED_LEDGER",
@@ -32,61 +32,60 @@ address = run.option(
     section="The ledger",
     help="A database URL, or the path of a SQLite file.",
 )
-output = run.option(
+output = options.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    section=run.OUTPUT,
+    section=options.OUTPUT,
     help="Write to this file.",
 )
-reason = run.option("--reason", required=True, section=ACCOUNT, help="Why; it is written into the ledger.")
-common = run.combined(address, run.as_json)
+reason = options.option(
+    "--reason", required=True, section=ACCOUNT, help="Why this is done; it is written into the ledger."
+)
+common = options.combine(address, options.as_json)
 
 
-def reach(url: str, *, create: bool = False) -> Ledger:
-    """The ledger at a URL or in a file; only `create` makes one where there is none."""
+def open_ledger(url: str, *, create: bool = False) -> Ledger:
+    """Open the ledger at a URL or in a file; only `create` makes one where there is none."""
     from dpfed.ledger.ledger import Ledger
 
-    return Ledger(address_of(url), create=create)
+    return Ledger(parse_address(url), create=create)
 
 
-def address_of(url: str) -> str | Path:
-    """Return what was typed as a URL or a path."""
+def parse_address(url: str) -> str | Path:
+    """Return a URL as it is, and anything else as a path."""
     return url if "://" in url else Path(url)
 
 
-def many(count: int, one: str, more: str) -> str:
-    """Return the count with the word that goes with it."""
-    return f"{count:,} {one if count == 1 else more}"
-
-
 def read_labels(texts: tuple[str, ...]) -> dict[str, str]:
-    """The labels that were typed as key=value."""
+    """Return the labels that were typed as key=value."""
     labels: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or key in labels:
-            raise click.UsageError(f"--label must be KEY=VALUE, each key once, got {text!r:.80}")
+            raise click.UsageError(
+                f"--label must be KEY=VALUE, with each key once: write --label basis=consent, not {text!r:.80}"
+            )
         labels[key] = value
     return labels
 
 
 def say_done(book: Ledger, account: str, done: str, as_json: bool) -> None:
-    """Print what was done to the account, and where it stands now."""
-    from dpfed.cli.show import for_whom, print_json, say
-    from dpfed.report.figures import digits_for, figures
-    from dpfed.report.statement import balance_facts
+    """Print what was done to the account, and its balance now."""
+    from dpfed.cli.show import describe_unit, print_json, say
+    from dpfed.report.figures import digits_for, format_balance
+    from dpfed.report.statement import collect_balance
 
     balance, head = book.balance(account), str(book.head())
     if as_json:
-        return print_json({"done": done, "head": head, **balance_facts(balance)})
+        return print_json({"done": done, "head": head, **collect_balance(balance)})
     cap = balance.cap
-    remaining = figures(balance.spent, balance.reserved, balance.remaining, digits_for(cap.epsilon))[2]
-    say(f"{done} {account}: {remaining} remains of ε = {cap.epsilon:g} at δ = {cap.delta:g} {for_whom(cap)}")
+    remaining = format_balance(balance.spent, balance.reserved, balance.remaining, digits_for(cap.epsilon))[2]
+    say(f"{done} {account}: {remaining} remains of ε = {cap.epsilon:g} at δ = {cap.delta:g} {describe_unit(cap)}")
     return None
 
 
-def reservation_facts(each: OpenReservation) -> dict[str, Any]:
-    """A reservation as plain values."""
+def collect_reservation(each: OpenReservation) -> dict[str, Any]:
+    """Return a reservation as plain values."""
     return {
         "run": each.run,
         "since": each.since,
@@ -101,17 +100,17 @@ def reservation_facts(each: OpenReservation) -> dict[str, Any]:
     }
 
 
-def verified(url: str, kept: Head | None) -> Verified:
-    """The ledger recomputed; it must contain the head that was kept."""
-    with reach(url) as book:
+def verify_ledger(url: str, kept: Head | None) -> Verified:
+    """Recompute the ledger; it must contain the head that was kept."""
+    with open_ledger(url) as book:
         found = book.verify()
         if kept is not None:
             book.require(kept)
     return found
 
 
-def verified_export(path: Path, kept: Head | None) -> Verified:
-    """An exported file recomputed. One that was cut short is sound as well: only a head kept elsewhere tells."""
+def verify_export(path: Path, kept: Head | None) -> Verified:
+    """Recompute an exported file; whether its end was cut off only a head that was kept elsewhere can show."""
     from dpfed.ledger.rows import GENESIS, Head
     from dpfed.ledger.verify import read_export, replay
 
@@ -122,23 +121,24 @@ def verified_export(path: Path, kept: Head | None) -> Verified:
     found = replay(rows, heads[-1])
     if kept is not None and kept not in heads:
         raise LedgerRolledBack(
-            f"the export does not contain entry {kept.sequence} as it was seen before: it is older, or another's",
+            f"the export does not contain entry {kept.sequence} with the digest that was kept, so it is older or of "
+            "another ledger, and charges may be missing: ask for a new export",
             kept.sequence,
         )
     return found
 
 
 def require_other_file(path: Path | None, book: Ledger) -> None:
-    """Nothing, if writing the path leaves the ledger's own files alone."""
+    """Refuse an output path that is one of the ledger's own files."""
     if path is None or book.file is None:
         return
     own = book.file.resolve()
     if path.resolve() in [own, *(own.with_name(own.name + end) for end in ("-wal", "-shm", "-journal"))]:
-        raise click.UsageError(f"--output {path} is the ledger itself: choose another file")
+        raise click.UsageError(f"--output {path} is the ledger itself, which would be overwritten: choose another file")
 
 
 def export_to_stdout(book: Ledger) -> None:
-    """Print every entry as JSON; in UTF-8 on every terminal, as a letter that is lost breaks a digest."""
+    """Print every entry as JSON, in UTF-8 on every terminal: a letter that is replaced breaks a digest."""
     sys.stdout.flush()
     stream = TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="\n")
     try:
@@ -147,8 +147,8 @@ def export_to_stdout(book: Ledger) -> None:
         stream.detach()  # also flushes
 
 
-def last_head(path: Path) -> Head:
-    """The head of the ledger when it was exported to the file."""
+def read_last_head(path: Path) -> Head:
+    """Return the head of the ledger when it was exported to the file."""
     from dpfed.ledger.rows import GENESIS, Head
     from dpfed.ledger.verify import read_export
 
@@ -160,8 +160,8 @@ def last_head(path: Path) -> Head:
 
 
 @contextmanager
-def written(path: Path) -> Iterator[TextIO]:
-    """The file, open for writing text."""
+def open_output(path: Path) -> Iterator[TextIO]:
+    """Open a file for writing text; refuse one that cannot be written."""
     try:
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             yield stream
@@ -173,6 +173,6 @@ def deliver(text: str, path: Path | None) -> None:
     """Print the text, or write it to the file and say so."""
     if path is None:
         return click.echo(text, nl=not text.endswith("\n"))
-    with written(path) as stream:
+    with open_output(path) as stream:
         stream.write(text)
     return click.echo(f"wrote {path}")

@@ -1,6 +1,6 @@
-"""What ``dpfed ledger`` shows on a terminal: accounts, reservations and statements as tables.
+"""The tables of ``dpfed ledger`` on a terminal: accounts, reservations and statements.
 
-Every text of a user goes through `rich.text.Text`, which shows markup as it was typed.
+Texts of users go through `rich.text.Text`, which shows markup as it was typed.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from dpfed.cli.show import console
+from dpfed.cli.show import make_console, new_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,43 +26,43 @@ TONES = {"charge": "bold cyan", "late": "bold yellow", "refused": "bold red", ""
 
 
 def show_accounts(balances: Iterable[Balance]) -> None:
-    """Print a table of accounts; an overspent one is said again below, in red."""
-    from dpfed.report.figures import digits_for, figures, printable
-    from dpfed.report.statement import alarm
+    """Print a table of accounts; overspent ones are named again below, in red."""
+    from dpfed.report.figures import digits_for, format_balance, replace_controls
+    from dpfed.report.statement import describe_overspending
 
-    screen = console()
-    table = _table("Account", right=("Cap ε", "Spent", "Reserved", "Remaining"))
+    screen = make_console()
+    table = _make_table("Account", right=("Cap ε", "Spent", "Reserved", "Remaining"))
     table.add_column("Used", justify="right", no_wrap=True)
     table.add_column("Status", no_wrap=True)
     alarms = []
     for each in balances:
         digits = digits_for(each.cap.epsilon)
-        parts = figures(each.spent, each.reserved, each.remaining, digits)
-        name = _two_lines(printable(each.account.name), _kind(each))
-        table.add_row(name, f"{each.cap.epsilon:g}", *parts, _used(each, screen.width >= WIDE), _status(each))
-        alarms += [alarm(each)] if each.is_overspent else []
+        parts = format_balance(each.spent, each.reserved, each.remaining, digits)
+        name = _two_lines(replace_controls(each.account.name), _describe_cap(each))
+        table.add_row(name, f"{each.cap.epsilon:g}", *parts, _make_bar(each, screen.width >= WIDE), _style_status(each))
+        alarms += [describe_overspending(each)] if each.is_overspent else []
     screen.print(table)
     for text in alarms:
-        _shout(screen, text)
+        _print_alarm(screen, text)
 
 
 def show_account(balance: Balance) -> None:
-    """Print one account: its line in the table, and what was agreed."""
-    from dpfed.report.statement import promise, terms_in_words
+    """Print one account: its line in the table, and its terms."""
+    from dpfed.report.statement import describe_promise, describe_terms
 
     show_accounts([balance])
-    screen = console()
-    screen.print(_grid(terms_in_words(balance)))
-    screen.print(f"\n{promise(balance)}", markup=False)
+    screen = make_console()
+    screen.print(_make_grid(describe_terms(balance)))
+    screen.print(f"\n{describe_promise(balance)}", markup=False)
 
 
 def show_reservations(found: Iterable[OpenReservation]) -> None:
-    """Print a table of runs and what they hold."""
+    """Print a table of runs and their reservations."""
     from rich.text import Text
 
-    from dpfed.report.figures import moment, printable
+    from dpfed.report.figures import format_time, replace_controls
 
-    table = _table("Run", "Plan", right=("Committed", "Left"))
+    table = _make_table("Run", "Plan", right=("Committed", "Left"))
     table.add_column("Since and holder", ratio=2, overflow="fold")
     for each in found:
         plans = [
@@ -71,30 +71,30 @@ def show_reservations(found: Iterable[OpenReservation]) -> None:
             for event, count in plan.items()
         ]
         alive = Text("alive", style="green") if each.is_alive else Text("dead", style="bold red")
-        holder = Text.assemble(moment(each.since), "\n", printable(each.holder), ", ", alive)
-        shown = Text(printable("; ".join(plans)))
-        table.add_row(Text(printable(each.run)), shown, f"{each.committed:,}", f"{each.left:,}", holder)
-    console().print(table)
+        holder = Text.assemble(format_time(each.since), "\n", replace_controls(each.holder), ", ", alive)
+        shown = Text(replace_controls("; ".join(plans)))
+        table.add_row(Text(replace_controls(each.run)), shown, f"{each.committed:,}", f"{each.left:,}", holder)
+    make_console().print(table)
 
 
 def show_statement(page: Page, screen: Console | None = None, most: int = MOST_LINES) -> None:
     """Print a statement, with the last `most` of its entries."""
     from rich.text import Text
 
-    screen = screen or console()
+    screen = screen or make_console()
     screen.print(Text.assemble((page.title, "bold"), f"\n{page.at}\n"))
     if page.alarm:
-        _shout(screen, page.alarm)
-    screen.print(_grid(page.terms))
-    screen.print(_entries(page, screen.width >= WIDE, most))
-    screen.print(_grid(page.balance))
+        _print_alarm(screen, page.alarm)
+    screen.print(_make_grid(page.terms))
+    screen.print(_make_entries(page, screen.width >= WIDE, most))
+    screen.print(_make_grid(page.balance))
     screen.print()
-    screen.print(_grid(page.notes))
+    screen.print(_make_grid(page.notes))
     screen.print(f"\nHead {page.head}", markup=False, soft_wrap=True)
 
 
-def statement_text(page: Page) -> str:
-    """The statement as it looks on a terminal of 100 columns, without colours."""
+def render_statement(page: Page) -> str:
+    """Return the statement as it looks on a terminal of 100 columns, without colours."""
     from io import StringIO
 
     from rich.console import Console
@@ -104,9 +104,9 @@ def statement_text(page: Page) -> str:
     return text.getvalue()
 
 
-def _entries(page: Page, is_wide: bool, most: int) -> Table:
+def _make_entries(page: Page, is_wide: bool, most: int) -> Table:
     right = ("Spent ε", "Reserved ε", "Remaining ε") if is_wide else ("Spent", "Reserved", "Remaining")
-    table = _table("No.", "Date (UTC)", "Entry", right=right, show_footer=True)
+    table = _make_table("No.", "Date (UTC)", "Entry", right=right, show_footer=True)
     number, date, entry, *figures = table.columns
     number.justify = "right"
     number.no_wrap, number.min_width = False, 3
@@ -118,29 +118,19 @@ def _entries(page: Page, is_wide: bool, most: int) -> Table:
     if hidden:
         table.add_row("", "", f"… {hidden:,} earlier entries: --output FILE has all")
     for line in page.entries[hidden:]:
-        table.add_row(line.number, line.at, _entry(line), line.spent, line.reserved, line.remaining)
+        table.add_row(line.number, line.at, _make_entry(line), line.spent, line.reserved, line.remaining)
     return table
 
 
-def _entry(line: Entry) -> Text:
+def _make_entry(line: Entry) -> Text:
     from rich.text import Text
 
     first = Text.assemble((line.kind, TONES[line.tone]), f" {line.what}")
     return Text.assemble(first, (f"\n{line.detail}", "dim")) if line.detail else first
 
 
-def _table(*left: str, right: tuple[str, ...], show_footer: bool = False) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        header_style="bold",
-        footer_style="bold",
-        show_footer=show_footer,
-    )
+def _make_table(*left: str, right: tuple[str, ...], show_footer: bool = False) -> Table:
+    table = new_table(show_footer=show_footer)
     for heading in left:
         table.add_column(heading, overflow="fold")
     for heading in right:
@@ -148,8 +138,8 @@ def _table(*left: str, right: tuple[str, ...], show_footer: bool = False) -> Tab
     return table
 
 
-def _grid(pairs: Iterable[tuple[str, str]]) -> Table:
-    """Two columns of text, names dimmed."""
+def _make_grid(pairs: Iterable[tuple[str, str]]) -> Table:
+    """Return two columns of text, with the names dimmed."""
     from rich.table import Table
     from rich.text import Text
 
@@ -167,26 +157,26 @@ def _two_lines(first: str, second: str) -> Text:
     return Text.assemble(first, (f"\n{second}", "dim"))
 
 
-def _kind(balance: Balance) -> str:
+def _describe_cap(balance: Balance) -> str:
     cap = balance.cap
     return f"δ {cap.delta:g}, {cap.unit}, {cap.adjacency.replace('_', '-')}"
 
 
-def _used(balance: Balance, with_bar: bool) -> Text:
+def _make_bar(balance: Balance, with_bar: bool) -> Text:
     from rich.text import Text
 
-    from dpfed.report.figures import percent
+    from dpfed.report.figures import format_percent
 
     share = min(1.0, balance.share)
     colour = "red" if share >= 0.8 else "yellow" if share >= 0.5 else "green"
     filled = round(BAR * share)
-    figure = (f"{percent(balance.share):>8}", colour)
+    figure = (f"{format_percent(balance.share):>8}", colour)
     if not with_bar:
         return Text.assemble(figure)
     return Text.assemble(("━" * filled, colour), ("─" * (BAR - filled), "dim"), figure)
 
 
-def _status(balance: Balance) -> Text:
+def _style_status(balance: Balance) -> Text:
     from rich.text import Text
 
     if balance.is_overspent:
@@ -194,5 +184,5 @@ def _status(balance: Balance) -> Text:
     return Text(balance.status, style=STYLES[balance.status])
 
 
-def _shout(screen: Console, text: str) -> None:
+def _print_alarm(screen: Console, text: str) -> None:
     screen.print(text, style="bold white on red", markup=False, soft_wrap=not screen.is_terminal)

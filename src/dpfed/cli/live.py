@@ -1,6 +1,6 @@
-"""What a run shows while it goes on: bars on a terminal, plain lines elsewhere, nothing for a program.
+"""The display of a run in progress: bars on a terminal, plain lines elsewhere, nothing with --json.
 
-A terminal is looked at by others, and its lines are kept in logs: it shows what everyone may see.
+Others look at a terminal, and its lines are kept in logs: it shows what everyone may see.
 """
 
 from __future__ import annotations
@@ -15,63 +15,65 @@ if TYPE_CHECKING:
 
     from dpfed.federated.results import RoundResult
     from dpfed.guarantee import Guarantee
-    from dpfed.plan import Plan
+    from dpfed.plan.plan import Plan
 
-STOPPING = "Ctrl-C: stopping after this round, with everything saved; once more to stop at once"
+STOPPING = "Ctrl-C: stopping after this round, with everything saved; press it again to stop at once"
 
 
 class Display(Protocol):
-    """Where the rounds of a run are shown."""
+    """A place where the rounds of a run are shown."""
 
     def show(self, result: RoundResult) -> None:
-        """A round that is done."""
+        """Show a round that is done."""
 
-    def stopping(self) -> None:
-        """That the run will end after this round."""
+    def announce_stop(self) -> None:
+        """Show that the run will end after this round."""
 
 
 @contextmanager
-def display(plan: Plan, done: int, *, is_quiet: bool, is_private: bool) -> Iterator[Display]:
-    """Where the rounds from `done` on are shown, as suits the present stdout."""
-    from dpfed.cli.show import console
+def open_display(plan: Plan, done: int, *, is_quiet: bool, is_private: bool) -> Iterator[Display]:
+    """Yield the display that suits the present stdout, for the rounds after `done`."""
+    from dpfed.cli.show import make_console
 
-    screen = console()
+    screen = make_console()
     if is_quiet:
-        yield _Nothing()
+        yield _NoDisplay()
     elif not screen.is_terminal:
-        yield _Lines(plan, is_private=is_private)
+        yield _LineDisplay(plan, is_private=is_private)
     else:
-        with _Bars(plan, done, screen, is_private=is_private) as bars:
+        with _BarDisplay(plan, done, screen, is_private=is_private) as bars:
             yield bars
 
 
-def score_line(name: str, score: Mapping[str, Any]) -> str:
-    """A score as a round's record has it, with its mark."""
+def format_score(name: str, score: Mapping[str, Any]) -> str:
+    """Return a score of a round's record as text, with its mark."""
     value = "is not finite" if score["value"] is None else f"{score['value']:.4g}"
     return f"{name} {value}" + (f" ({score['mark']})" if score["mark"] else "")
 
 
-def cost_line(spent: Guarantee, promise: Guarantee | None) -> str:
-    """What was spent for one unit, of what was promised."""
+def format_cost(spent: Guarantee, promise: Guarantee | None) -> str:
+    """Return what was spent for one unit, of what was promised, as text."""
     from dpfed.rounding import decimal_up
 
     of = "" if promise is None else f" of {promise.epsilon:g}"
     return f"ε {decimal_up(spent.epsilon, 3)}{of} for one {spent.unit}"
 
 
-class _Nothing:
+class _NoDisplay:
+    """A display that shows nothing."""
+
     def show(self, result: RoundResult) -> None:
         pass
 
-    def stopping(self) -> None:
+    def announce_stop(self) -> None:
         pass
 
 
-class _Lines:
-    """One line a round."""
+class _LineDisplay:
+    """A display of one line for each round."""
 
     def __init__(self, plan: Plan, *, is_private: bool) -> None:
-        from dpfed.runs import NOT_PRIVATE
+        from dpfed.runs.directory import NOT_PRIVATE
 
         self._plan = plan
         self._stamp = "" if is_private else f" [{NOT_PRIVATE}]"
@@ -82,23 +84,23 @@ class _Lines:
         promises = {promise.unit: promise for promise in self._plan.guarantees}
         parts = [
             *map(str, result.shareable_metrics),
-            *(cost_line(spent, promises.get(spent.unit)) for spent in result.spent),
+            *(format_cost(spent, promises.get(spent.unit)) for spent in result.spent),
         ]
         say(f"round {result.number} of {self._plan.rounds}: {', '.join(parts) or 'done'}{self._stamp}")
 
-    def stopping(self) -> None:
+    def announce_stop(self) -> None:
         from dpfed.cli.show import say
 
         say(STOPPING)
 
 
-class _Bars:
-    """A bar of the rounds, and under it one of the budget of every unit."""
+class _BarDisplay:
+    """A display of a bar for the rounds, and one for the budget of every unit."""
 
     def __init__(self, plan: Plan, done: int, screen: Console, *, is_private: bool) -> None:
         from rich.progress import BarColumn, Progress, TextColumn
 
-        from dpfed.runs import NOT_PRIVATE
+        from dpfed.runs.directory import NOT_PRIVATE
 
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
@@ -116,7 +118,7 @@ class _Bars:
             for promise in plan.guarantees
         }
 
-    def __enter__(self) -> _Bars:
+    def __enter__(self) -> _BarDisplay:
         self._progress.start()
         return self
 
@@ -133,5 +135,5 @@ class _Bars:
             text = f"{decimal_up(spent.epsilon, 3)} of {promise.epsilon:g} at δ = {promise.delta:g}"
             self._progress.update(self._units[spent.unit], completed=spent.epsilon, text=text)
 
-    def stopping(self) -> None:
+    def announce_stop(self) -> None:
         self._progress.console.print(STOPPING, style="yellow")

@@ -1,4 +1,4 @@
-"""``dpfed plan``: what a run would cost, before anything is spent."""
+"""``dpfed plan``: compute what a run would cost, before anything is spent."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpfed.cli import run as options
+from dpfed.cli import options
 from dpfed.cli.sections import Command
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dpfed.plan import Plan
-    from dpfed.plan_fits import Fit
+    from dpfed.plan.fits import Fit
+    from dpfed.plan.plan import Plan
 
 QUESTION = "The question"
 
@@ -29,26 +29,26 @@ QUESTION = "The question"
     multiple=True,
     metavar="ε",
     section=QUESTION,
-    help="Say what would fit within this ε; may be repeated.  [default: half of what is asked, and twice]",
+    help="Show what would fit within this ε (repeatable).  [default: half and twice the ε of the file]",
 )
 @options.option(
     "--by-round",
     is_flag=True,
     section=QUESTION,
-    help="Also ε after each round, printed and drawn to CONFIG-epsilon-UNIT.svg.",
+    help="Also print ε after each round, and draw it to CONFIG-epsilon-UNIT.svg.",
 )
 @options.option(
     "--no-code",
     is_flag=True,
     section=QUESTION,
-    help="Import no module that the file names, and say which they are: for a file of somebody else.",
+    help="Import no module that the file names, and list them: for a file of somebody else.",
 )
 @options.as_json
 def plan(config: Path, budgets: tuple[float, ...], by_round: bool, no_code: bool, as_json: bool) -> None:
-    """What a run would cost, for whom, and what else would fit. Nothing is spent.
+    """Show what a run would cost and what else would fit; spend nothing.
 
-    If data.source is package.module:name, that module is imported and run, here as by `dpfed run`. With --no-code it
-    is not, and the plan is made of the sizes that the file declares.
+    If data.source is package.module:name, that module is imported and run, as `dpfed run` does. With --no-code it is
+    not, and the plan is made of the sizes that the file declares.
 
     \b
       dpfed plan hospitals.yaml
@@ -56,28 +56,28 @@ def plan(config: Path, budgets: tuple[float, ...], by_round: bool, no_code: bool
     """
     from dpfed.cli.show import print_json
     from dpfed.config import RunConfig
-    from dpfed.data.clients import prepare
-    from dpfed.federated.planning import declared, planned
+    from dpfed.federated.data import prepare
+    from dpfed.federated.planning import make_plan, read_declared
 
     settings = RunConfig.read(config)
     is_code = no_code and "data.source" in settings.code
-    made = planned(settings, declared(settings) if is_code else prepare(settings.data, config.parent))
-    fits = _fits(made, budgets)
-    rounds = _by_round(made) if by_round and made.guarantees else []
-    drawn = _drawn(made, rounds, Path(f"{config.stem}-epsilon")) if rounds else []
+    made = make_plan(settings, read_declared(settings) if is_code else prepare(settings.data, config.parent))
+    fits = _find_fits(made, budgets)
+    rounds = _compute_by_round(made) if by_round and made.guarantees else []
+    drawn = _draw(made, rounds, Path(f"{config.stem}-epsilon")) if rounds else []
     if as_json:
         named = {"not_imported": settings.code} if no_code else {}
-        return print_json(_facts(made, fits, rounds) | {"plots": list(map(str, drawn))} | named)
+        return print_json(_collect_facts(made, fits, rounds) | {"plots": list(map(str, drawn))} | named)
     _print(made, fits, rounds, drawn, is_private=settings.is_private)
     return _say_code(settings.code) if no_code else None
 
 
 def _say_code(code: dict[str, str]) -> None:
-    """Say what of the file is code that a run imports, and that nothing of it was."""
+    """List the modules of the file that a run imports, and say that none was imported."""
     from dpfed.cli.show import say
 
     if not code:
-        return say("\nThe file names no module of its own: a run imports none either.")
+        return say("\nThe file names no module: a run imports none either.")
     for key, name in code.items():
         when = (
             "plan without --no-code, run, resume and evaluate" if key == "data.source" else "run, resume and evaluate"
@@ -86,93 +86,93 @@ def _say_code(code: dict[str, str]) -> None:
     return None
 
 
-def _fits(made: Plan, budgets: tuple[float, ...]) -> list[Fit]:
-    from dpfed.plan_fits import fitted
+def _find_fits(made: Plan, budgets: tuple[float, ...]) -> list[Fit]:
+    from dpfed.plan.fits import fit_budget
 
     return [
-        fitted(made, replace(promise, epsilon=epsilon))
+        fit_budget(made, replace(promise, epsilon=epsilon))
         for promise in made.guarantees
         for epsilon in budgets or (promise.epsilon / 2, 2 * promise.epsilon)
     ]
 
 
-def _by_round(made: Plan) -> list[dict[str, Any]]:
-    """ε after each round at most, for whoever takes part in all that is asked of it."""
-    from dpfed.federated.costs import spent
+def _compute_by_round(made: Plan) -> list[dict[str, Any]]:
+    """Return the largest ε after each round, for a client that takes part whenever it is asked."""
+    from dpfed.plan.costs import compute_spent
 
     deltas = {promise.unit: promise.delta for promise in made.guarantees}
     rows = []
     for number in range(1, made.rounds + 1):
         local = dict.fromkeys(made.local, min(number, made.participations))
-        costs = spent(made, deltas, local, min(number, made.client_charges) if made.client else 0).statements
+        costs = compute_spent(made, deltas, local, min(number, made.client_charges) if made.client else 0).statements
         rows.append({"round": number, **{each.unit: each.epsilon for each in costs}})
     return rows
 
 
-def _drawn(made: Plan, rounds: list[dict[str, Any]], stem: Path) -> list[Path]:
-    from dpfed.report.charts import by_round
-    from dpfed.runs import write_durably
+def _draw(made: Plan, rounds: list[dict[str, Any]], stem: Path) -> list[Path]:
+    from dpfed.report.charts import draw_by_round
+    from dpfed.runs.directory import write_durably
 
     paths = []
     for promise in made.guarantees:
         points = [(row["round"], row[promise.unit]) for row in rounds]
         paths.append(stem.with_name(f"{stem.name}-{promise.unit}.svg"))
-        write_durably(paths[-1], by_round(points, made.rounds, promise.epsilon).encode())
+        write_durably(paths[-1], draw_by_round(points, made.rounds, promise.epsilon).encode())
     return paths
 
 
-def _facts(made: Plan, fits: list[Fit], rounds: list[dict[str, Any]]) -> dict[str, Any]:
+def _collect_facts(made: Plan, fits: list[Fit], rounds: list[dict[str, Any]]) -> dict[str, Any]:
     import json
 
     return {
         "plan": json.loads(made.to_json()),
-        "statements": [asdict(statement) for statement in _statements(made)],
+        "statements": [asdict(statement) for statement in _list_statements(made)],
         "binding": made.binding() if made.guarantee is not None else None,
         "fits": [asdict(fit) for fit in fits],
         "by_round": rounds,
     }
 
 
-def _statements(made: Plan) -> list[Any]:
+def _list_statements(made: Plan) -> list[Any]:
     return list(made.statements()) if made.units else []
 
 
 def _print(made: Plan, fits: list[Fit], rounds: list[dict[str, Any]], drawn: list[Path], *, is_private: bool) -> None:
-    from dpfed.cli.show import console, say
-    from dpfed.runs import NOT_PRIVATE
+    from dpfed.cli.show import make_console, say
+    from dpfed.runs.directory import NOT_PRIVATE
 
     say(made.explain())
     if not is_private:
-        say(f"\n{NOT_PRIVATE}: the file has a seed, and whoever knows it can take the noise off.")
+        say(f"\n{NOT_PRIVATE}: the file has a seed, and whoever knows it can subtract the noise.")
     if fits:
         say("\nWhat would fit:")
-        console().print(_fit_table(made, fits))
+        make_console().print(_make_fit_table(made, fits))
     if rounds:
         say("\nε after each round, at most:")
-        console().print(_round_table(rounds))
+        make_console().print(_make_round_table(rounds))
     for path in drawn:
         say(f"wrote {path}")
 
 
-def _fit_table(made: Plan, fits: list[Fit]) -> Table:
+def _make_fit_table(made: Plan, fits: list[Fit]) -> Table:
     from dpfed.rounding import decimal_up
 
     rows = []
     for fit in fits:
         noise = "no noise is enough" if fit.noise_multiplier is None else decimal_up(fit.noise_multiplier)
         rows.append([f"{fit.budget.epsilon:g}", fit.budget.unit, noise, str(fit.rounds)])
-    return _table(["ε", "for one", f"noise multiplier for {made.rounds} rounds", "or rounds at this noise"], rows)
+    return _make_table(["ε", "for one", f"noise multiplier for {made.rounds} rounds", "or rounds at this noise"], rows)
 
 
-def _round_table(rounds: list[dict[str, Any]]) -> Table:
+def _make_round_table(rounds: list[dict[str, Any]]) -> Table:
     from dpfed.rounding import decimal_up
 
     units = [name for name in rounds[0] if name != "round"]
     rows = [[str(row["round"]), *(decimal_up(row[unit], 4) for unit in units)] for row in rounds]
-    return _table(["round", *(f"ε for one {unit}" for unit in units)], rows)
+    return _make_table(["round", *(f"ε for one {unit}" for unit in units)], rows)
 
 
-def _table(titles: list[str], rows: list[list[str]]) -> Table:
+def _make_table(titles: list[str], rows: list[list[str]]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)

@@ -1,4 +1,4 @@
-"""``dpfed runs``: the runs in a folder, one line each."""
+"""``dpfed runs``: list the runs in a folder, one line each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dpfed.cli import run as options
+from dpfed.cli import options
 from dpfed.cli.sections import Command
 
 WIDE = 160  # off a terminal, where nothing is cut off
@@ -22,11 +22,11 @@ def runs(folder: Path, as_json: bool) -> None:
     \b
       dpfed runs
     """
-    from dpfed.cli.run_facts import is_run, run_facts
+    from dpfed.cli.run_directories import collect_facts, is_run
     from dpfed.cli.show import print_json, say
 
     paths = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime) if folder.is_dir() else []
-    found = [run_facts(path) for path in paths if is_run(path)]
+    found = [collect_facts(path) for path in paths if is_run(path)]
     if as_json:
         return print_json({"runs": found})
     if not found:
@@ -38,25 +38,25 @@ def _print(found: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from dpfed.cli.show import console
+    from dpfed.cli.show import make_console
 
     table = Table(box=None, pad_edge=False)
     for title in ("run", "style", "status", "rounds", "ε spent of promised", "scores"):
         table.add_column(title)
     for facts in found:
-        table.add_row(*map(Text, _row(facts)))
-    console(WIDE).print(table)
+        table.add_row(*map(Text, _make_row(facts)))
+    make_console(WIDE).print(table)
 
 
-def _row(facts: dict[str, Any]) -> list[str]:
-    from dpfed.cli.live import cost_line, score_line
+def _make_row(facts: dict[str, Any]) -> list[str]:
+    from dpfed.cli.live import format_cost, format_score
     from dpfed.guarantee import Guarantee
-    from dpfed.runs import NOT_PRIVATE
+    from dpfed.runs.directory import NOT_PRIVATE
 
     promises = {each["unit"]: Guarantee(**each) for each in facts["promises"]}
     spent = [Guarantee(**each) for each in facts["spent"]]
-    costs = ", ".join(cost_line(each, promises.get(each.unit)) for each in spent)
-    scores = ", ".join(score_line(name, score) for name, score in facts["metrics"].items() if name != "loss")
+    costs = ", ".join(format_cost(each, promises.get(each.unit)) for each in spent)
+    scores = ", ".join(format_score(name, score) for name, score in facts["metrics"].items() if name != "loss")
     return [
         Path(facts["directory"]).name,
         facts["style"],

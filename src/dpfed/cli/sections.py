@@ -1,4 +1,4 @@
-"""Click commands whose help comes in sections, and the one place where whatever ends a command becomes one line."""
+"""Click commands whose help comes in sections, and whose refusals are one line on stderr."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OTHER = "Other"
 
 
 class Option(click.Option):
-    """An option that stands under a heading of the help page."""
+    """An option under a heading of the help page."""
 
     def __init__(self, *args: Any, section: str = OTHER, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -41,7 +41,7 @@ class Command(click.Command):
         except InvalidArgument as error:
             options = {parameter.name: max(parameter.opts, key=len) for parameter in self.params}
             option = options.get(error.argument.removeprefix("target_"))
-            raise click.UsageError(_named(str(error), error.argument, option), ctx) from None
+            raise click.UsageError(_name_option(str(error), error.argument, option), ctx) from None
 
 
 class Group(click.Group):
@@ -49,15 +49,17 @@ class Group(click.Group):
 
     command_class = Command
 
-    def __init__(self, *args: Any, sections: dict[str, tuple[str, ...]] | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, sections: dict[str, tuple[click.Command, ...]] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.sections = sections or {}
+        for commands in self.sections.values():
+            for command in commands:
+                self.add_command(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, section by section."""
-        sections = self.sections or {"Commands": tuple(self.list_commands(ctx))}
-        shown = {name: command.get_short_help_str(70) for name, command in self.commands.items()}
-        _write(formatter, ((title, [(n, shown[n]) for n in names]) for title, names in sections.items()))
+        sections = self.sections or {"Commands": tuple(self.commands.values())}
+        _write(formatter, ((title, [_row(each) for each in commands]) for title, commands in sections.items()))
 
     def main(
         self,
@@ -67,7 +69,7 @@ class Group(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run and exit, as click does, but answer every refusal in one line."""
+        """Run and exit, as click does, but print every refusal as one line."""
         if not standalone_mode:
             return super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
         _never_fail_on_greek()
@@ -83,12 +85,16 @@ class Group(click.Group):
         except click.Abort:
             _refuse("interrupted", code=130)
         except Exception as error:
-            click.echo("".join(faults.lines(error)), err=True, nl=False)
-            _refuse(faults.sentence(error), faults.REFUSED if faults.is_of_the_system(error) else faults.FAULT)
+            click.echo("".join(faults.traceback_lines(error)), err=True, nl=False)
+            _refuse(faults.describe_fault(error), faults.REFUSED if faults.is_system_error(error) else faults.FAULT)
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _named(message: str, argument: str, option: str | None) -> str:
+def _row(command: click.Command) -> tuple[str, str]:
+    return command.name or "", command.get_short_help_str(70)
+
+
+def _name_option(message: str, argument: str, option: str | None) -> str:
     if option is None:
         return message
     return message.replace(argument, option, 1) if message.startswith(argument) else f"{option}: {message}"
@@ -100,13 +106,13 @@ def _refuse(message: str, code: int = 2) -> NoReturn:
 
 
 def say_refusal(message: str) -> None:
-    """Print one line on stderr; what could steer a terminal is shown as �."""
+    """Print one line on stderr; control characters are replaced by �."""
     line = "".join(letter if letter.isprintable() else "�" for letter in " ".join(message.split()))
     click.echo(f"dpfed: {line}", err=True)
 
 
 def _never_fail_on_greek() -> None:
-    """A terminal that cannot show ε gets a question mark, not a traceback."""
+    """Print a question mark, not a traceback, on a terminal that cannot show ε."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

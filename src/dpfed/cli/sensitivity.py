@@ -1,4 +1,4 @@
-"""``dpfed sensitivity``: how far one record can move what a client sends, for output perturbation."""
+"""``dpfed sensitivity``: bound how far one record can move what a client sends, for output perturbation."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpfed.cli import run
+from dpfed.cli import options
 from dpfed.cli.sections import Command, Group
 
 if TYPE_CHECKING:
     from dpfed.mechanisms.sensitivity import Sensitivity
 
 STEP = "The local step"
-DIVISOR = "The public constant the sum is divided by."
+DIVISOR = "The public constant that the sum is divided by."
 
-clip = run.option(
+clip = options.option(
     "--clip",
     "clip_norm",
     type=float,
@@ -23,44 +23,46 @@ clip = run.option(
     section=STEP,
     help="Clip norm of each record's gradient.",
 )
-norm = run.option(
+norm = options.option(
     "--norm",
     type=click.Choice(["l1", "l2"]),
     default="l1",
     show_default=True,
-    section=run.METHOD,
+    section=options.METHOD,
     help="Norm of the clip and of the sensitivity: l1 for Laplace noise, l2 for Gaussian.",
 )
-adjacency = run.option(
+adjacency = options.option(
     "--adjacency",
     type=click.Choice(["add_remove", "replace_one"]),
     default="replace_one",
     show_default=True,
-    section=run.METHOD,
-    help="What makes two data sets neighbours.",
+    section=options.METHOD,
+    help="Neighbouring data sets: one record more or less, or one replaced.",
 )
 
 
 @click.group(cls=Group)
 def sensitivity() -> None:
-    """How far one record can move a client's output.
+    """Bound how far one record can move a client's output.
 
-    The bound holds for all data sets; a maximum over your own data would itself be private.
+    The bound holds for all data sets; a maximum computed from your own data would itself be private.
     """
 
 
 @sensitivity.command(cls=Command)
 @clip
-@run.option("--lr", "learning_rate", type=float, required=True, section=STEP, help="Learning rate.")
-@run.option("--records", type=int, required=True, section=STEP, help=DIVISOR)
-@run.option("--local-steps", "steps", type=int, default=1, show_default=True, section=STEP, help="Full-batch steps.")
+@options.option("--lr", "learning_rate", type=float, required=True, section=STEP, help="Learning rate.")
+@options.option("--records", type=int, required=True, section=STEP, help=DIVISOR)
+@options.option(
+    "--local-steps", "steps", type=int, default=1, show_default=True, section=STEP, help="Full-batch steps."
+)
 @norm
 @adjacency
-@run.as_json
+@options.as_json
 def fedavg(
     clip_norm: float, learning_rate: float, records: int, steps: int, norm: str, adjacency: str, as_json: bool
 ) -> None:
-    """The sensitivity of a client's model after local gradient steps.
+    """Bound the sensitivity of a client's model after local steps.
 
     \b
       dpfed sensitivity fedavg --clip 1 --lr 0.1 --records 500
@@ -72,12 +74,12 @@ def fedavg(
 
 @sensitivity.command(cls=Command)
 @clip
-@run.option("--penalty", type=float, required=True, section=STEP, help="The penalty ρ, fixed in advance.")
-@run.option("--proximity", type=float, default=0.0, show_default=True, section=STEP, help="The proximal weight ζ.")
-@run.option("--records", "total_records", type=int, required=True, section=STEP, help=DIVISOR)
+@options.option("--penalty", type=float, required=True, section=STEP, help="The penalty ρ, fixed in advance.")
+@options.option("--proximity", type=float, default=0.0, show_default=True, section=STEP, help="The proximal weight ζ.")
+@options.option("--records", "total_records", type=int, required=True, section=STEP, help=DIVISOR)
 @norm
 @adjacency
-@run.as_json
+@options.as_json
 def iadmm(
     clip_norm: float,
     penalty: float,
@@ -87,7 +89,7 @@ def iadmm(
     adjacency: str,
     as_json: bool,
 ) -> None:
-    """The sensitivity of the primal after one inexact ADMM step.
+    """Bound the sensitivity of the primal after one inexact ADMM step.
 
     Holds only if the dual and the previous iterate come from released (noisy) values.
 

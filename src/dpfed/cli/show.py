@@ -1,4 +1,4 @@
-"""How answers look: one line per fact, JSON that any reader can parse."""
+"""How answers are printed: prose, tables, and JSON that any reader can parse."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ import click
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from dpfed.guarantee import Guarantee
 
 
-def for_whom(guarantee: Guarantee) -> str:
-    """The unit and adjacency of a promise, in brackets-free words."""
+def describe_unit(guarantee: Guarantee) -> str:
+    """Describe whom a promise protects: its unit and adjacency."""
     return f"for one {guarantee.unit}, {guarantee.adjacency.replace('_', '-')}"
 
 
 def print_json(facts: dict[str, Any]) -> None:
     """Print facts as one JSON object."""
-    click.echo(as_json_text(facts))
+    click.echo(format_json(facts))
 
 
-def as_json_text(facts: dict[str, Any]) -> str:
-    """The facts as one JSON object; an infinite number is the text "inf", as JSON has none."""
+def format_json(facts: dict[str, Any]) -> str:
+    """Return facts as one JSON object; an infinite number becomes the text "inf", as JSON has none."""
     return json.dumps(_plain(facts), indent=2, ensure_ascii=False, allow_nan=False)
 
 
@@ -38,8 +39,8 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def console(width_in_a_pipe: int | None = None) -> Console:
-    """A console on the present stdout: colours on a terminal, plain text in a pipe, where lines may be longer."""
+def make_console(width_in_a_pipe: int | None = None) -> Console:
+    """Return a console on stdout: colours on a terminal, plain text in a pipe, where lines may be longer."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else width_in_a_pipe
@@ -48,5 +49,25 @@ def console(width_in_a_pipe: int | None = None) -> Console:
 
 def say(text: str) -> None:
     """Print prose: wrapped between words on a terminal, one line in a pipe."""
-    screen = console()
+    screen = make_console()
     screen.print(text, markup=False, soft_wrap=not screen.is_terminal)
+
+
+def new_table(*, show_footer: bool = False) -> Table:
+    """Return an empty table with a line under its headings."""
+    from rich import box
+    from rich.table import Table
+
+    return Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        header_style="bold",
+        footer_style="bold",
+        show_footer=show_footer,
+    )
+
+
+def format_count(count: int, one: str, more: str = "") -> str:
+    """Return a count with its noun, as "1 entry" or "2 entries"; the plural is made with an s unless it is given."""
+    return f"{count:,} {one if count == 1 else more or f'{one}s'}"

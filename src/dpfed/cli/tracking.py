@@ -1,4 +1,4 @@
-"""The tracker of a run that is started from its file: looked for before anything is spent, and never in its way."""
+"""The tracker that the file of a run names: checked before anything is spent, and never able to stop the run."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 PACKAGES = {"mlflow": "mlflow", "tensorboard": "tensorboard"}
 
-Tell = Callable[["RoundResult"], None]
+Log = Callable[["RoundResult"], None]
 
 
 class Tracker(Protocol):
-    """What a tracker of `dpfed.integrations` can do."""
+    """The interface of the trackers in `dpfed.integrations`."""
 
     def log(self, result: RoundResult) -> None:
-        """Tells what everyone may see of a round."""
+        """Send what everyone may see of a round."""
 
     def __exit__(self, kind: object, /, *error: object) -> None:
-        """Ends it, with the report where nothing went wrong."""
+        """Close the tracker, with the report if there was no error."""
 
 
-def require(config: RunConfig) -> None:
-    """Nothing; refuses a tracker whose package is not there."""
+def require_package(config: RunConfig) -> None:
+    """Refuse a tracker whose package is not installed."""
     from dpfed.errors import InvalidArgument
 
     if config.track is not None and find_spec(PACKAGES[config.track.kind]) is None:
@@ -41,40 +41,40 @@ def require(config: RunConfig) -> None:
 
 
 @contextmanager
-def followed(launch: Launch, directory: Path) -> Iterator[Tell]:
-    """A function that tells the run's tracker of a round.
+def follow(launch: Launch, directory: Path) -> Iterator[Log]:
+    """Yield a function that sends a round to the run's tracker.
 
     Privacy: a tracker gets the facts of the report to share. When they arrive tells how long a round took, and so who
-    may have been in it: where the cohort is secret it is told of all rounds when the run has ended.
+    may have been in it: where the cohort is secret all rounds are sent when the run has ended.
     """
     if launch.config.track is None:
-        yield _say_nothing
+        yield _ignore
     elif launch.plan.is_secret:
-        yield _say_nothing
-        with _Careful(_made(launch, directory), directory):
+        yield _ignore
+        with _SafeTracker(_make_tracker(launch, directory), directory):
             pass
     else:
-        with _Careful(_made(launch, directory), directory) as careful:
-            yield careful.tell
+        with _SafeTracker(_make_tracker(launch, directory), directory) as tracker:
+            yield tracker.log
 
 
-def _say_nothing(result: RoundResult) -> None:
-    """Nothing."""
+def _ignore(result: RoundResult) -> None:
+    """Send the round to nobody."""
 
 
-class _Careful:
-    """Tells a tracker as long as it listens: a run does not end because nobody wants to hear of it."""
+class _SafeTracker:
+    """A tracker whose errors do not stop the run: after the first one it is not used any more."""
 
     def __init__(self, tracker: Tracker, directory: Path) -> None:
         self._tracker = tracker
         self._directory = directory
         self._is_lost = False
 
-    def tell(self, result: RoundResult) -> None:
-        """Nothing; tells what everyone may see of a round."""
+    def log(self, result: RoundResult) -> None:
+        """Send what everyone may see of a round."""
         self._try(lambda: self._tracker.log(result))
 
-    def __enter__(self) -> _Careful:
+    def __enter__(self) -> _SafeTracker:
         return self
 
     def __exit__(self, kind: object, *error: object) -> None:
@@ -87,27 +87,30 @@ class _Careful:
             act()
         except Exception as error:
             self._is_lost = True
-            message = f"the tracker does not listen any more ({error}); the run does not mind"
-            click.echo(f"dpfed: {message}, and {self._directory} holds what it was to be told", err=True)
+            message = f"the tracker fails ({error}) and is not used any more; the run goes on"
+            click.echo(f"dpfed: {message}, and {self._directory} holds all of its rounds", err=True)
 
 
-def _made(launch: Launch, directory: Path) -> Tracker:
+def _make_tracker(launch: Launch, directory: Path) -> Tracker:
     from dpfed.config.track import Mlflow, TensorBoard
     from dpfed.errors import InvalidArgument
-    from dpfed.runs import CONFIG
+    from dpfed.runs.directory import CONFIG
 
     try:
         match launch.config.track:
             case Mlflow() as track:
                 from dpfed.integrations.mlflow import MlflowTracker
 
-                return MlflowTracker(directory, experiment=track.experiment, tracking_uri=track.tracking_uri)
+                return MlflowTracker(
+                    directory, experiment=track.experiment, tracking_uri=track.tracking_uri, config=launch.config
+                )
             case TensorBoard(logs=logs):
                 from dpfed.integrations.tensorboard import TensorBoardTracker
 
                 own = directory / "tensorboard"
-                return TensorBoardTracker(directory, own if logs is None else launch.directory / logs / directory.name)
+                folder = own if logs is None else launch.directory / logs / directory.name
+                return TensorBoardTracker(directory, folder, config=launch.config)
     except Exception as error:
         message = f"the tracker cannot be reached ({error}): correct track: in {directory / CONFIG}, or leave it out"
-        raise InvalidArgument("track", f"{message}, and go on by `dpfed resume {directory}`") from None
+        raise InvalidArgument("track", f"{message}, and continue by `dpfed resume {directory}`") from None
     raise TypeError(launch.config.track)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from dpfed.names import load_lazily
 
 if TYPE_CHECKING:
     from dpfed.config.run import RunConfig as RunConfig
@@ -12,12 +13,4 @@ _HOME = {"RunConfig": "dpfed.config.run"}
 
 __all__ = ["RunConfig"]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'dpfed.config' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = load_lazily(__name__, _HOME)

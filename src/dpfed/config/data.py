@@ -1,4 +1,4 @@
-"""The ``data:`` block: where records come from, who holds them, and what of them is public.
+"""The ``data:`` block: where records come from, who holds them, and which facts about them are public.
 
 >>> Data(source="sklearn:iris", partition={"kind": "quantity", "sizes": [100, 50]}).declared_sizes
 {'1': 100, '2': 50}
@@ -11,26 +11,26 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dpfed.config.fields import Block, Number, Whole, Wrong, as_number, setting, shown
-from dpfed.data.partition import numbered
-from dpfed.plan_rules import HASHED, ROWS, SITES
+from dpfed.config.fields import Block, Number, SettingError, Whole, as_number, quote, setting
+from dpfed.data.partition import number_clients
+from dpfed.plan.rules import HASHED, ROWS, SITES
 
 PUBLIC = "public"
-KIND = "how one set of records is dealt to clients"
+KIND = "how records are distributed to clients"
 CLIENTS = "how many clients there are"
 MINIMUM = "the least records of a client; 0 allows clients that have none"
 Pair = tuple[float, float]
 
 
 class Iid(Block):
-    """Parts that are equal but for chance: each record goes to a client by its own hash."""
+    """A partition into parts that differ by chance only: each record goes to a client by its own hash."""
 
     kind: Literal["iid"] = setting(effect=KIND)
     clients: Whole = setting(symbol="K", effect=CLIENTS, ge=1)
     minimum: Whole | None = setting(
         None,
         effect=(
-            "deals a shuffled pile in equal parts, so that nobody has fewer; who holds a record then depends on all "
+            "splits the shuffled records equally, so that no client has fewer; who holds a record then depends on all "
             "others, and the run is a SIMULATION"
         ),
         ge=0,
@@ -38,43 +38,45 @@ class Iid(Block):
 
 
 class Quantity(Block):
-    """Parts of given sizes."""
+    """A partition into parts of given sizes."""
 
     kind: Literal["quantity"] = setting(effect=KIND)
     sizes: tuple[Whole, ...] = setting(effect="the records of each client; together all that are not held out")
 
     @property
     def clients(self) -> int:
-        """How many clients there are."""
+        """The number of clients."""
         return len(self.sizes)
 
     @field_validator("sizes")
     @classmethod
-    def _positive(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    def _require_positive(cls, sizes: tuple[int, ...]) -> tuple[int, ...]:
         if not sizes or min(sizes) < 1:
             raise ValueError(f"must be whole numbers of at least 1, one for each client, got {list(sizes)}")
         return sizes
 
 
 class Dirichlet(Block):
-    """Parts with shares of each class drawn from a Dirichlet distribution."""
+    """A partition whose shares of each class are drawn from a Dirichlet distribution."""
 
     kind: Literal["dirichlet"] = setting(effect=KIND)
     clients: Whole = setting(symbol="K", effect=CLIENTS, ge=1)
-    alpha: Number = setting(symbol="α", effect="how alike clients are: 0.1 very unlike, 100 nearly equal", gt=0)
+    alpha: Number = setting(symbol="α", effect="how similar clients are: 0.1 very different, 100 nearly equal", gt=0)
     minimum: Whole = setting(1, effect=MINIMUM, ge=0)
 
 
 class Shards(Block):
-    """Parts of a few shards of the records sorted by label."""
+    """A partition into a few shards each, cut from the records sorted by label."""
 
     kind: Literal["shards"] = setting(effect=KIND)
     clients: Whole = setting(symbol="K", effect=CLIENTS, ge=1)
-    shards_per_client: Whole = setting(2, effect="shards of sorted records a client gets: fewer, more unlike", ge=1)
+    shards_per_client: Whole = setting(
+        2, effect="shards of sorted records that a client gets: the fewer, the more clients differ", ge=1
+    )
 
 
 class ByClass(Block):
-    """Parts that see a few classes only."""
+    """A partition in which each client has records of a few classes only."""
 
     kind: Literal["class"] = setting(effect=KIND)
     clients: Whole = setting(symbol="K", effect=CLIENTS, ge=1)
@@ -82,7 +84,7 @@ class ByClass(Block):
 
 
 class Column(Block):
-    """Real sites: a column of the data names the client that holds the record."""
+    """A partition by real sites: a column of the data names the client that holds the record."""
 
     kind: Literal["column"] = setting(effect=KIND)
     column: str = setting(
@@ -91,7 +93,7 @@ class Column(Block):
 
     @property
     def clients(self) -> None:
-        """Unknown before the data are read."""
+        """None: the number of clients is unknown before the data are read."""
         return
 
 
@@ -99,7 +101,7 @@ Partition = Annotated[Iid | Quantity | Dirichlet | Shards | ByClass | Column, Fi
 
 
 class Data(Block):
-    """Where records come from and what of them is declared public."""
+    """The source of the records, and what of them is declared public."""
 
     source: str = setting(
         effect=(
@@ -110,7 +112,7 @@ class Data(Block):
     options: dict[str, Any] = setting(
         {}, effect="arguments of a reader of images (size, channels, by_client; labels of idx) or of your own loader"
     )
-    label: str | None = setting(None, effect="the column of a table that is to be predicted")
+    label: str | None = setting(None, effect="the column of a table to predict")
     classes: tuple[str, ...] = setting(
         (), effect="the values a label may have, in the order of the model's outputs; without them a label is a number"
     )
@@ -121,12 +123,12 @@ class Data(Block):
     person_column: str | None = setting(
         None,
         effect=(
-            "the column that names the person of each row: all rows of a person are then one record, held out, dealt, "
-            "sampled and clipped together, and sizes count persons; for privacy.person"
+            "the column that names the person of each row: all rows of a person are then one record: held out, given "
+            "to a client, sampled and clipped together, and sizes count persons; for privacy.person"
         ),
     )
     rows_per_person: Whole | None = setting(
-        None, symbol="R", effect="how many rows of a person are used at most: its first ones, in the data's order", ge=1
+        None, symbol="R", effect="the most rows of a person that are used: its first ones, in the data's order", ge=1
     )
     shape: tuple[Whole, ...] | None = setting(
         None, effect="the shape of one record's features for models of images, such as [1, 8, 8]"
@@ -147,7 +149,7 @@ class Data(Block):
     partition: Partition = setting(effect="who holds which record")
     names: tuple[str, ...] = setting(
         (),
-        effect="names of the clients, in order (without them they are numbered), or the sites that a column may name",
+        effect="names of the clients, in order (without them, numbers), or the sites that a column may name",
     )
     sizes: Any = setting(
         None,
@@ -168,25 +170,25 @@ class Data(Block):
         False,
         effect=(
             "whether anybody may know the records held out: otherwise scores on them are marked 'not covered' and are "
-            "in the owner's view alone"
+            "in the owner's report alone"
         ),
     )
     seed: Whole = setting(
-        0, effect="which records are dealt to whom and held out; it has nothing to do with noise", ge=0
+        0, effect="decides which records each client gets and which are held out; it has nothing to do with noise", ge=0
     )
 
     @property
     def clients(self) -> tuple[str, ...] | None:
-        """The names of all clients; None where only the data know them."""
+        """The names of all clients; None where only the data have them."""
         if self.names:
             return self.names
         if self.partition.clients is not None:
-            return numbered(self.partition.clients)
+            return number_clients(self.partition.clients)
         return tuple(sorted(self.sizes)) if isinstance(self.sizes, Mapping) else None
 
     @property
     def dealing(self) -> str:
-        """How clients come to their records: real sites, each record by its own hash, or all of one set at once.
+        """How records are assigned to clients: by real sites, each by its own hash, or all of one set at once.
 
         A hash leaves sizes to chance: where they are public, a record in place of another would change two of them.
         """
@@ -197,7 +199,7 @@ class Data(Block):
 
     @property
     def sizes_are_public(self) -> bool:
-        """Whether sizes are the true counts, so that only replacing a record can be protected."""
+        """Whether sizes are the true counts, so that a promise can be for replacing a record only."""
         return bool(self.sizes == PUBLIC)
 
     @property
@@ -211,52 +213,52 @@ class Data(Block):
 
     @field_validator("classes", "ignore", "names", mode="before")
     @classmethod
-    def _as_texts(cls, values: Any) -> Any:
-        return tuple(_text(value) for value in values) if isinstance(values, list | tuple) else values
+    def _read_texts(cls, values: Any) -> Any:
+        return tuple(_read_text(value) for value in values) if isinstance(values, list | tuple) else values
 
     @field_validator("categories", mode="before")
     @classmethod
-    def _as_text_lists(cls, values: Any) -> Any:
+    def _read_text_lists(cls, values: Any) -> Any:
         if not isinstance(values, Mapping):
             return values
-        return {_text(key): cls._as_texts(value) for key, value in values.items()}
+        return {_read_text(key): cls._read_texts(value) for key, value in values.items()}
 
     @field_validator("sizes", mode="plain")
     @classmethod
-    def _known_sizes(cls, sizes: Any) -> Any:
+    def _read_sizes(cls, sizes: Any) -> Any:
         if sizes is None or sizes == PUBLIC:
             return sizes
         if isinstance(sizes, Mapping) and sizes:
-            return {_text(name): _size(size) for name, size in sizes.items()}
-        return _size(sizes)
+            return {_read_text(name): _read_size(size) for name, size in sizes.items()}
+        return _read_size(sizes)
 
     @field_validator("feature_bounds", mode="plain")
     @classmethod
-    def _known_bounds(cls, bounds: Any) -> Any:
+    def _read_bounds(cls, bounds: Any) -> Any:
         if bounds is None:
             return None
         if isinstance(bounds, Mapping):
-            return {_text(name): _pair(pair) for name, pair in bounds.items()}
+            return {_read_text(name): _read_pair(pair) for name, pair in bounds.items()}
         if isinstance(bounds, list | tuple) and bounds and all(isinstance(pair, list | tuple) for pair in bounds):
-            return tuple(_pair(pair) for pair in bounds)
-        return _pair(bounds)
+            return tuple(_read_pair(pair) for pair in bounds)
+        return _read_pair(bounds)
 
     @field_validator("mean", "scale", mode="plain")
     @classmethod
-    def _known_constants(cls, values: Any) -> Any:
+    def _read_constants(cls, values: Any) -> Any:
         if values is None:
             return None
-        return tuple(map(_finite, values)) if isinstance(values, list | tuple) else _finite(values)
+        return tuple(map(_read_finite, values)) if isinstance(values, list | tuple) else _read_finite(values)
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_all(self) -> Self:
         if self.feature_bounds is not None and (self.mean is not None or self.scale is not None):
-            raise Wrong("feature_bounds", "and mean or scale are two ways to scale: give one")
+            raise SettingError("feature_bounds", "and mean or scale are two ways to scale: give one of them")
         scales = self.scale if isinstance(self.scale, tuple) else (self.scale,)
         if any(scale is not None and scale <= 0 for scale in scales):
-            raise Wrong("scale", f"must be above 0, got {self.scale}")
+            raise SettingError("scale", f"must be above 0, got {self.scale}")
         if self.source.lower().endswith((".csv", ".parquet")) and self.label is None:
-            raise Wrong("label", f"is missing: the column of {self.source} that is to be predicted")
+            raise SettingError("label", f"is missing: name the column of {self.source} to predict")
         self._check_persons()
         self._check_names()
         return self
@@ -265,49 +267,49 @@ class Data(Block):
         column = self.person_column
         if (column is None) != (self.rows_per_person is None):
             missing = "person_column" if column is None else "rows_per_person"
-            raise Wrong(missing, "is missing: a column that names the person goes with the most rows of one, declared")
+            raise SettingError(missing, "is missing: person_column and rows_per_person go together")
         others = {self.label: "the label", getattr(self.partition, "column", None): "the site"}
         if column is not None and column in others:
-            raise Wrong("person_column", f"must be a column of its own, got that of {others[column]}")
+            raise SettingError("person_column", f"must be another column than that of {others[column]}")
 
     def _check_names(self) -> None:
         count = self.partition.clients
         if len(set(self.names)) != len(self.names):
-            raise Wrong("names", "must all be different")
+            raise SettingError("names", "must all be different: two clients have the same name")
         if self.clients is None and isinstance(self.sizes, int):
-            # Else the list of sites would be read off the records, and a site with one record would tell of it.
-            raise Wrong("names", "is missing: the sites that the column of the partition may name")
+            # Else the list of sites would be taken from the records, and reveal a site with one record.
+            raise SettingError("names", "is missing: list the sites that the column of the partition may name")
         if self.names and count not in (None, len(self.names)):
-            raise Wrong("names", f"must be one for each of the {count} clients, got {len(self.names)}")
+            raise SettingError("names", f"must be one for each of the {count} clients, got {len(self.names)}")
         if isinstance(self.sizes, Mapping) and set(self.sizes) != set(self.clients or self.sizes):
             known = ", ".join(self.clients or ())
-            raise Wrong("sizes", f"must name the clients {known}; got {', '.join(self.sizes)}")
+            raise SettingError("sizes", f"must name the clients {known}; got {', '.join(self.sizes)}")
 
 
-def _text(value: Any) -> str:
+def _read_text(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"must be text, got {shown(value)}: put it in quotes")
+        raise ValueError(f"must be text, got {quote(value)}: put it in quotes")
     return str(value)
 
 
-def _size(value: Any) -> int:
+def _read_size(value: Any) -> int:
     size = as_number(value)
     if not isinstance(size, int) or size < 1:
-        raise ValueError(f"must be 'public' or whole numbers of at least 1, got {shown(value)}")
+        raise ValueError(f"must be 'public' or whole numbers of at least 1, got {quote(value)}")
     return size
 
 
-def _finite(value: Any) -> float:
+def _read_finite(value: Any) -> float:
     number = float(as_number(value))
     if not abs(number) < float("inf"):
-        raise ValueError(f"must be a finite number, got {shown(value)}")
+        raise ValueError(f"must be a finite number, got {quote(value)}")
     return number
 
 
-def _pair(values: Any) -> Pair:
+def _read_pair(values: Any) -> Pair:
     if not isinstance(values, list | tuple) or len(values) != 2:
-        raise ValueError(f"must be [low, high], a list of such pairs or such pairs by column, got {shown(values)}")
-    low, high = map(_finite, values)
+        raise ValueError(f"must be [low, high], a list of such pairs or such pairs by column, got {quote(values)}")
+    low, high = map(_read_finite, values)
     if not low < high:
         raise ValueError(f"must be [low, high] with low below high, got {list(values)}")
     return low, high

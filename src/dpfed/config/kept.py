@@ -1,17 +1,17 @@
-"""The configuration that a run's directory keeps, for whoever reads or resumes the run: unchanged, or refused.
+"""The configuration that a run's directory keeps for later commands; a changed one is refused.
 
 >>> import tempfile
->>> kept(RunDirectory(tempfile.mkdtemp())) is None
+>>> read_kept(RunDirectory(tempfile.mkdtemp())) is None
 True
 """
 
 from __future__ import annotations
 
 from dpfed.config.run import RunConfig
-from dpfed.runs import CONFIG, RunDirectory
+from dpfed.runs.directory import CONFIG, RunDirectory
 
 
-def kept(run: RunDirectory) -> RunConfig | None:
+def read_kept(run: RunDirectory) -> RunConfig | None:
     """Return the configuration that the run was begun with; None if it was begun in Python."""
     path = run.path / CONFIG
     if not path.exists():

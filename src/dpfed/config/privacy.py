@@ -1,4 +1,4 @@
-"""The blocks ``privacy:`` and ``ledger:``: what is promised to whom, and where it is booked.
+"""The blocks ``privacy:`` and ``ledger:``: what is promised to whom, and which accounts are charged.
 
 >>> Privacy(style="none").record is None
 True
@@ -10,9 +10,9 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from dpfed.config.fields import Block, Number, Whole, Wrong, setting
+from dpfed.config.fields import Block, Number, SettingError, Whole, setting
+from dpfed.guarantee import UNITS_OF_STYLE
 
-STYLES = {"none": set[str](), "sample": {"record"}, "user": {"client"}, "hybrid": {"record", "client"}}
 PERSON = "person"  # stands wherever a record does, if the data name the person of each row
 
 
@@ -24,7 +24,7 @@ class Adaptive(Block):
     )
     learning_rate: Number = setting(0.2, symbol="η_C", effect="how fast the clip norm follows", gt=0)
     count_noise: Number = setting(
-        symbol="σ_b", effect="noise on the count of unclipped contributions; it is paid for in the same draw", gt=0
+        symbol="σ_b", effect="noise on the count of unclipped contributions; it is charged together with the sum", gt=0
     )
 
 
@@ -34,14 +34,14 @@ class PassTree(Block):
     max_participations: Whole = setting(
         1, effect="the passes over the data in one round, at most: a second one must be declared", ge=1
     )
-    restarts: Whole = setting(0, effect="how often a new tree is begun", ge=0)
+    restarts: Whole = setting(0, effect="how often a new tree is started", ge=0)
 
 
 class RoundsTree(Block):
-    """Correlated noise over the rounds, and nothing from a secret cohort (DP-FTRL)."""
+    """Correlated noise over the rounds, and no amplification by a secret cohort (DP-FTRL)."""
 
     min_separation: Whole = setting(1, effect="rounds from one participation of a client to its next, at least", ge=1)
-    restarts: Whole = setting(0, effect="how often a new tree is begun", ge=0)
+    restarts: Whole = setting(0, effect="how often a new tree is started", ge=0)
 
 
 class UnitPrivacy(Block):
@@ -73,47 +73,51 @@ class UnitPrivacy(Block):
     adaptive: Adaptive | None = setting(None, effect="let the clip norm follow a quantile; clip_norm is then the first")
 
     @model_validator(mode="after")
-    def _one_aim(self) -> Self:
+    def _require_one_aim(self) -> Self:
         if (self.epsilon is None) == (self.noise_multiplier is None):
-            raise Wrong("epsilon", "and noise_multiplier are two ways to say how much noise there is: give one of them")
+            raise SettingError(
+                "epsilon", "and noise_multiplier are two ways to say how much noise there is: give one of them"
+            )
         return self
 
 
 class RecordPrivacy(UnitPrivacy):
-    """What is promised for one record, or one person, of a client: DP-SGD on the client's side."""
+    """The promise for one record, or one person, of a client: DP-SGD on the client's side."""
 
     norm: Literal["l2", "l1"] = setting("l2", effect="l2 with Gaussian noise, or l1 with Laplace noise")
     noise: Literal["own", "shared"] = setting(
-        "own", effect="each client the noise it needs, or all that of whoever needs most"
+        "own", effect="own: each client adds the noise that it needs; shared: all add that of the one that needs most"
     )
     layers: Literal["together", "each"] = setting("together", effect="clip the whole gradient or each layer of it")
     tree: PassTree | None = setting(None, effect="passes with correlated noise in place of samples (DP-FTRL)")
 
     @model_validator(mode="after")
-    def _one_noise(self) -> Self:
+    def _require_one_noise(self) -> Self:
         if self.adaptive is not None and self.norm == "l1":
-            raise Wrong("adaptive", "goes with norm: l2 only: it splits Gaussian noise between the sum and a count")
+            raise SettingError(
+                "adaptive", "goes with norm: l2 only: it splits Gaussian noise between the sum and a count"
+            )
         if self.tree is not None and (self.adaptive is not None or self.norm == "l1"):
-            raise Wrong("tree", "goes with norm: l2 and without adaptive only: it is proved for one clip norm")
+            raise SettingError("tree", "goes with norm: l2 and without adaptive only: it is proved for one clip norm")
         return self
 
 
 class ClientPrivacy(UnitPrivacy):
-    """What is promised for a client as a whole: clipped updates and noise at the server."""
+    """The promise for a client as a whole: clipped updates and noise at the server."""
 
     tree: RoundsTree | None = setting(
-        None, effect="noise correlated over the rounds (DP-FTRL); max_participations says how many a client is in"
+        None, effect="noise correlated over the rounds (DP-FTRL); max_participations bounds the rounds of a client"
     )
 
     @model_validator(mode="after")
-    def _one_clip_norm(self) -> Self:
+    def _require_one_clip_norm(self) -> Self:
         if self.tree is not None and self.adaptive is not None:
-            raise Wrong("tree", "goes without adaptive only: it is proved for one clip norm")
+            raise SettingError("tree", "goes without adaptive only: it is proved for one clip norm")
         return self
 
 
 class Privacy(Block):
-    """Whom the run protects."""
+    """The promises of a run, and whom they protect."""
 
     style: Literal["none", "sample", "user", "hybrid"] = setting(
         effect="sample protects a record or person, user a client with all it holds, hybrid both in two statements"
@@ -130,22 +134,22 @@ class Privacy(Block):
         return self.person if self.record is None else self.record
 
     @model_validator(mode="after")
-    def _blocks_of_the_style(self) -> Self:
+    def _require_blocks_of_the_style(self) -> Self:
         if self.record is not None and self.person is not None:
-            raise Wrong(PERSON, "and record are two units of the same noise: give one of them")
+            raise SettingError(PERSON, "and record are two units of the same noise: give one of them")
         given = {"record": self.local, "client": self.client}
         for unit, block in given.items():
-            is_given, is_needed = block is not None, unit in STYLES[self.style]
+            is_given, is_needed = block is not None, unit in UNITS_OF_STYLE[self.style]
             if is_needed and not is_given:
-                raise Wrong(unit, f"is missing: style {self.style} protects a {unit}")
+                raise SettingError(unit, f"is missing: style {self.style} protects a {unit}")
             if is_given and not is_needed:
                 extra = PERSON if unit == "record" and self.person is not None else unit
-                raise Wrong(extra, f"must be left out: style {self.style} does not protect a {extra}")
+                raise SettingError(extra, f"must be left out: style {self.style} does not protect a {extra}")
         return self
 
 
 class LedgerBlock(Block):
-    """Where the run is booked; without it a run has a ledger of its own in its directory."""
+    """The ledger that is charged; without it a run has a ledger of its own in its directory."""
 
     url: str = setting(effect="the ledger's database, such as sqlite:///ledger.db", repr=False)  # may hold a password
     account: str | None = setting(None, effect="the account of the study, whose unit is the client (user, hybrid)")
@@ -154,7 +158,7 @@ class LedgerBlock(Block):
     )
 
     @model_validator(mode="after")
-    def _one_account_each(self) -> Self:
+    def _require_one_account_each(self) -> Self:
         if self.client_accounts is not None and "{id}" not in self.client_accounts:
-            raise Wrong("client_accounts", "must contain {id}, so that every client has an account of its own")
+            raise SettingError("client_accounts", "must contain {id}, so that every client has an account of its own")
         return self

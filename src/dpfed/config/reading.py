@@ -1,8 +1,8 @@
-"""A configuration file as values, and every refusal as one sentence with file, line and key.
+"""Reads a configuration file as values, and makes every refusal one sentence with file, line and key.
 
->>> values_and_lines("rounds: 5")
+>>> read_values("rounds: 5")
 ({'rounds': 5}, {(): 1, ('rounds',): 1})
->>> values_and_lines("rounds: 5\\nrounds: 6", file="run.yaml")
+>>> read_values("rounds: 5\\nrounds: 6", file="run.yaml")
 Traceback (most recent call last):
     ...
 dpfed.errors.InvalidArgument: run.yaml, line 2: this is not YAML: rounds is there twice
@@ -17,8 +17,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from dpfed.config.fields import OWN, QUOTED, Block, Wrong, blocks, kind_of, shown
-from dpfed.config.words import answer, our_word
+from dpfed.config.fields import OWN, QUOTED, Block, SettingError, blocks_in, kind_of, quote
+from dpfed.config.synonyms import explain_unknown_key, find_our_word
 from dpfed.config.yaml12 import Path, load
 from dpfed.errors import InvalidArgument
 
@@ -47,67 +47,68 @@ _MUST = {
 }
 
 
-def values_and_lines(text: str, file: str = "") -> tuple[Any, dict[Path, int]]:
-    """The values of a YAML text, and the line of each by its path of keys."""
+def read_values(text: str, file: str = "") -> tuple[Any, dict[Path, int]]:
+    """Return the values of a YAML text, and the line of each by its path of keys."""
     try:
         values, lines = load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        message = f"{_place(file, mark.line + 1 if mark else None)}this is not YAML: {_problem(error)}"
+        message = f"{_format_place(file, mark.line + 1 if mark else None)}this is not YAML: {_describe_problem(error)}"
         raise InvalidArgument("text", message) from None
-    for path in _with_nul(values):
-        key = ".".join(map(_step, path))
-        raise InvalidArgument(key, f"{_place(file, _line(path, lines))}{key} has a NUL in it, which no name can have")
+    for path in _find_nul(values):
+        key = ".".join(map(_quote_key, path))
+        place = _format_place(file, _find_line(path, lines))
+        raise InvalidArgument(key, f"{place}{key} has a NUL character in it, which no name can have: remove it")
     return values, lines
 
 
-def _with_nul(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Return where texts have a NUL, written as an escape: no file, module or account has such a name."""
+def _find_nul(value: Any, path: Path = ()) -> Iterator[Path]:
+    """Yield the paths of texts with a NUL, written as an escape: no file, module or account has such a name."""
     if isinstance(value, str) and "\0" in value:
         yield path
     elif isinstance(value, dict):
         for key, inner in value.items():
-            yield from _with_nul(key, path)
-            yield from _with_nul(inner, (*path, key))
+            yield from _find_nul(key, path)
+            yield from _find_nul(inner, (*path, key))
     elif isinstance(value, list):
         for place, inner in enumerate(value):
-            yield from _with_nul(inner, (*path, place))
+            yield from _find_nul(inner, (*path, place))
 
 
-def _problem(error: Exception) -> str:
+def _describe_problem(error: Exception) -> str:
     """Return what is wrong, without what PyYAML quotes of the file."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, yaml.reader.ReaderError):
-        return "it has a sign that no text has, such as NUL"
+        return "it has a character that no text has, such as NUL"
     problem = getattr(error, "problem", None)
     return _CONTENT.sub("…", problem) if problem else "a number in it is too long"
 
 
-def refusal(
+def make_refusal(
     error: ValidationError, model: type[Block], values: Any, lines: Mapping[Path, int] | None = None, file: str = ""
 ) -> InvalidArgument:
-    """The error as one sentence for each thing that is wrong."""
+    """Return the refusal of a configuration: one sentence for each thing that is wrong."""
     sentences, first = [], ""
-    for problem in _in_order(error):
-        path, what = _path(problem, values), _what(problem, model)
-        line = _line(path, lines or {})
-        key = ".".join(map(_step, path))
+    for problem in _sort_problems(error):
+        path, what = _find_path(problem, values), _explain(problem, model)
+        line = _find_line(path, lines or {})
+        key = ".".join(map(_quote_key, path))
         first = first or key
-        sentences.append(f"{_place(file, line)}{key or 'the file'} {what}")
+        sentences.append(f"{_format_place(file, line)}{key or 'the file'} {what}")
     return InvalidArgument(first, "\n".join(dict.fromkeys(sentences)))
 
 
-def _in_order(error: ValidationError) -> list[Any]:
-    """The problems, unknown keys first; a key that is missing because it has another's word is not said twice."""
+def _sort_problems(error: ValidationError) -> list[Any]:
+    """Return the problems, unknown keys first; a key that is only missing under dpfed's name for it is left out."""
     problems = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
     places = [problem["loc"] for problem in problems if problem["type"] == "extra_forbidden"]
-    answered = [(*place[:-1], our_word(str(place[-1]))) for place in places]
+    answered = [(*place[:-1], find_our_word(str(place[-1]))) for place in places]
     return [problem for problem in problems if problem["type"] != "missing" or problem["loc"] not in answered]
 
 
-def _path(problem: Mapping[str, Any], values: Any) -> Path:
-    """The keys as they stand in the file, without the kinds that pydantic puts between them."""
+def _find_path(problem: Mapping[str, Any], values: Any) -> Path:
+    """Return the keys of a problem as they are in the file, without the kinds that pydantic puts between them."""
     path: list[str | int] = []
     here, steps = values, list(problem["loc"])
     missing = [steps.pop()] if problem["type"] == "missing" else []
@@ -117,81 +118,81 @@ def _path(problem: Mapping[str, Any], values: Any) -> Path:
             path.append(step)
     path += missing
     cause = problem.get("ctx", {}).get("error")
-    return (*path, *(cause.key.split(".") if isinstance(cause, Wrong) else ()))
+    return (*path, *(cause.key.split(".") if isinstance(cause, SettingError) else ()))
 
 
-def _what(problem: Mapping[str, Any], model: type[Block]) -> str:
+def _explain(problem: Mapping[str, Any], model: type[Block]) -> str:
     kind, context, place = problem["type"], problem.get("ctx", {}), tuple(problem["loc"])
     if kind == "extra_forbidden":
-        here = [name for block in _blocks_at(model, place[:-1]) for name in block.model_fields]
-        return answer(str(place[-1]), list(dict.fromkeys(here)), _paths(model))
+        here = [name for block in _find_blocks(model, place[:-1]) for name in block.model_fields]
+        return explain_unknown_key(str(place[-1]), list(dict.fromkeys(here)), _list_paths(model))
     if kind == "missing":
-        owners = [block for block in _blocks_at(model, place[:-1]) if place[-1] in block.model_fields]
+        owners = [block for block in _find_blocks(model, place[:-1]) if place[-1] in block.model_fields]
         return f"is missing: {owners[0].model_fields[str(place[-1])].description}" if owners else "is missing"
     if kind == "value_error":
         return str(context["error"])
-    kinds = _listed([kind_of(block) or "" for block in _blocks_at(model, place)])
+    kinds = _join([kind_of(block) or "" for block in _find_blocks(model, place)])
     if kind in _MUST:
-        tag = {"tag": shown(context["tag"])} if "tag" in context else {}
-        return _MUST[kind].format(**{"kinds": kinds, **context, **tag, "input": _quoted(problem)})
-    return f"is refused: {problem['msg']}, got {_quoted(problem)}"
+        tag = {"tag": quote(context["tag"])} if "tag" in context else {}
+        return _MUST[kind].format(**{"kinds": kinds, **context, **tag, "input": _quote_input(problem)})
+    return f"is refused: {problem['msg']}, got {_quote_input(problem)}"
 
 
-def _quoted(problem: Mapping[str, Any]) -> str:
-    """Return what was given as a refusal may show it; never the whole file, and nothing of where a ledger is."""
+def _quote_input(problem: Mapping[str, Any]) -> str:
+    """Return the given value as a refusal may quote it; never the whole file, and no address of a ledger or tracker."""
     place = problem["loc"]
     if not place or place[0] in SECRET:
         return "a text" if isinstance(problem["input"], str) else "something else"
-    return shown(problem["input"])
+    return quote(problem["input"])
 
 
-def _step(step: str | int) -> str:
-    """Return one key of a path as a refusal may show it."""
+def _quote_key(step: str | int) -> str:
+    """Return one key of a path as a refusal may quote it."""
     return str(step) if len(str(step)) <= QUOTED and "://" not in str(step) else "…"
 
 
-def _blocks_at(model: type[Block], place: Sequence[Any]) -> list[type[Block]]:
-    """The blocks that may stand at a place; a kind on the way picks one of several."""
+def _find_blocks(model: type[Block], place: Sequence[Any]) -> list[type[Block]]:
+    """Return the blocks that may be at a place; a kind on the way selects one of several."""
     here: list[type[Block]] = [model]
     for step in place:
         fields = [block.model_fields[step] for block in here if step in block.model_fields]
         if fields and step != OWN:
-            here = [block for field in fields for block in blocks(field)]
+            here = [block for field in fields for block in blocks_in(field)]
         else:
             here = [block for block in here if kind_of(block) == step] or here
     return here
 
 
-def _paths(model: type[Block]) -> dict[str, list[str]]:
-    """The full paths of every key of the file, by its last word; with the kinds of block that have it, if not all."""
+def _list_paths(model: type[Block]) -> dict[str, list[str]]:
+    """Return the full paths of every key by its last part, with the kinds of block that have it, if not all."""
     kinds: dict[str, list[str]] = {}
-    for path, kind in _all_paths(model, ""):
+    for path, kind in _walk(model, ""):
         kinds.setdefault(path, []).extend([kind] if kind else [])
     found: dict[str, list[str]] = {}
     for path, having in kinds.items():
         above, _, name = path.rpartition(".")
         is_everywhere = len(having) == len(kinds.get(f"{above}.kind", ()))
-        found.setdefault(name, []).append(path if is_everywhere else f"{path} (kind {_listed(having)})")
+        found.setdefault(name, []).append(path if is_everywhere else f"{path} (kind {_join(having)})")
     return found
 
 
-def _all_paths(block: type[Block], above: str) -> Iterator[tuple[str, str | None]]:
+def _walk(block: type[Block], above: str) -> Iterator[tuple[str, str | None]]:
     for name, field in block.model_fields.items():
         yield above + name, kind_of(block)
-        for inner in blocks(field):
-            yield from _all_paths(inner, f"{above}{name}.")
+        for inner in blocks_in(field):
+            yield from _walk(inner, f"{above}{name}.")
 
 
-def _line(path: Path, lines: Mapping[Path, int]) -> int | None:
-    """The line of the key, or of the block that lacks it."""
+def _find_line(path: Path, lines: Mapping[Path, int]) -> int | None:
+    """Return the line of the key, or of the block that lacks it."""
     texts = tuple(step if isinstance(step, int) else str(step) for step in path)
     return next((lines[texts[:n]] for n in range(len(texts), -1, -1) if texts[:n] in lines), None)
 
 
-def _place(file: str, line: int | None) -> str:
+def _format_place(file: str, line: int | None) -> str:
     parts = [part for part in (file, f"line {line}" if line else "") if part]
     return f"{', '.join(parts)}: " if parts else ""
 
 
-def _listed(words: Sequence[str]) -> str:
+def _join(words: Sequence[str]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else "".join(words)

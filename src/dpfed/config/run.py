@@ -1,7 +1,7 @@
 """The file that describes a run, as frozen values: everything in it is public, and nothing is guessed.
 
-Sizes, rates, scales and classes are declared here by those who know the data; none is read off the records. A key
-that dpfed does not know is refused with the word it has for it.
+Sizes, rates, scales and classes are declared here by those who know the data; none is computed from the records. A key
+that dpfed does not know is refused, with dpfed's name for it.
 
 >>> config = RunConfig.parse('''
 ... name: wards
@@ -22,6 +22,7 @@ dpfed.errors.InvalidArgument: run.yaml, line ...: privacy.record.max_grad_norm i
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -29,17 +30,17 @@ from pydantic import ValidationError, field_validator, model_validator
 
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.config.data import Data
-from dpfed.config.fields import Block, Number, Whole, Wrong, setting, shown
+from dpfed.config.fields import Block, Number, SettingError, Whole, quote, setting
 from dpfed.config.privacy import PERSON, LedgerBlock, Privacy
-from dpfed.config.reading import refusal, values_and_lines
-from dpfed.config.strangers import LARGEST, require_configuration, text_of
+from dpfed.config.reading import make_refusal, read_values
+from dpfed.config.strangers import LARGEST, decode_text, require_configuration
 from dpfed.config.track import Track
-from dpfed.config.training import Algorithm, AllClients, Cohort, FedAvg, FixedClients, Local, Model
-from dpfed.config.writing import Notes, commented
+from dpfed.config.training import Algorithm, AllClients, Cohort, FedAvgBlock, FixedClients, Local, Model
+from dpfed.config.writing import Notes, write_commented
 from dpfed.data.sources import is_own
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
-from dpfed.plan_rules import CLIENT_TIMEOUT
+from dpfed.plan.rules import CLIENT_TIMEOUT
 from dpfed.references import is_reference
 
 
@@ -50,25 +51,25 @@ class RunConfig(Block):
     data: Data = setting(effect="the records, who holds them, and what of them is public")
     model: Model = setting(effect="what is trained")
     rounds: Whole = setting(
-        symbol="T", effect="how often the clients are asked: more learn more and need more noise", ge=1
+        symbol="T", effect="how often clients train: more rounds learn more and need more noise", ge=1
     )
     cohort: Cohort = setting(AllClients(kind="all"), effect="who takes part in a round")
     local: Local = setting(effect="what a client does in a round")
-    algorithm: Algorithm = setting(FedAvg(kind="fedavg"), effect="how updates become the next model")
+    algorithm: Algorithm = setting(FedAvgBlock(kind="fedavg"), effect="how updates become the next model")
     weighting: Literal["equal", "declared"] = setting(
-        "equal", effect="the clients' say in the mean: equal, or by declared sizes"
+        "equal", effect="the clients' weights in the mean: equal, or by declared sizes"
     )
     privacy: Privacy = setting(effect="whom the run protects, and how well")
     max_participations: Whole | None = setting(
         None,
         symbol="m",
         effect=(
-            "rounds a client is asked for at most and charged for; without it, what a client exceeds once in a "
-            "thousand runs"
+            "the most rounds that a client is asked for and charged for; without it, a number that a client exceeds in "
+            "one of a thousand runs"
         ),
         ge=1,
     )
-    spare_rounds: Whole = setting(0, effect="rounds reserved beyond the plan, to repeat what a crash lost", ge=0)
+    spare_rounds: Whole = setting(0, effect="rounds reserved beyond the plan, to repeat those that a crash lost", ge=0)
     minimum_cohort: Whole = setting(
         1, effect="a round with fewer clients releases noise around zero, and is charged", ge=1
     )
@@ -83,14 +84,14 @@ class RunConfig(Block):
     max_update_norm: Number | None = setting(
         None,
         effect=(
-            "the norm above which an update is nonsense and is turned away; without it, a million clip norms (where "
-            "nothing is clipped, a root mean square of a thousand) times learning rate and steps"
+            "updates with a larger norm are refused as faulty; without it, a million clip norms (where nothing is "
+            "clipped, a root mean square of a thousand) times learning rate and steps"
         ),
         gt=0,
         le=1e30,
     )
     ledger: LedgerBlock | None = setting(
-        None, effect="where privacy is booked; without it the run opens a ledger of its own"
+        None, effect="the ledger that is charged; without it the run opens a ledger of its own"
     )
     track: Track | None = setting(None, effect="a tracker to follow the run in: mlflow or tensorboard")
     runner: Literal["auto", "one_by_one", "together", "processes"] = setting(
@@ -106,35 +107,30 @@ class RunConfig(Block):
 
     @classmethod
     def read(cls, path: str | Path) -> RunConfig:
-        """The configuration in a file; a file of another kind is refused by what it is, not by what is in it."""
-        try:
-            with Path(path).open("rb") as file:
-                content = file.read(LARGEST + 1)
-        except OSError as error:
-            raise InvalidArgument("path", f"{path} cannot be read: {error.strerror}") from None
-        return cls.parse(text_of(content, str(path)), file=str(path))
+        """Return the configuration in a file; refuse a file of another kind by naming its kind, without quoting it."""
+        return ConfigFile.read(path).config
 
     @classmethod
     def parse(cls, text: str, file: str = "") -> RunConfig:
-        """The configuration in a YAML text; refusals name the file, the line and the key."""
+        """Return the configuration in a YAML text; refusals name the file, the line and the key."""
         require_configuration(text, file)
-        values, lines = values_and_lines(text, file)
+        values, lines = read_values(text, file)
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise refusal(error, cls, values, lines, file) from None
+            raise make_refusal(error, cls, values, lines, file) from None
 
     @classmethod
     def of(cls, values: Any) -> RunConfig:
-        """The configuration that plain values describe; refusals name the key."""
+        """Return the configuration that plain values describe; refusals name the key."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            raise refusal(error, cls, values) from None
+            raise make_refusal(error, cls, values) from None
 
     def to_yaml(self, notes: Notes | None = None) -> str:
-        """The configuration as YAML with a comment for every setting, read back by `parse` as the same value."""
-        return commented(self, notes)
+        """Return the configuration as YAML with a comment for every setting, which `parse` reads as the same value."""
+        return write_commented(self, notes)
 
     @property
     def is_private(self) -> bool:
@@ -143,7 +139,7 @@ class RunConfig(Block):
 
     @property
     def terms(self) -> str:
-        """What a run must go on with, as text: all that its file says but who is told and where clients and ledger are.
+        """The settings that a resumed run must still have, as text: all but tracker, runner and the ledger's address.
 
         Only what is in the file counts, so that a later version with more settings reads the same.
         """
@@ -154,7 +150,7 @@ class RunConfig(Block):
 
     @property
     def code(self) -> dict[str, str]:
-        """Return what of the file is code of somebody's own, by its key; a run imports it."""
+        """The modules that the file names and a run imports, by key."""
         own = {"data.source": self.data.source} if is_own(self.data.source) else {}
         model = {f"model.{name}": getattr(self.model, name) for name in ("kind", "loss", "metric")}
         named = model | {"algorithm.kind": self.algorithm.kind}
@@ -162,7 +158,7 @@ class RunConfig(Block):
 
     @property
     def guarantees(self) -> tuple[Guarantee, ...]:
-        """What noise is calibrated to, one for each protected unit that has an epsilon."""
+        """The promises that noise is calibrated to, one for each protected unit that has an epsilon."""
         blocks = {self.local_unit: self.privacy.local, "client": self.privacy.client}
         return tuple(
             Guarantee(block.epsilon, block.delta, unit, self.adjacency(unit))
@@ -172,11 +168,11 @@ class RunConfig(Block):
 
     @property
     def local_unit(self) -> str:
-        """What clients sample and clip: a record, or all rows of a person where a column names it."""
+        """The unit that clients sample and clip: a record, or all rows of a person where a column names it."""
         return "record" if self.data.person_column is None else PERSON
 
     def adjacency(self, unit: str) -> str:
-        """The neighbours that a promise for the unit is about: replace-one where a count of them is public."""
+        """Return the adjacency of a promise for the unit: replace-one where their count is public, else add-remove."""
         # Sampling without replacement amplifies for whoever is replaced; it is not proved for whoever is added.
         is_drawn = isinstance(self.cohort, FixedClients) and self.cohort.secret
         is_counted = is_drawn if unit == "client" else self.data.sizes_are_public
@@ -184,13 +180,15 @@ class RunConfig(Block):
 
     @field_validator("name")
     @classmethod
-    def _is_a_name(cls, name: str) -> str:
+    def _require_name(cls, name: str) -> str:
         if not name.strip() or any(letter in name for letter in "/\\\n\t\0") or name.startswith("."):
-            raise ValueError(f"must be a text that can name a directory, got {shown(name)}")
+            raise ValueError(
+                f"names a directory, so it must not be empty, start with a dot or contain a slash; got {quote(name)}"
+            )
         return name
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_all(self) -> Self:
         self._check_persons()
         self._check_sizes()
         self._check_counts()
@@ -199,43 +197,47 @@ class RunConfig(Block):
 
     def _check_persons(self) -> None:
         if self.privacy.person is not None and self.data.person_column is None:
-            raise Wrong("data.person_column", "is missing: the column that names the person of each row")
+            raise SettingError(
+                "data.person_column", "is missing: privacy.person needs the column that names the person of each row"
+            )
         if self.privacy.record is not None and self.data.person_column is not None:
             # A row more or less replaces a person's record by another: the promise for one person does not cover it.
             message = "must be person: rows are clipped together by data.person_column, which protects one person"
-            raise Wrong("privacy.record", message)
+            raise SettingError("privacy.record", message)
 
     def _check_sizes(self) -> None:
         declared = self.data.declared_sizes
         if declared is None and self.weighting == "declared":
-            raise Wrong("weighting", "must be equal: declared weights need data.sizes, and true counts are private")
+            raise SettingError(
+                "weighting", "must be equal: declared weights need data.sizes, and true counts are private"
+            )
         if self.data.sizes_are_public and self.privacy.client is not None:
             message = f"must be declared: true counts are part of what a client holds, which style {self.privacy.style}"
-            raise Wrong("data.sizes", f"{message} protects")
+            raise SettingError("data.sizes", f"{message} protects")
         if self.privacy.style == "none":
             return
         if declared is None and not self.data.sizes_are_public:
             what = "what each client declares in public, or 'public' to publish the true counts"
-            raise Wrong("data.sizes", f"is missing: {what}; sampling rates come from it and never from the data")
+            raise SettingError("data.sizes", f"is missing: {what}; sampling rates come from it and never from the data")
         smallest = min(declared.values()) if isinstance(declared, dict) else declared
         if smallest is not None and self.local.batch_size > smallest:
             message = f"must be at most the smallest declared size ({smallest}), got {self.local.batch_size}"
-            raise Wrong("local.batch_size", message)
+            raise SettingError("local.batch_size", message)
 
     def _check_counts(self) -> None:
         if self.max_participations is not None and self.max_participations > self.rounds:
             message = f"must be at most the number of rounds ({self.rounds}), got {self.max_participations}"
-            raise Wrong("max_participations", message)
+            raise SettingError("max_participations", message)
         clients = self.data.clients
         if clients is None:
             return
         if isinstance(self.cohort, FixedClients) and self.cohort.size > len(clients):
-            raise Wrong(
+            raise SettingError(
                 "cohort.size", f"must be at most the number of clients ({len(clients)}), got {self.cohort.size}"
             )
         if self.max_sites_per_person > len(clients):
             message = f"must be at most the number of clients ({len(clients)}), got {self.max_sites_per_person}"
-            raise Wrong("max_sites_per_person", message)
+            raise SettingError("max_sites_per_person", message)
 
     def _check_ledger(self) -> None:
         if self.ledger is None:
@@ -246,4 +248,24 @@ class RunConfig(Block):
         }
         for unit, (block, key) in accounts.items():
             if block is not None and getattr(self.ledger, key) is None:
-                raise Wrong(f"ledger.{key}", f"is missing: style {self.privacy.style} charges for each {unit}")
+                raise SettingError(f"ledger.{key}", f"is missing: style {self.privacy.style} charges for each {unit}")
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A configuration file, read and parsed once: its values, its bytes, and the folder of the files that it names."""
+
+    config: RunConfig
+    content: bytes
+    folder: Path
+
+    @classmethod
+    def read(cls, path: str | Path) -> ConfigFile:
+        """Read and parse a file; refuse a file of another kind by naming its kind, without quoting it."""
+        try:
+            with Path(path).open("rb") as file:
+                content = file.read(LARGEST + 1)
+        except OSError as error:
+            raise InvalidArgument("path", f"{path} cannot be read: {error.strerror}") from None
+        config = RunConfig.parse(decode_text(content, str(path)), file=str(path))
+        return cls(config, content, Path(path).resolve().parent)

@@ -1,8 +1,8 @@
-"""Files that are no configuration, told apart before their content can get into a refusal.
+"""Refuses files that are no configuration, before their content can get into an error message.
 
 Whoever types ``dpfed run patients.csv`` must not read the patients in the error message, nor find them in a log of it
-later. So a file is looked at first: only one that has keys of a configuration is quoted, and of all others a refusal
-says what they are.
+later. So a file is inspected first: only one that has keys of a configuration is quoted, and of all others a refusal
+names the kind.
 
 >>> require_configuration("age,ill\\n61,yes\\n47,no\\n", "ward.csv")
 Traceback (most recent call last):
@@ -40,32 +40,32 @@ _KEY = re.compile(rf"(?:^|[{{,])\s*[\"']?({'|'.join(sorted(DECISIVE | COMMON))})
 INIT = "`dpfed init hospitals` writes one to begin with"
 
 
-def text_of(content: bytes, file: str) -> str:
-    """Return the text of a file, or refuse what is no text in UTF-8 by saying what it is."""
+def decode_text(content: bytes, file: str) -> str:
+    """Return the text of a file; refuse what is no text in UTF-8 by naming its kind."""
     for beginning, kind in BEGINNINGS.items():
         if content.startswith(beginning) and (len(beginning) > 2 or b"\0" in content or not _is_utf8(content)):
-            raise _refusal(file, kind, "its name goes into data.source of a YAML file if it holds the records")
+            raise _make_refusal(file, kind, "its name goes into data.source of a YAML file if it holds the records")
     if len(content) > LARGEST:
-        raise _refusal(file, f"larger than {LARGEST // 10**6} MB", INIT)
+        raise _make_refusal(file, f"larger than {LARGEST // 10**6} MB", INIT)
     if b"\0" in content or not _is_utf8(content):
-        raise _refusal(file, "a binary file, or text in another encoding than UTF-8", INIT)
+        raise _make_refusal(file, "a binary file, or text in another encoding than UTF-8", INIT)
     return content.decode("utf-8-sig")
 
 
 def require_configuration(text: str, file: str) -> None:
-    """Refuse a text that has no key of a configuration, without a word of what is in it."""
+    """Refuse a text that has no key of a configuration, without quoting it."""
     found = set(_KEY.findall(text))
     if found & DECISIVE or len(found) > 1 or not text.strip():
         return
     if text.lstrip()[0] in "[{":
-        raise _refusal(file, "JSON of something else", INIT)
+        raise _make_refusal(file, "JSON of something else", INIT)
     if _is_table(text):
         init = f"`dpfed init {file or 'FILE.csv'} --label COLUMN --site-column COLUMN` writes one"
-        raise _refusal(file, "a table (CSV)", f"name it as data.source of a YAML file, {init}")
-    raise _refusal(file, "a text without the keys data, model, rounds, local and privacy", INIT)
+        raise _make_refusal(file, "a table (CSV)", f"name it as data.source of a YAML file, {init}")
+    raise _make_refusal(file, "a text without the keys data, model, rounds, local and privacy", INIT)
 
 
-def _refusal(file: str, kind: str, remedy: str) -> InvalidArgument:
+def _make_refusal(file: str, kind: str, remedy: str) -> InvalidArgument:
     return InvalidArgument("path", f"{file or 'the text'} is {kind} and no configuration: {remedy}")
 
 
@@ -78,6 +78,6 @@ def _is_utf8(content: bytes) -> bool:
 
 
 def _is_table(text: str) -> bool:
-    """Whether the first lines have equally many cells, and more than one."""
+    """Return whether the first lines have equally many cells, and more than one."""
     lines = [line for line in text.splitlines()[:20] if line.strip()][:3]
     return any(len({line.count(mark) for line in lines}) == 1 and mark in lines[0] for mark in SEPARATORS)

@@ -1,4 +1,4 @@
-"""The block ``track:``: a tracker that is told what the report to share holds, round by round.
+"""The block ``track:``: a tracker that gets the facts of the shareable report, round by round.
 
 >>> Mlflow(kind="mlflow").experiment
 'dpfed'
@@ -12,16 +12,16 @@ from pydantic import Field
 
 from dpfed.config.fields import Block, setting
 
-TRACKER = "who is told of every round what the report to share holds, and nothing else"
+TRACKER = "a tracker that gets the facts of the shareable report after every round, and nothing else"
 
 
 class Mlflow(Block):
     """A run in MLflow; needs ``pip install dpfed[mlflow]``."""
 
     kind: Literal["mlflow"] = setting(effect=TRACKER)
-    experiment: str = setting("dpfed", effect="the experiment of MLflow that the run is filed under")
+    experiment: str = setting("dpfed", effect="the experiment of MLflow that the run belongs to")
     tracking_uri: str | None = setting(
-        None, effect="MLflow's server or database; without it, where MLflow looks by itself (MLFLOW_TRACKING_URI)"
+        None, effect="MLflow's server or database; without it, MLflow's own default (MLFLOW_TRACKING_URI)"
     )
 
 
@@ -30,7 +30,8 @@ class TensorBoard(Block):
 
     kind: Literal["tensorboard"] = setting(effect=TRACKER)
     logs: str | None = setting(
-        None, effect="a folder of many runs' event files, each in its own; without it, they are in the run's directory"
+        None,
+        effect="a folder for the event files of many runs, each in its own; without it, the run's directory",
     )
 
 

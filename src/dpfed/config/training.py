@@ -10,18 +10,18 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from dpfed.config.fields import OWN, Block, Number, Whole, Wrong, setting, shown
+from dpfed.config.fields import OWN, Block, Number, SettingError, Whole, quote, setting
 from dpfed.references import is_reference
 
 COHORT = "who takes part in a round"
-SECRECY = "whether the server keeps to itself who took part: only then sampling clients counts for their privacy"
+SECRECY = "whether the server keeps secret who took part: only then sampling clients amplifies their privacy"
 SCHEDULE = "how the learning rate changes with the number of the step; it never follows a loss"
 ALGORITHM = "how updates become the next model"
 SERVER_RATE = "how far the model follows the mean update"
 
 
 class Model(Block):
-    """What is trained."""
+    """The model, its loss and its metric."""
 
     kind: str = setting(effect="logistic, mlp, cnn, resnet, transformer, unet or package.module:name")
     options: dict[str, Any] = setting(
@@ -33,21 +33,21 @@ class Model(Block):
 
 
 class AllClients(Block):
-    """Everyone."""
+    """A cohort of all clients."""
 
     kind: Literal["all"] = setting(effect=COHORT)
 
 
 class PoissonClients(Block):
-    """Each client by a coin of its own."""
+    """A cohort by Poisson sampling: each client with the same probability."""
 
     kind: Literal["poisson"] = setting(effect=COHORT)
-    rate: Number = setting(symbol="q", effect="the chance of each client to be in a round", gt=0, le=1)
+    rate: Number = setting(symbol="q", effect="the probability of each client to be in a round", gt=0, le=1)
     secret: bool = setting(False, effect=SECRECY)
 
 
 class FixedClients(Block):
-    """So many clients without replacement."""
+    """A cohort of fixed size, drawn without replacement."""
 
     kind: Literal["fixed"] = setting(effect=COHORT)
     size: Whole = setting(symbol="k", effect="how many clients are in a round, drawn without replacement", ge=1)
@@ -57,32 +57,32 @@ class FixedClients(Block):
 Cohort = Annotated[AllClients | PoissonClients | FixedClients, Field(discriminator="kind")]
 
 
-class Constant(Block):
-    """The same rate throughout."""
+class ConstantBlock(Block):
+    """A constant learning rate."""
 
     kind: Literal["constant"] = setting(effect=SCHEDULE)
 
 
-class Cosine(Block):
-    """Half a wave down."""
+class CosineBlock(Block):
+    """A learning rate that falls along half a cosine."""
 
     kind: Literal["cosine"] = setting(effect=SCHEDULE)
     floor: Number = setting(0.0, effect="the share of the learning rate that is left at the end", ge=0, lt=1)
 
 
-class Step(Block):
-    """Down by a factor after every so many steps."""
+class StepBlock(Block):
+    """A learning rate that is multiplied by a factor after every so many steps."""
 
     kind: Literal["step"] = setting(effect=SCHEDULE)
     every: Whole = setting(effect="after how many steps the rate is multiplied", ge=1)
     by: Number = setting(0.1, effect="what it is multiplied by", gt=0)
 
 
-Schedule = Annotated[Constant | Cosine | Step, Field(discriminator="kind")]
+Schedule = Annotated[ConstantBlock | CosineBlock | StepBlock, Field(discriminator="kind")]
 
 
 class Local(Block):
-    """What a client does in a round."""
+    """The training of a client in a round."""
 
     steps: Whole | None = setting(None, symbol="τ", effect="steps of a client in a round; or give epochs", ge=1)
     epochs: Number | None = setting(
@@ -97,25 +97,25 @@ class Local(Block):
     learning_rate: Number = setting(symbol="η", effect="how far a client goes in a step", gt=0)
     momentum: Number = setting(0.0, symbol="β", effect="momentum of sgd", ge=0, lt=1)
     weight_decay: Number = setting(0.0, symbol="λ", effect="how strongly weights are drawn to zero", ge=0)
-    schedule: Schedule = setting(Constant(kind="constant"), effect=SCHEDULE)
+    schedule: Schedule = setting(ConstantBlock(kind="constant"), effect=SCHEDULE)
 
     @model_validator(mode="after")
-    def _one_length(self) -> Self:
+    def _require_one_length(self) -> Self:
         if (self.steps is None) == (self.epochs is None):
-            raise Wrong("steps", "and epochs are two ways to say how long a client trains: give one of them")
+            raise SettingError("steps", "and epochs are two ways to say how long a client trains: give one of them")
         if self.momentum and self.optimizer != "sgd":
-            raise Wrong("momentum", f"goes with optimizer: sgd only, not with {self.optimizer}")
+            raise SettingError("momentum", f"goes with optimizer: sgd only, not with {self.optimizer}")
         return self
 
 
-class FedAvg(Block):
+class FedAvgBlock(Block):
     """The mean update (McMahan et al. 2017)."""
 
     kind: Literal["fedavg"] = setting(effect=ALGORITHM)
     server_learning_rate: Number = setting(1.0, symbol="η_s", effect=SERVER_RATE, gt=0)
 
 
-class FedProx(Block):
+class FedProxBlock(Block):
     """Clients are held near the model they were sent (Li et al. 2020)."""
 
     kind: Literal["fedprox"] = setting(effect=ALGORITHM)
@@ -123,33 +123,35 @@ class FedProx(Block):
     server_learning_rate: Number = setting(1.0, symbol="η_s", effect=SERVER_RATE, gt=0)
 
 
-class FedOpt(Block):
+class FedOptBlock(Block):
     """An optimizer on the server takes the mean update for a gradient (Reddi et al. 2021)."""
 
     kind: Literal["fedopt"] = setting(effect=ALGORITHM)
     optimizer: Literal["momentum", "adam", "yogi", "adagrad"] = setting("adam", effect="the server's optimizer")
     server_learning_rate: Number = setting(0.1, symbol="η_s", effect=SERVER_RATE, gt=0)
-    beta1: Number = setting(0.9, symbol="β₁", effect="memory of the mean update", ge=0, lt=1)
-    beta2: Number = setting(0.99, symbol="β₂", effect="memory of its square (adam, yogi)", ge=0, lt=1)
-    tau: Number = setting(1e-3, symbol="τ", effect="what keeps the step bounded where updates are small", gt=0)
+    beta1: Number = setting(0.9, symbol="β₁", effect="momentum: how long mean updates are remembered", ge=0, lt=1)
+    beta2: Number = setting(0.99, symbol="β₂", effect="how long their squares are remembered (adam, yogi)", ge=0, lt=1)
+    tau: Number = setting(1e-3, symbol="τ", effect="keeps the step bounded where updates are small", gt=0)
 
 
-class Scaffold(Block):
+class ScaffoldBlock(Block):
     """Clients correct their steps by how their gradient differs from everyone's (Karimireddy et al. 2020)."""
 
     kind: Literal["scaffold"] = setting(effect=ALGORITHM)
     server_learning_rate: Number = setting(1.0, symbol="η_s", effect=SERVER_RATE, gt=0)
-    option: Whole = setting(2, effect="the paper's way to a control variate; 1 needs gradients on all records", ge=1)
+    option: Whole = setting(
+        2, effect="the paper's option for the control variate; 1 needs gradients on all records", ge=1
+    )
 
 
-class FedDyn(Block):
+class FedDynBlock(Block):
     """Clients' losses are regularised so that all have the optimum of their mean (Acar et al. 2021)."""
 
     kind: Literal["feddyn"] = setting(effect=ALGORITHM)
     alpha: Number = setting(symbol="α", effect="how strongly clients are held near the model they were sent", gt=0)
 
 
-class OwnAlgorithm(Block):
+class OwnAlgorithmBlock(Block):
     """An algorithm of your own."""
 
     kind: str = setting(effect=ALGORITHM)
@@ -158,23 +160,23 @@ class OwnAlgorithm(Block):
 
     @field_validator("kind")
     @classmethod
-    def _named(cls, kind: str) -> str:
+    def _require_reference(cls, kind: str) -> str:
         if not is_reference(kind):
-            raise ValueError(f"must be package.module:name, got {shown(kind)}")
+            raise ValueError(f"must be package.module:name, got {quote(kind)}")
         return kind
 
 
-def _kind(value: Any) -> str | None:
+def _find_kind(value: Any) -> str | None:
     kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
     return OWN if isinstance(kind, str) and is_reference(kind) else kind
 
 
 Algorithm = Annotated[
-    Annotated[FedAvg, Tag("fedavg")]
-    | Annotated[FedProx, Tag("fedprox")]
-    | Annotated[FedOpt, Tag("fedopt")]
-    | Annotated[Scaffold, Tag("scaffold")]
-    | Annotated[FedDyn, Tag("feddyn")]
-    | Annotated[OwnAlgorithm, Tag(OWN)],
-    Discriminator(_kind),
+    Annotated[FedAvgBlock, Tag("fedavg")]
+    | Annotated[FedProxBlock, Tag("fedprox")]
+    | Annotated[FedOptBlock, Tag("fedopt")]
+    | Annotated[ScaffoldBlock, Tag("scaffold")]
+    | Annotated[FedDynBlock, Tag("feddyn")]
+    | Annotated[OwnAlgorithmBlock, Tag(OWN)],
+    Discriminator(_find_kind),
 ]

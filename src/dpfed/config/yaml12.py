@@ -35,7 +35,7 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 (PyYAML's own way)
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """The next node; an alias is refused, because a few lines of them make a file of any size, and so is a tag.
+        """Return the next node; refuse an alias, because a few lines of them make a file of any size, and a tag.
 
         What !!timestamp, !!float or !!binary make of a text that is none ends in errors that quote it, or worse.
         """
@@ -58,39 +58,39 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    """A text; with anything that is no plain sign in quotes that escape it, which keeps it on its line."""
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    """Represent a text; one with unprintable characters is escaped in quotes, which keeps it on its line."""
     style = None if text.isprintable() else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
 
 
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(str, _represent_text)
 for _kind in (_Loader, _Dumper):
     for _tag, (_pattern, _first) in _RULES.items():
         _kind.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first))
 
 
 def load(text: str) -> tuple[Any, dict[Path, int]]:
-    """The values of a YAML text, and the line of each by its path of keys; a wrong text raises yaml.YAMLError."""
+    """Return the values of a YAML text, and the line of each by its path of keys; a wrong one raises yaml.YAMLError."""
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
         lines: dict[Path, int] = {}
         if node is None:
             return None, lines
-        _collect(node, (), lines)
+        _collect_lines(node, (), lines)
         return loader.construct_document(node), lines
     finally:
         loader.dispose()
 
 
 def dump(value: Any) -> str:
-    """The value as YAML on one line."""
+    """Return the value as YAML on one line."""
     text = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, allow_unicode=True, width=10**9, sort_keys=False)
     return str(text).removesuffix("\n").removesuffix("\n...")
 
 
-def _collect(node: yaml.Node, path: Path, lines: dict[Path, int]) -> None:
+def _collect_lines(node: yaml.Node, path: Path, lines: dict[Path, int]) -> None:
     lines.setdefault(path, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
@@ -98,7 +98,7 @@ def _collect(node: yaml.Node, path: Path, lines: dict[Path, int]) -> None:
             if place in lines:
                 raise yaml.MarkedYAMLError(problem=f"{key.value} is there twice", problem_mark=key.start_mark)
             lines[place] = key.start_mark.line + 1
-            _collect(value, place, lines)
+            _collect_lines(value, place, lines)
     elif isinstance(node, yaml.SequenceNode):
         for position, value in enumerate(node.value):
-            _collect(value, (*path, position), lines)
+            _collect_lines(value, (*path, position), lines)

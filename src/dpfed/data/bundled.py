@@ -1,8 +1,8 @@
-"""The public sets that come with scikit-learn, read off its files: importing it takes half as long as torch.
+"""The public data sets of scikit-learn, read from its files: importing it takes half as long as importing torch.
 
-What is found is what ``sklearn.datasets`` returns, to the last bit; nothing is downloaded.
+The records are those that ``sklearn.datasets`` returns, to the last bit; nothing is downloaded.
 
->>> iris = bundled("iris")
+>>> iris = load_bundled("iris")
 >>> iris.features.shape, iris.classes
 ((150, 4), ('setosa', 'versicolor', 'virginica'))
 """
@@ -37,41 +37,47 @@ FEATURES = {
 BUNDLED = tuple(FEATURES)
 
 
-def bundled(name: str) -> Records:
-    """Return the records of one of the sets."""
+def load_bundled(name: str) -> Records:
+    """Return the records of one of the data sets."""
     if name not in FEATURES:
-        raise InvalidArgument("source", f"sklearn:{name} is not bundled; there are {', '.join(BUNDLED)}")
+        raise InvalidArgument(
+            "source", f"sklearn:{name} does not come with scikit-learn: write one of {', '.join(BUNDLED)}"
+        )
     columns = FEATURES[name]
     if name == "diabetes":
-        return Records(_unit_columns(_numbers("diabetes_data_raw.csv.gz")), _numbers("diabetes_target.csv.gz"), columns)
+        return Records(
+            _normalize_columns(_read_numbers("diabetes_data_raw.csv.gz")),
+            _read_numbers("diabetes_target.csv.gz"),
+            columns,
+        )
     if name == "digits":
-        rows, classes = _numbers("digits.csv.gz", delimiter=","), tuple(map(str, range(10)))
+        rows, classes = _read_numbers("digits.csv.gz", delimiter=","), tuple(map(str, range(10)))
     else:
         file = "wine_data.csv" if name == "wine" else f"{name}.csv"
-        rows, classes = _numbers(file, delimiter=",", skiprows=1), _classes(file)
+        rows, classes = _read_numbers(file, delimiter=",", skiprows=1), _read_classes(file)
     return Records(rows[:, :-1], rows[:, -1].astype(int), columns, classes=classes)
 
 
-def _unit_columns(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _normalize_columns(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the columns with mean 0 and length 1, as scikit-learn publishes this set."""
     centred = values - values.mean(axis=0)
     return np.asarray(centred / values.std(axis=0) / len(values) ** 0.5)
 
 
-def _classes(file: str) -> tuple[str, ...]:
-    with _path(file).open(encoding="utf-8") as lines:
+def _read_classes(file: str) -> tuple[str, ...]:
+    with _find_file(file).open(encoding="utf-8") as lines:
         return tuple(next(lines).strip().split(",")[2:])  # after the numbers of rows and columns
 
 
-def _numbers(file: str, **form: Any) -> NDArray[np.float64]:
-    return np.loadtxt(_path(file), **form)
+def _read_numbers(file: str, **form: Any) -> NDArray[np.float64]:
+    return np.loadtxt(_find_file(file), **form)
 
 
-def _path(file: str) -> Path:
+def _find_file(file: str) -> Path:
     spec = find_spec("sklearn")
     folders = (spec.submodule_search_locations if spec else None) or ()
     for folder in folders:
         path = Path(folder, "datasets", "data", file)
         if path.is_file():
             return path
-    raise InvalidArgument("source", f"the set {file} was not found: pip install 'scikit-learn>=1.6'")
+    raise InvalidArgument("source", f"{file} of scikit-learn was not found: pip install 'scikit-learn>=1.6'")

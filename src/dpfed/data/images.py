@@ -1,13 +1,13 @@
 """Folders of images: one folder for each class, or images with their segmentations as nnU-Net keeps them.
 
-Size and number of channels are declared, never read off the images; one that differs is refused by name. Pixels of
-8 bits are divided by 255, the range of the format and not of the data. Needs ``pip install dpfed[data]``.
+Size and number of channels are declared, never taken from the images; an image that differs is refused by name.
+Pixels of 8 bits are divided by 255, the range of the format and not of the data. Needs ``pip install dpfed[data]``.
 
 >>> from PIL import Image
 >>> for kind, grey in (("ill", 255), ("well", 0)):
 ...     Path("scans", kind).mkdir(parents=True)
 ...     Image.new("L", (4, 2), grey).save(f"scans/{kind}/1.png")
->>> found = folder(Path("scans"), ["well", "ill"], size=[2, 4])
+>>> found = read_folder(Path("scans"), ["well", "ill"], size=[2, 4])
 >>> found.features.shape, found.features.max(axis=(1, 2, 3)).tolist(), found.labels.tolist()
 ((2, 1, 2, 4), [1.0, 0.0], [1, 0])
 """
@@ -36,55 +36,60 @@ CLIENT = "client"  # the group column, as of any loader of parts by client
 Size = Sequence[int]
 
 
-def folder(path: Path, classes: Sequence[str], *, size: Size, channels: int = 1, by_client: bool = False) -> Records:
-    """The images of PATH/CLASS/FILE, each of shape (channels, height, width); or of PATH/CLIENT/CLASS/FILE."""
+def read_folder(
+    path: Path, classes: Sequence[str], *, size: Size, channels: int = 1, by_client: bool = False
+) -> Records:
+    """Return the images of PATH/CLASS/FILE, or of PATH/CLIENT/CLASS/FILE, each of shape (channels, height, width)."""
     _require_declared(path, classes, size)
     if channels not in MODES:
         raise InvalidArgument("channels", f"channels must be 1 (grey) or 3 (red, green, blue), got {channels!r}")
-    roots = _folders(path) if by_client else [path]
-    found = [(root.name, *each) for root in roots for each in _labelled(root, classes)]
+    roots = _list_folders(path) if by_client else [path]
+    found = [(root.name, *each) for root in roots for each in _list_labelled(root, classes)]
     if not found:
-        raise InvalidArgument("source", f"{path} holds no image of any declared class")
-    pixels = [_pixels(file, size, MODES[channels]) for _, _, file in found]
+        raise InvalidArgument("source", f"{path} holds no image of any declared class: check the path and classes")
+    pixels = [_read_pixels(file, size, MODES[channels]) for _, _, file in found]
     features = np.stack(pixels).reshape(len(found), *size, channels).transpose(0, 3, 1, 2) / np.float32(255)
     groups = {CLIENT: np.array([client for client, _, _ in found])} if by_client else {}
     return Records(features, np.array([code for _, code, _ in found]), groups=groups, classes=tuple(classes))
 
 
-def segmentations(path: Path, classes: Sequence[str], *, size: Size, channels: int = 1) -> Records:
-    """The cases of PATH/imagesTr/CASE_0000.png (one file per channel), labelled by PATH/labelsTr/CASE.png."""
+def read_segmentations(path: Path, classes: Sequence[str], *, size: Size, channels: int = 1) -> Records:
+    """Return the cases of PATH/imagesTr/CASE_0000.png (one file per channel), labelled by PATH/labelsTr/CASE.png."""
     _require_declared(path, classes, size)
     checks.count(channels=channels)
-    cases = [file.stem for file in _files(path / "labelsTr")]
+    cases = [file.stem for file in _list_files(path / "labelsTr")]
     wanted = {f"{case}_{channel:04d}.png" for case in cases for channel in range(channels)}
-    stray = sorted(wanted ^ {file.name for file in _files(path / "imagesTr")})
+    stray = sorted(wanted ^ {file.name for file in _list_files(path / "imagesTr")})
     if stray or not cases:
         what = f"{stray[0]} is missing, or has no label in labelsTr" if stray else "there is no case"
         message = f"{path / 'imagesTr'}: {what}; each case needs a label and {channels} image(s)"
         raise InvalidArgument("source", message)
-    images = [[_pixels(path / "imagesTr" / f"{case}_{channel:04d}.png", size, MODES[1]) for channel in range(channels)]
-              for case in cases]  # fmt: skip
-    labels = [_codes(path / "labelsTr" / f"{case}.png", size, classes) for case in cases]
+    files = [[path / "imagesTr" / f"{case}_{channel:04d}.png" for channel in range(channels)] for case in cases]
+    images = [[_read_pixels(file, size, MODES[1]) for file in channel_files] for channel_files in files]
+    labels = [_read_codes(path / "labelsTr" / f"{case}.png", size, classes) for case in cases]
     return Records(np.array(images) / np.float32(255), np.stack(labels), classes=tuple(classes))
 
 
-def _labelled(root: Path, classes: Sequence[str]) -> Iterator[tuple[int, Path]]:
-    for part in _folders(root):
+def _list_labelled(root: Path, classes: Sequence[str]) -> Iterator[tuple[int, Path]]:
+    for part in _list_folders(root):
         if part.name not in classes:
-            raise InvalidArgument("classes", f"{part} is none of the declared classes {', '.join(classes)}")
-        yield from ((list(classes).index(part.name), file) for file in _files(part))
+            raise InvalidArgument(
+                "classes",
+                f"{part} is none of the declared classes {', '.join(classes)}: declare it, or move the folder",
+            )
+        yield from ((list(classes).index(part.name), file) for file in _list_files(part))
 
 
-def _folders(path: Path) -> list[Path]:
-    inside = _inside(path)
+def _list_folders(path: Path) -> list[Path]:
+    inside = _list_entries(path)
     stray = [each for each in inside if not each.is_dir()]
     if stray:
         raise InvalidArgument("source", f"{stray[0]} is a file where only folders may be: move it or remove it")
     return inside
 
 
-def _files(path: Path) -> list[Path]:
-    inside = _inside(path)
+def _list_files(path: Path) -> list[Path]:
+    inside = _list_entries(path)
     for file in inside:
         if file.name.lower().endswith(NIFTI):
             message = "write its slices as PNG, and remember that the promise for a record is then one for a slice"
@@ -94,21 +99,21 @@ def _files(path: Path) -> list[Path]:
     return inside
 
 
-def _inside(path: Path) -> list[Path]:
+def _list_entries(path: Path) -> list[Path]:
     try:
         return sorted(each for each in path.iterdir() if not each.name.startswith("."))
     except OSError as error:
         raise InvalidArgument("source", f"{path} cannot be read as a folder: {error.strerror}") from None
 
 
-def _codes(path: Path, size: Size, classes: Sequence[str]) -> NDArray[np.int64]:
-    codes = _pixels(path, size, CODES).astype(np.int64)
+def _read_codes(path: Path, size: Size, classes: Sequence[str]) -> NDArray[np.int64]:
+    codes = _read_pixels(path, size, CODES).astype(np.int64)
     require_codes(codes, classes, path.name)
     return codes
 
 
-def _pixels(path: Path, size: Size, modes: Sequence[str]) -> NDArray[np.uint8]:
-    """The bytes of an image whose size and mode, read off its header, are the declared ones."""
+def _read_pixels(path: Path, size: Size, modes: Sequence[str]) -> NDArray[np.uint8]:
+    """Return the bytes of an image; refuse one whose header has another size or mode than declared."""
     try:
         from PIL import Image
     except ImportError:
@@ -120,12 +125,12 @@ def _pixels(path: Path, size: Size, modes: Sequence[str]) -> NDArray[np.uint8]:
     except InvalidArgument:
         raise
     except Exception:  # broken chunks and bombs raise whatever Pillow stumbles over
-        raise InvalidArgument("source", f"{path} cannot be read as an image: mend it or remove it") from None
+        raise InvalidArgument("source", f"{path} cannot be read as an image: repair it or remove it") from None
 
 
 def _require_form(path: Path, found: tuple[int, int], size: tuple[int, ...], mode: str, modes: Sequence[str]) -> None:
     if found != size:
-        message = f"its height and width must be the declared {list(size)}, and are {list(found)}: bring it to size"
+        message = f"its height and width must be the declared {list(size)} and are {list(found)}: resize it"
         raise InvalidArgument("size", f"{path}: {message}")
     if mode not in modes:
         raise InvalidArgument("channels", f"{path}: its mode must be {' or '.join(modes)} and is {mode}: convert it")
@@ -133,7 +138,9 @@ def _require_form(path: Path, found: tuple[int, int], size: tuple[int, ...], mod
 
 def _require_declared(path: Path, classes: Sequence[Any], size: Any) -> None:
     if not classes:
-        raise InvalidArgument("classes", f"classes must declare what an image of {path.name} may show")
+        raise InvalidArgument(
+            "classes", f"classes must list what an image of {path.name} may show, such as [well, ill]"
+        )
     if not isinstance(size, list | tuple) or len(size) != 2:
         raise InvalidArgument("size", f"size must be [height, width] in pixels, got {size!r}")
     for pixels in size:

@@ -1,6 +1,6 @@
 """Parquet files, read without guessing: each is a table like a CSV file, and what a column may hold is declared.
 
-Types of a file are not taken at their word: a column of text has declared categories, any other holds numbers, and a
+The types in the file are not trusted: a column of text has declared categories, any other holds numbers, and a
 refusal names row and column. Needs ``pip install dpfed[data]``.
 
 >>> import pyarrow
@@ -17,14 +17,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dpfed.data.tables import Table
+from dpfed.data.tables import TextTable
 from dpfed.errors import InvalidArgument
 
 MOST_CELLS = 200_000_000  # each is a text of some fifty bytes here
 
 
-def read_parquet(path: str | Path) -> Table:
-    """The file's cells as text; a number's text is that number, to the last bit."""
+def read_parquet(path: str | Path) -> TextTable:
+    """Read a file's cells as text; the text of a number is that number, to the last bit."""
     name = Path(path).name
     try:
         from pyarrow import parquet
@@ -32,27 +32,34 @@ def read_parquet(path: str | Path) -> Table:
         raise InvalidArgument("source", f"reading {name} needs pyarrow: pip install dpfed[data]") from None
     try:
         with Path(path).open("rb") as file:
-            return _table(parquet.ParquetFile(file), name)
+            return _read_table(parquet.ParquetFile(file), name)
     except InvalidArgument:
         raise
     except MemoryError:
         raise InvalidArgument("source", f"{name} is larger than this machine's memory: split it") from None
     except Exception as error:  # a damaged file raises whatever pyarrow stumbles over, maybe with cells in its text
         why = getattr(error, "strerror", None)
-        what = f"{path} cannot be read: {why}" if why else f"{name} is not a Parquet file, or a damaged one"
+        what = (
+            f"{path} cannot be read: {why}"
+            if why
+            else f"{name} is not a Parquet file, or a damaged one: write it again"
+        )
         raise InvalidArgument("source", what) from None
 
 
-def _table(file: Any, name: str) -> Table:
+def _read_table(file: Any, name: str) -> TextTable:
     # A few bytes of Parquet can stand for more cells than a machine can hold.
     if file.metadata.num_rows * file.metadata.num_columns > MOST_CELLS:
-        raise InvalidArgument("source", f"{name} has more than {MOST_CELLS:,} cells: split it, or read it by a loader")
+        raise InvalidArgument(
+            "source",
+            f"{name} has more than {MOST_CELLS:,} cells, which may not fit into memory: split it, or write a loader",
+        )
     found = file.read()
     if len(set(found.column_names)) < len(found.column_names) or not found.num_rows:
-        raise InvalidArgument("source", f"{name} must have a name of its own for each column, and at least one record")
-    columns = {column: tuple(map(_text, found[column].to_pylist())) for column in found.column_names}
-    return Table(name, columns, tuple(range(1, found.num_rows + 1)), "row")
+        raise InvalidArgument("source", f"{name} must have a different name for each column, and at least one record")
+    columns = {column: tuple(map(_read_cell, found[column].to_pylist())) for column in found.column_names}
+    return TextTable(name, columns, tuple(range(1, found.num_rows + 1)), "row")
 
 
-def _text(cell: Any) -> str:
+def _read_cell(cell: Any) -> str:
     return "" if cell is None else str(cell).strip()

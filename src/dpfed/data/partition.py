@@ -1,9 +1,9 @@
-"""Who holds which record, when one data set plays many clients.
+"""Partitions: which client holds which record, when one data set stands for many clients.
 
-A partition is a simulation: it deals the records of one set to clients the way data lie in the world, equally or
-not. Each function returns, per client, the positions of its records; every record is in exactly one part, the same
-seed gives the same parts, and nobody is left with nothing unless ``minimum=0`` asks for it. Who holds a record depends
-on all of them, except in `by_hash` and `by_column`: the promise of a run is about records as they were dealt.
+A partition is a simulation: it gives the records of one set to clients, equally or as unequally as real data are.
+Each function returns, per client, the positions of its records; every record is in exactly one part, the same seed
+gives the same parts, and no client is empty unless ``minimum=0`` allows it. Who holds a record depends on all records,
+except in `by_hash` and `by_column`: the promise of a run is about records as they were assigned.
 
 >>> [part.tolist() for part in quantity(6, sizes=[3, 2, 1], seed=1)]
 [[0, 2, 4], [1, 5], [3]]
@@ -27,13 +27,13 @@ Parts = tuple[Indices, ...]
 
 
 def iid(records: int, clients: int, seed: int = 0, *, minimum: int = 1) -> Parts:
-    """Parts of equal size, give or take one, dealt from a shuffled pile."""
+    """Split shuffled records into parts of equal size, give or take one."""
     _require_enough(records, clients, minimum)
-    return _sorted(np.array_split(_shuffled(records, seed), clients))
+    return _sort(np.array_split(_shuffle(records, seed), clients))
 
 
 def by_hash(hashes: NDArray[np.uint64], clients: int) -> Parts:
-    """Parts that are equal but for chance: the client of a record follows from its own hash and from no other record.
+    """Assign each record to a client by its own hash: parts differ by chance only, and no record moves another.
 
     Privacy: neighbouring data sets have neighbouring parts: a record more or less is one at one client.
     """
@@ -45,46 +45,46 @@ def by_hash(hashes: NDArray[np.uint64], clients: int) -> Parts:
 
 
 def quantity(records: int, sizes: Sequence[int], seed: int = 0) -> Parts:
-    """Parts of exactly these sizes, dealt from a shuffled pile; together they must take all records."""
+    """Split shuffled records into parts of exactly these sizes, which must add up to all records."""
     counts = [checks.count(sizes=size) for size in sizes]
     if sum(counts) != records or not counts:
         message = f"sizes must add up to all {records} records, got {sum(counts)}: change a size or the test_fraction"
         raise InvalidArgument("sizes", message)
-    return _sorted(np.split(_shuffled(records, seed), np.cumsum(counts)[:-1]))
+    return _sort(np.split(_shuffle(records, seed), np.cumsum(counts)[:-1]))
 
 
 def dirichlet(labels: ArrayLike, clients: int, alpha: float, seed: int = 0, *, minimum: int = 1) -> Parts:
-    """Parts whose shares of each class are drawn from Dirichlet(alpha): the smaller alpha, the more unlike.
+    """Split each class by shares drawn from Dirichlet(alpha): the smaller alpha, the more clients differ.
 
     A client with fewer than `minimum` records gets the missing ones from whoever holds the most at that moment
     (Hsu, Qi and Brown 2019 draw shares; the minimum is ours, as small alphas leave many clients with nothing).
     """
-    codes, draws = _codes(labels), np.random.default_rng(_seed(seed))
+    codes, draws = _read_codes(labels), np.random.default_rng(_require_seed(seed))
     _require_enough(len(codes), clients, minimum)
     concentration = np.full(clients, checks.positive(alpha=alpha))
     piles: list[list[Indices]] = [[] for _ in range(clients)]
-    for members in _by_code(codes):
-        cuts = np.rint(np.cumsum(_shares(draws, concentration))[:-1] * len(members)).astype(int)
+    for members in _group_by_code(codes):
+        cuts = np.rint(np.cumsum(_draw_shares(draws, concentration))[:-1] * len(members)).astype(int)
         for pile, piece in zip(piles, np.split(draws.permutation(members), cuts), strict=True):
             pile.append(piece)
-    return _sorted(_topped_up([np.concatenate(pile) for pile in piles], minimum))
+    return _sort(_top_up([np.concatenate(pile) for pile in piles], minimum))
 
 
 def shards(labels: ArrayLike, clients: int, shards_per_client: int = 2, seed: int = 0) -> Parts:
-    """Parts of a few shards each, cut from the records sorted by label (McMahan et al. 2017)."""
-    codes, draws = _codes(labels), np.random.default_rng(_seed(seed))
+    """Give each client a few shards, cut from the records sorted by label (McMahan et al. 2017)."""
+    codes, draws = _read_codes(labels), np.random.default_rng(_require_seed(seed))
     count = checks.count(clients=clients) * checks.count(shards_per_client=shards_per_client)
     _require_enough(len(codes), count, 1, name="shards")
     order = draws.permutation(len(codes))
     pieces = np.array_split(order[np.argsort(codes[order], kind="stable")], count)
     dealt = draws.permutation(count).reshape(clients, shards_per_client)
-    return _sorted([np.concatenate([pieces[piece] for piece in hand]) for hand in dealt])
+    return _sort([np.concatenate([pieces[piece] for piece in hand]) for hand in dealt])
 
 
 def by_class(labels: ArrayLike, clients: int, classes_per_client: int = 1, seed: int = 0) -> Parts:
-    """Parts that hold records of `classes_per_client` classes only; a class is shared equally by its holders."""
-    codes, draws = _codes(labels), np.random.default_rng(_seed(seed))
-    members = _by_code(codes)
+    """Give each client records of `classes_per_client` classes only; its holders share a class equally."""
+    codes, draws = _read_codes(labels), np.random.default_rng(_require_seed(seed))
+    members = _group_by_code(codes)
     slots = checks.count(clients=clients) * checks.count(classes_per_client=classes_per_client)
     if not classes_per_client <= len(members) <= slots:
         message = (
@@ -94,25 +94,27 @@ def by_class(labels: ArrayLike, clients: int, classes_per_client: int = 1, seed:
         raise InvalidArgument("classes_per_client", message)
     holders = np.arange(slots) // classes_per_client
     held = draws.permutation(len(members))[np.arange(slots) % len(members)]
-    return _sorted(_shared_out(members, holders, held, clients, draws))
+    return _sort(_deal_classes(members, holders, held, clients, draws))
 
 
 def by_column(values: ArrayLike) -> dict[str, Indices]:
-    """The parts by name: one client for each value, in sorted order; who holds a record depends on it alone."""
+    """Return the parts by name, one client for each value of a column; who holds a record depends on it alone."""
     column = np.asarray(values)
     if column.ndim != 1 or not len(column):
         raise InvalidArgument("values", "values must be one column with a site's name per record")
     names, codes = np.unique(column.astype(str), return_inverse=True)
-    return {str(name): part for name, part in zip(names, _by_code(codes), strict=True)}
+    return {str(name): part for name, part in zip(names, _group_by_code(codes), strict=True)}
 
 
-def numbered(clients: int) -> tuple[str, ...]:
-    """Names for clients that have none: their numbers from 1, as wide as the last one so that they sort."""
+def number_clients(clients: int) -> tuple[str, ...]:
+    """Return names for clients that have none: numbers from 1, padded with zeros so that they sort."""
     width = len(str(clients))
     return tuple(f"{number:0{width}d}" for number in range(1, clients + 1))
 
 
-def _shared_out(members: list[Indices], holders: Any, held: Any, clients: int, draws: np.random.Generator) -> list[Any]:
+def _deal_classes(
+    members: list[Indices], holders: Any, held: Any, clients: int, draws: np.random.Generator
+) -> list[Any]:
     piles: list[list[Indices]] = [[] for _ in range(clients)]
     for code, records in enumerate(members):
         takers = holders[held == code]
@@ -122,7 +124,7 @@ def _shared_out(members: list[Indices], holders: Any, held: Any, clients: int, d
     return [np.concatenate(pile) for pile in piles]
 
 
-def _topped_up(parts: list[Indices], minimum: int) -> list[Indices]:
+def _top_up(parts: list[Indices], minimum: int) -> list[Indices]:
     sizes = np.array([len(part) for part in parts])
     for taker in np.flatnonzero(sizes < minimum).tolist():
         while sizes[taker] < minimum:
@@ -133,7 +135,7 @@ def _topped_up(parts: list[Indices], minimum: int) -> list[Indices]:
     return parts
 
 
-def _shares(draws: np.random.Generator, concentration: NDArray[np.float64]) -> NDArray[np.float64]:
+def _draw_shares(draws: np.random.Generator, concentration: NDArray[np.float64]) -> NDArray[np.float64]:
     # Gamma draws of a tiny alpha can all underflow to zero: then one client has the class.
     with np.errstate(invalid="ignore"):
         shares = draws.dirichlet(concentration)
@@ -150,27 +152,27 @@ def _require_enough(records: int, clients: int, minimum: int, *, name: str = "cl
         raise InvalidArgument("clients", message)
 
 
-def _codes(labels: ArrayLike) -> Indices:
+def _read_codes(labels: ArrayLike) -> Indices:
     values = np.asarray(labels)
     if values.ndim != 1 or not len(values):
         raise InvalidArgument("labels", f"labels must be one label per record, got shape {values.shape}")
     return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
 
-def _by_code(codes: Indices) -> list[Indices]:
-    """The positions of 0, of 1 and so on, each in order."""
+def _group_by_code(codes: Indices) -> list[Indices]:
+    """Return the positions of code 0, of code 1 and so on, each in order."""
     return np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes))[:-1])
 
 
-def _shuffled(records: int, seed: int) -> Indices:
-    return np.random.default_rng(_seed(seed)).permutation(checks.count(records=records))
+def _shuffle(records: int, seed: int) -> Indices:
+    return np.random.default_rng(_require_seed(seed)).permutation(checks.count(records=records))
 
 
-def _seed(seed: int) -> int:
+def _require_seed(seed: int) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise InvalidArgument("seed", f"seed must be a whole number of at least 0, got {seed!r}")
     return int(seed)
 
 
-def _sorted(parts: Sequence[Any]) -> Parts:
+def _sort(parts: Sequence[Any]) -> Parts:
     return tuple(np.sort(part).astype(np.int64) for part in parts)

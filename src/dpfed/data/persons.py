@@ -1,8 +1,8 @@
-"""Rows that belong to the same person, as one record: what a promise for one person needs.
+"""Rows of the same person grouped as one record, as a promise for one person needs it.
 
-A promise for one row says little to a patient with fifty of them. So the rows of a person are kept together: they are
-held out together, dealt to one client together, sampled together, and clipped as one. How many of a person's rows are
-used is bounded by a declared number; which ones are left out is decided by looking at that person alone.
+A promise for one row says little to a patient with fifty of them. So the rows of a person stay together: they are held
+out together, given to one client together, sampled together, and clipped as one. The number of a person's rows that are
+used is bounded by a declared constant; which ones are left out depends on that person alone.
 
 >>> visits = Records([[1.0], [2.0], [3.0], [4.0]], [0, 1, 0, 0], groups={"patient": ["ann", "ben", "ann", "ann"]})
 >>> found = grouped(visits, "patient", rows_per_person=2)
@@ -50,17 +50,17 @@ class Persons:
 
     @property
     def starts(self) -> Indices:
-        """Where the rows of each person begin."""
+        """The position of each person's first row."""
         return np.asarray(np.cumsum(self.counts) - self.counts)
 
     @property
     def labels(self) -> NDArray[Any]:
-        """The label of each person's first row, by which persons are dealt to clients."""
+        """The label of each person's first row, by which persons are assigned to clients."""
         return np.asarray(self.rows.labels[self.starts])
 
     @property
     def groups(self) -> Mapping[str, NDArray[Any]]:
-        """The group columns of each person's first row, its own name among them."""
+        """The group columns of each person's first row, the person's name among them."""
         return {name: column[self.starts] for name, column in self.rows.groups.items()}
 
     @property
@@ -69,21 +69,21 @@ class Persons:
         return self.rows.classes
 
     def take(self, positions: NDArray[Any]) -> Persons:
-        """The persons at these positions, each with all its rows."""
+        """Return the persons at these positions, each with all its rows."""
         starts, counts = self.starts[positions], self.counts[positions]
         rows = [np.arange(start, start + count) for start, count in zip(starts, counts, strict=True)]
         return Persons(self.rows.take(np.concatenate([np.empty(0, np.int64), *rows])), counts)
 
 
 class Grouped(NamedTuple):
-    """The persons, and how many rows were more than a person may have: for the owner alone."""
+    """The persons, and the number of rows that were left out, which is for the owner alone."""
 
     persons: Persons
     left_out: int
 
 
 def grouped(records: Records, column: str, rows_per_person: int, site: str | None = None) -> Grouped:
-    """The rows of each person together, its first `rows_per_person` in the data's order; persons in that order, too.
+    """Group the first `rows_per_person` rows of each person; rows and persons stay in the data's order.
 
     Where a column names the `site`, a person with rows at two sites is one record at each of them: neither site knows
     of the other, and `max_sites_per_person` says how many of them a promise adds up.
@@ -91,9 +91,9 @@ def grouped(records: Records, column: str, rows_per_person: int, site: str | Non
     Privacy: which rows of a person are used depends on that person's rows alone, so adding or removing a person adds or
     removes one record.
     """
-    most, ids = checks.count(rows_per_person=rows_per_person), _ids(records, column)
-    keys = [ids] if site is None else [ids, _column(records, site, "site")]
-    first, member = _numbered(keys)
+    most, ids = checks.count(rows_per_person=rows_per_person), _read_ids(records, column)
+    keys = [ids] if site is None else [ids, _require_column(records, site, "site")]
+    first, member = _number_keys(keys)
     order = np.argsort(member, kind="stable")
     counts = np.bincount(member, minlength=len(first))
     place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -102,34 +102,39 @@ def grouped(records: Records, column: str, rows_per_person: int, site: str | Non
 
 
 def most_sites(persons: Persons, column: str) -> int:
-    """At how many sites a person is, at most: as often as its name is found among the records."""
+    """Return the largest number of sites of one person, which is how often its name is found among the records."""
     return int(np.unique(persons.groups[column], return_counts=True)[1].max())
 
 
-def _ids(records: Records, column: str) -> NDArray[Any]:
+def _read_ids(records: Records, column: str) -> NDArray[Any]:
     if column in records.columns:
-        raise InvalidArgument("person_column", f"column {column} names the person, and must not be a feature as well")
-    ids = _column(records, column, "person")
+        raise InvalidArgument(
+            "person_column",
+            f"column {column} names the person, so it must not be a feature: take it out of the features",
+        )
+    ids = _require_column(records, column, "person")
     if ids.ndim != 1 or ids.dtype.kind not in "iuUS":
         message = f"column {column} must name the person of each row by a text or a whole number, got {ids.dtype}"
         raise InvalidArgument("person_column", message)
     if {str(name).strip().lower() for name in np.unique(ids.astype(str))} & MISSING:
         # Taken for one person of that name, they would be a second record of whomever they belong to.
-        message = f"column {column} has rows that name nobody: fill the names in, or leave these rows out"
+        message = (
+            f"column {column} has rows without a name, which cannot be protected: fill them in, or remove these rows"
+        )
         raise InvalidArgument("person_column", message)
     return ids
 
 
-def _column(records: Records, column: str, what: str) -> NDArray[Any]:
+def _require_column(records: Records, column: str, what: str) -> NDArray[Any]:
     if column not in records.groups:
         known = ", ".join(records.groups) or "none"
-        message = f"the data have no column {column!r} that names the {what}; there are: {known}"
+        message = f"the data have no column {column!r} to name the {what}: write one of {known}"
         raise InvalidArgument("person_column", message)
     return records.groups[column]
 
 
-def _numbered(keys: list[NDArray[Any]]) -> tuple[Indices, Indices]:
-    """Where each different combination of the keys is first met, in that order, and the number of each row's."""
+def _number_keys(keys: list[NDArray[Any]]) -> tuple[Indices, Indices]:
+    """Return where each different combination of keys is first met, in that order, and the combination of each row."""
     codes = np.column_stack([np.unique(key, return_inverse=True)[1].reshape(len(key)) for key in keys])
     _, first, inverse = np.unique(codes, axis=0, return_index=True, return_inverse=True)
     # By first appearance: sorted by name, one person in place of another would move all others to other places.

@@ -1,4 +1,4 @@
-"""Records as arrays: features, labels and the columns that say whose they are.
+"""Records as arrays: features, labels, and group columns such as the site or the person.
 
 >>> Records([[1.0, 2.0], [3.0, 4.0]], [0, 1], columns=("age", "weight"))
 Records(columns=('age', 'weight'))
@@ -34,13 +34,15 @@ class Records:
     classes: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        features, labels = _array("features", self.features), _array("labels", self.labels)
-        groups = {name: _array(name, column) for name, column in self.groups.items()}
+        features, labels = _read_array("features", self.features), _read_array("labels", self.labels)
+        groups = {name: _read_array(name, column) for name, column in self.groups.items()}
         lengths = {len(features), len(labels), *map(len, groups.values())}
         if lengths == {0} or len(lengths) != 1:
-            raise InvalidArgument("data", f"features and labels must be equally many, at least one; got {lengths}")
+            raise InvalidArgument(
+                "data", f"features, labels and groups must have the same length of at least one, got {sorted(lengths)}"
+            )
         if self.columns and features.shape[1:] != (len(self.columns),):
-            message = f"{len(self.columns)} columns are named, but a record has the shape {features.shape[1:]}"
+            message = f"{len(self.columns)} columns are named, but a record has shape {features.shape[1:]}: name each"
             raise InvalidArgument("columns", message)
         _require_finite(features, tuple(self.columns))
         _require_finite(labels, ("label",))
@@ -52,24 +54,24 @@ class Records:
 
     @property
     def rows(self) -> Records:
-        """The rows themselves: each is a record."""
+        """The records themselves, since each row is a record."""
         return self
 
     def take(self, positions: NDArray[Any]) -> Records:
-        """The records at these positions."""
+        """Return the records at these positions."""
         groups = {name: column[positions] for name, column in self.groups.items()}
         return self.with_features(self.features, positions, groups)
 
     def with_features(
         self, features: NDArray[Any], positions: Any = slice(None), groups: Mapping[str, NDArray[Any]] | None = None
     ) -> Records:
-        """The same records with other features, or a part of them."""
+        """Return the same records with other features, or a part of them."""
         columns = self.columns if features.shape[1:] == (len(self.columns),) else ()
         kept = self.groups if groups is None else groups
         return Records(features[positions], self.labels[positions], columns, kept, self.classes)
 
 
-def _array(name: str, values: ArrayLike) -> NDArray[Any]:
+def _read_array(name: str, values: ArrayLike) -> NDArray[Any]:
     array = np.asarray(values)
     if array.ndim == 0 or array.dtype == object:
         raise InvalidArgument(name, f"{name} must be an array with one entry or row per record")

@@ -1,11 +1,11 @@
-"""Features brought to one scale by constants that anybody may know.
+"""Features scaled by constants that anybody may know.
 
 A mean, a deviation or a maximum computed from the records would be a release of its own: whoever trains on
 features that were standardised by them has published them with the model, un-noised. So the constants are
 declared: the range of the device, the figures of an earlier public study. Without any, features stay as they are.
 
 >>> import numpy as np
->>> Bounds({"age": (0, 100)}).applied(np.array([[50.0, 7.0], [120.0, 7.0]]), ("age", "ward")).tolist()
+>>> Bounds({"age": (0, 100)}).apply(np.array([[50.0, 7.0], [120.0, 7.0]]), ("age", "ward")).tolist()
 [[0.0, 7.0], [1.0, 7.0]]
 """
 
@@ -30,24 +30,26 @@ class Bounds:
 
     bounds: Pair | Sequence[Pair] | Mapping[str, Pair]
 
-    def applied(self, features: NDArray[Any], columns: Sequence[str] = ()) -> Floats:
-        """The features between −1 and 1; a column that is not named stays as it is."""
+    def apply(self, features: NDArray[Any], columns: Sequence[str] = ()) -> Floats:
+        """Return the features clipped and mapped to [−1, 1]; a column that is not named stays as it is."""
         if isinstance(self.bounds, Mapping):
-            return self._by_name(features, self.bounds, columns)
+            return self._apply_by_name(features, self.bounds, columns)
         pairs = np.asarray(self.bounds, dtype=float)
         if pairs.ndim == 2:
             _require_one_each("feature_bounds", len(pairs), features)
-        return _mapped(features, pairs[..., 0], pairs[..., 1])
+        return _map_to_unit(features, pairs[..., 0], pairs[..., 1])
 
-    def _by_name(self, features: NDArray[Any], bounds: Mapping[str, Pair], columns: Sequence[str]) -> Floats:
+    def _apply_by_name(self, features: NDArray[Any], bounds: Mapping[str, Pair], columns: Sequence[str]) -> Floats:
         unknown = [name for name in bounds if name not in columns]
         if unknown:
             known = ", ".join(columns) or "no names"
-            raise InvalidArgument("feature_bounds", f"feature_bounds names {unknown[0]!r}; the features have {known}")
+            raise InvalidArgument(
+                "feature_bounds", f"feature_bounds names {unknown[0]!r}, which is no feature: write one of {known}"
+            )
         scaled = np.array(features, dtype=float)
         for name, (low, high) in bounds.items():
             place = list(columns).index(name)
-            scaled[:, place] = _mapped(scaled[:, place], low, high)
+            scaled[:, place] = _map_to_unit(scaled[:, place], low, high)
         return scaled
 
 
@@ -58,8 +60,8 @@ class Standard:
     mean: float | Sequence[float] = 0.0
     scale: float | Sequence[float] = 1.0
 
-    def applied(self, features: NDArray[Any], columns: Sequence[str] = ()) -> Floats:
-        """The features, shifted and divided."""
+    def apply(self, features: NDArray[Any], columns: Sequence[str] = ()) -> Floats:
+        """Return the features, shifted and divided."""
         mean, scale = np.asarray(self.mean, dtype=float), np.asarray(self.scale, dtype=float)
         for name, value in (("mean", mean), ("scale", scale)):
             if value.ndim:
@@ -67,7 +69,7 @@ class Standard:
         return np.asarray((features - mean) / scale, dtype=float)
 
 
-def _mapped(values: NDArray[Any], low: Any, high: Any) -> Floats:
+def _map_to_unit(values: NDArray[Any], low: Any, high: Any) -> Floats:
     return np.asarray(np.clip((values - low) / (np.subtract(high, low)) * 2 - 1, -1, 1), dtype=float)
 
 

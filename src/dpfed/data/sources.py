@@ -1,4 +1,4 @@
-"""Where records come from: arrays, a torch dataset, a table, images, a set bundled with scikit-learn, your own loader.
+"""Sources of records: arrays, a torch dataset, a table, images, a data set of scikit-learn, a loader of your own.
 
 >>> digits = load("sklearn:digits")
 >>> digits.features.shape, digits.classes[:3]
@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 
 from dpfed.data import idx, images
-from dpfed.data.bundled import bundled
+from dpfed.data.bundled import load_bundled
 from dpfed.data.parquet import read_parquet
 from dpfed.data.records import Records
-from dpfed.data.tables import Table, read_table
+from dpfed.data.tables import TextTable, read_table
 from dpfed.errors import InvalidArgument, PrivacyError
-from dpfed.references import failure, is_reference, resolve
+from dpfed.references import explain_failure, is_reference, resolve
 
 CLIENT = "client"  # the group column of a loader that returns one part for each client
-TABLES: dict[str, Callable[[Path], Table]] = {".csv": read_table, ".parquet": read_parquet}
+TABLES: dict[str, Callable[[Path], TextTable]] = {".csv": read_table, ".parquet": read_parquet}
 IMAGES: dict[str, Callable[..., Records]] = {
-    "image-folder": images.folder,
-    "nnunet": images.segmentations,
-    "idx": idx.records,
+    "image-folder": images.read_folder,
+    "nnunet": images.read_segmentations,
+    "idx": idx.read_images,
 }
 
 
@@ -44,7 +44,7 @@ def load(
     options: Mapping[str, Any] | None = None,
     directory: str | Path = ".",
 ) -> Records:
-    """The records of a source: a name as in the configuration file, or the data themselves.
+    """Load the records of a source: a name as in the configuration file, or the data themselves.
 
     `label` to `ignore` say what the columns of a table are, `classes` those of images too; `options` go to a reader of
     images or to your own loader. Names of files and modules are looked up in `directory` first.
@@ -52,65 +52,67 @@ def load(
     if not isinstance(source, str):
         return from_object(source)
     if source.startswith("sklearn:"):
-        return bundled(source.removeprefix("sklearn:"))
+        return load_bundled(source.removeprefix("sklearn:"))
     if is_table(source):
         if label is None:
-            raise InvalidArgument("label", f"label must name the column of {source} that is to be predicted")
+            raise InvalidArgument("label", f"label must name the column of {source} to predict")
         table = TABLES[Path(source).suffix.lower()](Path(directory) / source)
         return table.records(label, classes=classes, categories=categories, groups=groups, ignore=ignore)
     kind, _, place = source.partition(":")
     if kind in IMAGES:
-        return IMAGES[kind](Path(directory) / place, classes, **_fitting(kind, options or {}))
+        return IMAGES[kind](Path(directory) / place, classes, **_check_options(kind, options or {}))
     if is_own(source):
-        return _own(source, resolve(source, directory), options or {})
+        return _call_loader(source, resolve(source, directory), options or {})
     kinds = ", ".join(f"{kind}:PATH" for kind in IMAGES)
     allowed = f"a file that ends in {' or '.join(TABLES)}, {kinds}, sklearn:NAME or package.module:name"
     raise InvalidArgument("source", f"source must be {allowed}, got {source!r}")
 
 
 def is_table(source: str) -> bool:
-    """Whether the source is a file of rows and columns."""
+    """Return whether the source is a file of rows and columns."""
     return Path(source).suffix.lower() in TABLES
 
 
 def is_own(source: str) -> bool:
-    """Whether the source is code of somebody's own: a module that is imported, and a function of it that is called."""
+    """Return whether the source is a user's own code: a module that is imported, and its function that is called."""
     return is_reference(source) and not is_table(source) and source.partition(":")[0] not in IMAGES
 
 
 def from_object(source: Any) -> Records:
-    """The records of a pair (features, labels), a dataset of such pairs, or a mapping of these by client."""
+    """Return the records of a pair (features, labels), a dataset of such pairs, or a mapping of these by client."""
     if isinstance(source, Records):
         return source
     if isinstance(source, Mapping):
-        return _of_clients({str(name): from_object(part) for name, part in source.items()})
+        return _join_clients({str(name): from_object(part) for name, part in source.items()})
     if isinstance(source, tuple) and len(source) == 2:
-        return Records(_numbers("features", source[0]), _numbers("labels", source[1]))
+        return Records(_as_array("features", source[0]), _as_array("labels", source[1]))
     if hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, str):
-        return _of_dataset(source)
+        return _read_dataset(source)
     allowed = "(features, labels), a dataset of such pairs or a mapping of these by client"
-    raise InvalidArgument("source", f"data must be {allowed}, got {_type_of(source)}")
+    raise InvalidArgument("source", f"data must be {allowed}, got {_describe_type(source)}")
 
 
-def _own(name: str, loader: Any, options: Mapping[str, Any]) -> Records:
-    """Return what a loader of your own makes; if it fails, say where but not with which words: they may be records'."""
+def _call_loader(name: str, loader: Any, options: Mapping[str, Any]) -> Records:
+    """Return the records of a user's loader; if it fails, name the place but not the text, which may quote a record."""
     if not callable(loader):
-        raise InvalidArgument("source", f"{name} is no function that returns records, but {_type_of(loader)}")
+        raise InvalidArgument(
+            "source", f"{name} must be a function that returns records, and is {_describe_type(loader)}"
+        )
     try:
         return from_object(loader(**options))
     except PrivacyError:
         raise
     except Exception as error:
-        remedy = "call it in Python to see more: what it says may be from a record, and is not shown here"
-        raise InvalidArgument("source", f"{name} fails ({failure(error)}): {remedy}") from None
+        remedy = "call it in Python to see the error, whose text may quote a record and is not shown here"
+        raise InvalidArgument("source", f"{name} fails ({explain_failure(error)}): {remedy}") from None
 
 
-def _type_of(value: Any) -> str:
+def _describe_type(value: Any) -> str:
     return f"a value of type {type(value).__name__}"
 
 
-def _fitting(kind: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The options, if the reader of such images has them all, and none is missing."""
+def _check_options(kind: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options of a reader of images; refuse unknown and missing ones."""
     known = list(inspect.signature(IMAGES[kind]).parameters.values())[2:]
     missing = [each.name for each in known if each.default is each.empty and each.name not in options]
     if missing or not {each.name for each in known} >= set(options):
@@ -119,35 +121,38 @@ def _fitting(kind: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
     return options
 
 
-def _of_clients(parts: Mapping[str, Records]) -> Records:
+def _join_clients(parts: Mapping[str, Records]) -> Records:
     if not parts:
         raise InvalidArgument("source", "a mapping of data by client must name at least one client")
     first = next(iter(parts.values()))
     for name, part in parts.items():
         if part.features.shape[1:] != first.features.shape[1:] or part.labels.shape[1:] != first.labels.shape[1:]:
-            raise InvalidArgument("source", f"the records of {name} do not have the shape of {next(iter(parts))}'s")
+            raise InvalidArgument(
+                "source",
+                f"the records of {name} have another shape than those of {next(iter(parts))}: give all the same",
+            )
     return Records(
         np.concatenate([part.features for part in parts.values()]),
         np.concatenate([part.labels for part in parts.values()]),
         first.columns,
-        _groups_of_clients(parts),
+        _join_groups(parts),
         first.classes,
     )
 
 
-def _groups_of_clients(parts: Mapping[str, Records]) -> dict[str, Any]:
-    """The name of each record's client, and the groups that the records of all clients have."""
+def _join_groups(parts: Mapping[str, Records]) -> dict[str, Any]:
+    """Return the name of each record's client, and the groups that the records of all clients have."""
     common = set.intersection(*(set(part.groups) for part in parts.values())) - {CLIENT}
     own = {name: np.concatenate([part.groups[name] for part in parts.values()]) for name in sorted(common)}
     return own | {CLIENT: np.concatenate([np.full(len(part), name) for name, part in parts.items()])}
 
 
-def _of_dataset(dataset: Any) -> Records:
-    """Any map-style dataset, torch's among them: an item is a pair, and whatever numpy can read will do."""
+def _read_dataset(dataset: Any) -> Records:
+    """Return the records of any map-style dataset, such as torch's, whose items are pairs that numpy can read."""
     items = [dataset[position] for position in range(len(dataset))]
     if not items or any(not isinstance(item, tuple | list) or len(item) != 2 for item in items):
         raise InvalidArgument(
-            "source", "every item of a dataset must be a pair (features, label), and there must be one"
+            "source", "every item of a dataset must be a pair (features, label), and there must be at least one item"
         )
     features, labels = zip(*items, strict=True)
     try:
@@ -158,7 +163,7 @@ def _of_dataset(dataset: Any) -> Records:
         raise InvalidArgument("source", "the items of the dataset do not have one shape: give all the same") from None
 
 
-def _numbers(name: str, values: Any) -> Any:
+def _as_array(name: str, values: Any) -> Any:
     try:
         return np.asarray(values)
     except ValueError:

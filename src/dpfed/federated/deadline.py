@@ -1,8 +1,8 @@
 """How long a client may take: one that hangs fails, like one that raises, and the others go on.
 
 In the main thread a client is interrupted when its time is over, whatever Python code or system call it is in. In
-another thread, and inside one long call of compiled code, Python cannot interrupt: what comes late is thrown away, and
-a client that never ends is only ended by ``runner: processes``, which kills it. Its owner is told so meanwhile.
+another thread, and inside one long call of compiled code, Python cannot interrupt: what comes late is discarded, and
+a client that never ends is only ended by ``runner: processes``, which kills it. A warning tells its owner.
 
 >>> within(60.0, lambda: "in time")
 'in time'
@@ -21,32 +21,34 @@ from typing import TypeVar
 
 T = TypeVar("T")
 LONGEST = 1e8  # seconds that a timer can be set to
-GRACE = 5.0  # seconds until a client that cannot be interrupted is told from one that is being so
+GRACE = 5.0  # seconds for a client to be interrupted, before the warning that it cannot be
 IMPORTING, AGAIN = 60.0, 0.05  # seconds more for what is being imported, and until the next look
 HANGS = (
     "for the owner alone: a client has taken longer than client_timeout in code that Python cannot interrupt, and the "
     "run waits for it: to go on without it, end this process, put `runner: processes` into the run's config.yaml, and "
     "resume the run"
 )
+# Not of a client: somebody wants the program to end. All else may be, also what is no Exception (a panic in Rust).
+INTERRUPTS = (KeyboardInterrupt, GeneratorExit)  # no client's fault; `sys.exit` in its code is one
 _LOG = logging.getLogger(__name__)
 
 
 class Late(BaseException):
-    """The time of a client is over; no ``except Exception`` of its code takes it for its own."""
+    """The sign that a client's time is over; no ``except Exception`` in its code catches it."""
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:
-    """Return what the call returns, or raise `Late` if that takes longer than so many seconds."""
+    """Return what the call returns, or raise `Late` if that takes longer than the seconds given."""
     started = monotonic()
-    with _watched(seconds):
-        found = _interrupted(seconds, call) if _is_main() else call()
+    with _warn_if_late(seconds):
+        found = _call_with_alarm(seconds, call) if _is_main() else call()
     if monotonic() - started > seconds:
         raise Late
     return found
 
 
 @contextmanager
-def _watched(seconds: float) -> Iterator[None]:
+def _warn_if_late(seconds: float) -> Iterator[None]:
     """Tell the owner if what is done meanwhile goes on although its time is over."""
     timer = threading.Timer(min(seconds, LONGEST) + GRACE, _LOG.warning, [HANGS])
     timer.daemon = True
@@ -68,7 +70,7 @@ def _is_main() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _interrupted(seconds: float, call: Callable[[], T]) -> T:
+def _call_with_alarm(seconds: float, call: Callable[[], T]) -> T:
     is_over, started = False, monotonic()
 
     def ring(_: int, frame: FrameType | None) -> None:

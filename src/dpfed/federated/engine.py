@@ -4,11 +4,11 @@ A round: a cohort is drawn and trains, each client's records charged before; wha
 and `hybrid` updates are clipped, added up, charged to the study and noised; the mean moves the model; a checkpoint is
 written; the result is yielded. After a crash at any point the same call goes on: what was stored is used again and
 costs nothing, anything else is charged anew, and a client whose reserved charges are used up contributes zero. So does
-one that fails or is turned away: where anybody is protected no failure ends a run, or changes what everyone may see of
+one that fails or is refused: where anybody is protected no failure ends a run, or changes what everyone may see of
 it. ``result.participation`` has who failed and with which error, for the owner.
 
->>> from dpfed.federated.runners.local import LocalRunner
->>> from dpfed.plan import LocalPlan
+>>> from dpfed.federated.runners.in_process import LocalRunner
+>>> from dpfed.plan.plan import LocalPlan
 >>> class Ward:
 ...     name, account = "ward", ""
 ...     def rehearse(self, local, weights): ...
@@ -31,29 +31,29 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from dpfed import round_files
-from dpfed.checkpoint_notes import Note
-from dpfed.digests import Seal
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.events import TreeAggregation
 from dpfed.federated.algorithms import registry
 from dpfed.federated.algorithms.earlier import EarlierAlgorithm
 from dpfed.federated.algorithms.protocol import FederatedAlgorithm
-from dpfed.federated.checkpoint import Checkpoint, Checkpoints
-from dpfed.federated.client_states import ClientStates
-from dpfed.federated.costs import Spent, spent
+from dpfed.federated.messages import WEIGHTS, Charged, Runner, Task
 from dpfed.federated.metrics import Score
 from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED, RUNNING, RoundResult, plain
-from dpfed.federated.rounds import Round, RoundOutcome
-from dpfed.federated.run_lock import hold
+from dpfed.federated.round import Round, RoundOutcome
 from dpfed.federated.server_tree import ServerTree
-from dpfed.federated.stored import Stored
-from dpfed.federated.update import WEIGHTS, Charged, Runner, Task
-from dpfed.federated.weights import Layout, Vector
+from dpfed.federated.state.checkpoint import Checkpoint, Checkpoints
+from dpfed.federated.state.clients import ClientStates
+from dpfed.federated.state.layout import Layout, Vector
+from dpfed.federated.state.run_lock import hold
+from dpfed.federated.state.unfinished import UnfinishedRound
 from dpfed.guarantee import Guarantee
-from dpfed.plan import Plan
+from dpfed.plan.costs import Spent, compute_spent
+from dpfed.plan.plan import Plan
 from dpfed.randomness import RandomSource, or_system
-from dpfed.runs import CHECKPOINTS, CLIENTS, ORIGIN_FILE, STATUS, RunDirectory
+from dpfed.runs import rounds
+from dpfed.runs.checkpoint_notes import Note
+from dpfed.runs.digests import Seal
+from dpfed.runs.directory import CHECKPOINTS, CLIENTS, ORIGIN_FILE, STATUS, RunDirectory
 
 Evaluation = Callable[[Vector], Iterable[Score]]
 DEFAULT_DELTA = 1e-5
@@ -93,13 +93,13 @@ class Federation:
         self.run = RunDirectory(directory)
         self._lock = hold(self.run.path)
         self.run.begin(plan)
-        self._algorithm = registry.of_plan(plan) if algorithm is None else registry.bound(algorithm, plan)
+        self._algorithm = registry.of_plan(plan) if algorithm is None else registry.bind(algorithm, plan)
         self._evaluate = evaluate
         self._source = or_system(source)
         self._terms = terms
-        self._stored = Stored(self.run)
-        self._enrol(first.astype(self.layout.dtype))
-        self._tree = self._new_tree()
+        self._stored = UnfinishedRound(self.run)
+        self._begin_or_resume(first.astype(self.layout.dtype))
+        self._tree = self._make_tree()
 
     @property
     def weights(self) -> Vector:
@@ -119,16 +119,16 @@ class Federation:
             self._end(FINISHED)
         started = monotonic()
         number = self.round + 1
-        round_ = self._round(number)
+        round_ = self._make_round(number)
         if not round_.fits():
             self._end(BUDGET_EXHAUSTED)
-        return self._done(number, round_.mean(), started)
+        return self._finish_round(number, round_.compute_mean(), started)
 
     def move_to(self, folder: Path) -> None:
         """Write that what the configuration names is in another folder now, which nobody but the caller can know."""
         self.run.write_origin(folder)
         files = {name: known for name, known in self._checkpoint.files.items() if name != ORIGIN_FILE}
-        self._keep(replace(self._checkpoint, files=files), has_ended=STATUS in files)
+        self._write_checkpoint(replace(self._checkpoint, files=files), has_ended=STATUS in files)
 
     def finish(self) -> None:
         """Return what was never committed to the accounts; a run that is to be resumed is not finished.
@@ -139,9 +139,10 @@ class Federation:
         if self._algorithm.keeps_state:
             ClientStates(self.run.folder(CLIENTS)).forget_all()
 
-    def _done(self, number: int, mean: RoundOutcome, started: float) -> RoundResult:
-        checkpoint = self._stepped(number, mean)
-        cost = self._spent()
+    def _finish_round(self, number: int, outcome: RoundOutcome, started: float) -> RoundResult:
+        """Move the model by the outcome of a round, measure it, write its files, and return its result."""
+        checkpoint = self._step(number, outcome)
+        cost = self._compute_spent()
         result = RoundResult(
             number=number,
             status=FINISHED if number == self.plan.rounds else RUNNING,
@@ -149,10 +150,10 @@ class Federation:
             cost=self._cost_of_one,
             spent=cost.statements,
             worst_client=cost.worst_client,
-            head=None if self.plan.is_secret and self.plan.charges_clients else mean.head,
+            head=None if self.plan.is_secret and self.plan.charges_clients else outcome.head,
             metrics=tuple(self._evaluate(checkpoint.weights)) if self._evaluate else (),
             is_private=self.runner.is_private and self._source.is_private,
-            participation=mean.participation,
+            participation=outcome.participation,
             seconds=monotonic() - started,
         )
         self._write(result, replace(checkpoint, privacy={"spent": plain(result.spent)}))
@@ -161,47 +162,47 @@ class Federation:
     def _end(self, status: str) -> None:
         self.status = status
         self.run.end(status)
-        self._keep(self._checkpoint, has_ended=True)
+        self._write_checkpoint(self._checkpoint, has_ended=True)
         self.finish()
         raise StopIteration
 
     def _write(self, result: RoundResult, checkpoint: Checkpoint) -> None:
         self.run.append(result.facts())
         self.run.append_owner(result.owner_facts())
-        self._keep(checkpoint)
+        self._write_checkpoint(checkpoint)
         self._stored.forget(result.number)
-        self._stored = Stored(self.run, Seal(self._key, checkpoint.head))
+        self._stored = UnfinishedRound(self.run, Seal(self._key, checkpoint.head))
 
-    def _keep(self, checkpoint: Checkpoint, *, has_ended: bool = False) -> None:
+    def _write_checkpoint(self, checkpoint: Checkpoint, *, has_ended: bool = False) -> None:
         files = self.run.digests(checkpoint.files, self._terms, has_ended=has_ended)
         made = replace(checkpoint, files=files)
         self._checkpoints.write(made)
         self._checkpoint = made
 
-    def _enrol(self, first: Vector) -> None:
+    def _begin_or_resume(self, first: Vector) -> None:
         """Reserve the plan of a new run, or take up the one in the directory if every file of it is unchanged."""
         self._require_its_version()
         found = Checkpoints(self.run, self.layout).newest()
         if found is None:
             self._begin(first)
         else:
-            self._take_up(found)
+            self._resume(found)
         self._stored.forget_all_but(self.round + 1)
 
     def _require_its_version(self) -> None:
         """Refuse files that claim to be of a version before digests in a run that the ledger says has them."""
         if self.run.is_older and self.runner.seals_files(self.plan):
             why = "it says that the run is of a version before digests, and the ledger that it is not"
-            raise round_files.changed(self.run.path / "plan.json", why)
+            raise rounds.changed_error(self.run.path / "plan.json", why)
 
     def _begin(self, first: Vector) -> None:
         head = self._enroll(first)
         self._open(self.runner.key(self.plan, [head]), head)
         self._stored.forget_all_but(0)  # what goes with no checkpoint is of another past
         state = {name: value for name, value in self._algorithm.start(first.astype(float)).items() if name != WEIGHTS}
-        self._keep(Checkpoint(0, first, head, state, self._first_clip()))
+        self._write_checkpoint(Checkpoint(0, first, head, state, self._first_clip()))
 
-    def _take_up(self, found: Checkpoint) -> None:
+    def _resume(self, found: Checkpoint) -> None:
         under_way = found.round + 1
         heads = [found.head, *self._stored.heads(under_way)]
         self.run.require_terms(self._terms)
@@ -233,20 +234,20 @@ class Federation:
         """Refuse a checkpoint that the ledger did not seal, or of which others than safetensors read another note."""
         self._checkpoints.newest()
         if self.run.note() != Note(found.round, found.files):
-            raise round_files.changed(self.run.path / CHECKPOINTS, "the last one has two notes")
+            raise rounds.changed_error(self.run.path / CHECKPOINTS, "the last one has two notes")
 
     def _open(self, key: bytes, head: str) -> None:
         self._key = key
         self._checkpoints = Checkpoints(self.run, self.layout, key)
-        self._stored = Stored(self.run, Seal(key, head))
+        self._stored = UnfinishedRound(self.run, Seal(key, head))
 
     def _first_clip(self) -> float | None:
         return self.plan.client.clip_norm if self.plan.client is not None else None
 
-    def _round(self, number: int) -> Round:
+    def _make_round(self, number: int) -> Round:
         return Round(
             plan=self.plan,
-            task=Task(number, self._sent(), self._checkpoint.clip_norm, self._checkpoint.counted),
+            task=Task(number, self._make_vectors(), self._checkpoint.clip_norm, self._checkpoint.counted),
             layout=self.layout,
             runner=self.runner,
             stored=self._stored,
@@ -258,18 +259,18 @@ class Federation:
             keeps_state=self._algorithm.keeps_state,
         )
 
-    def _sent(self) -> dict[str, Vector]:
+    def _make_vectors(self) -> dict[str, Vector]:
         """Return what the algorithm sends; the model is the very one that was released, to the last bit."""
         vectors = self._algorithm.task({**self._checkpoint.state, WEIGHTS: self.weights})
         return {**vectors, WEIGHTS: self.weights}
 
-    def _stepped(self, number: int, mean: RoundOutcome) -> Checkpoint:
+    def _step(self, number: int, mean: RoundOutcome) -> Checkpoint:
         before = self._checkpoint
         with np.errstate(over="ignore", invalid="ignore"):
             state = dict(self._algorithm.step({**before.state, WEIGHTS: before.weights.astype(float)}, mean.value))
             moved = np.asarray(state.pop(WEIGHTS), dtype=self.layout.dtype)
         if not all(np.isfinite(array).all() for array in (moved, *state.values())):
-            self._lose(number)
+            self._discard_round(number)
         clip_norm = before.clip_norm
         if clip_norm is not None and mean.noisy_count is not None:
             clip_norm = self.plan.server.next_clip(clip_norm, mean.noisy_count)
@@ -279,32 +280,39 @@ class Federation:
         counted = {**before.counted, **dict.fromkeys(mean.contributed, number)}
         return Checkpoint(number, moved, mean.head, state, clip_norm, taken, files=before.files, counted=counted)
 
-    def _lose(self, number: int) -> NoReturn:
-        """Keep nothing of a round that led to no model: used again, it would fail again in every resume."""
+    def _discard_round(self, number: int) -> NoReturn:
+        """Delete what a round stored that led to no model, and say so; its charge stays spent.
+
+        Used again, what it stored would fail again in every resume.
+        """
         self._stored.forget(number)
-        self._tree = self._new_tree()
+        self._tree = self._make_tree()
         message = f"the model is no longer finite after round {number}: what was charged stays spent"
         remedy = "go on with what is left of the plan, or plan a run with smaller steps"
         raise PrivacyError(
             f"{message}, nothing of the round is kept, and {self.run.path} has the model before: {remedy}"
         )
 
-    def _new_tree(self) -> ServerTree | None:
+    def _make_tree(self) -> ServerTree | None:
         event = self.plan.client_event if "client" in self.plan.units else None
         return ServerTree(event) if isinstance(event, TreeAggregation) else None
 
-    def _spent(self) -> Spent:
+    def _compute_spent(self) -> Spent:
         charged = self.runner.charged()
-        local = dict.fromkeys(self.plan.local, self._most(charged)) if self.plan.is_secret else charged.local
-        return spent(self.plan, self._deltas(), local, charged.releases)
+        local = self._charge_all_alike(self._bound_charges(charged)) if self.plan.is_secret else charged.local
+        return compute_spent(self.plan, self._deltas(), local, charged.releases)
 
-    def _most(self, charged: Charged) -> int:
-        """A number of charges that nobody exceeds: how often a client took part is as secret as the cohort."""
+    def _charge_all_alike(self, times: int) -> dict[str, int]:
+        """Return that number of charges for each client; nothing where clients are not charged."""
+        return dict.fromkeys(self.plan.local, times) if self.plan.charges_clients else {}
+
+    def _bound_charges(self, charged: Charged) -> int:
+        """Return a number of charges that no client exceeds: how often one took part is as secret as the cohort."""
         return min(max([charged.begun, *charged.local.values()]), self.plan.record_charges)
 
     @cached_property
     def _cost_of_one(self) -> tuple[Guarantee, ...]:
-        return spent(self.plan, self._deltas(), dict.fromkeys(self.plan.local, 1), 1).statements
+        return compute_spent(self.plan, self._deltas(), self._charge_all_alike(1), 1).statements
 
     def _deltas(self) -> dict[str, float]:
         promised = {promise.unit: promise.delta for promise in self.plan.guarantees}

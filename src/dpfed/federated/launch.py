@@ -24,41 +24,41 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from dpfed.config.kept import kept
-from dpfed.config.run import RunConfig
-from dpfed.data.clients import DataFacts, FederatedData, loaded, scaled
-from dpfed.data.clients import prepare as prepare_data
-from dpfed.data.partition import numbered
+from dpfed.config.kept import read_kept
+from dpfed.config.run import ConfigFile, RunConfig
+from dpfed.data.partition import number_clients
 from dpfed.data.persons import Persons
 from dpfed.data.records import Records
 from dpfed.errors import InvalidArgument
-from dpfed.federated import metrics, torch_factory
+from dpfed.federated import metrics
 from dpfed.federated.algorithms import registry
+from dpfed.federated.data import DataFacts, FederatedData, load_records, scale_records
+from dpfed.federated.data import prepare as prepare_data
 from dpfed.federated.engine import Federation
+from dpfed.federated.messages import Runner
 from dpfed.federated.metrics import Score
-from dpfed.federated.planning import planned
-from dpfed.federated.runners.ensemble import EnsembleRunner
-from dpfed.federated.runners.pool import PoolRunner
-from dpfed.federated.torch_client import TorchClient
-from dpfed.federated.torch_model import TorchModel
-from dpfed.federated.update import Runner
-from dpfed.federated.weights import Vector
-from dpfed.ledger import words
+from dpfed.federated.planning import make_plan
+from dpfed.federated.runners import together
+from dpfed.federated.state.layout import Vector
+from dpfed.federated.torch import factory
+from dpfed.federated.torch.client import TorchClient
+from dpfed.federated.torch.model import TorchModel
+from dpfed.ledger import inputs
 from dpfed.ledger.ledger import Ledger
-from dpfed.plan import Plan
+from dpfed.plan.plan import Plan
 from dpfed.randomness import RandomSource, SeededSource
-from dpfed.runs import CONFIG, LEFT_OUT, OWN_LEDGER, OWNER_ONLY, RunDirectory, write_durably
+from dpfed.runs.directory import CONFIG, LEFT_OUT, OWN_LEDGER, OWNER_ONLY, RunDirectory, write_durably
 
 STUDY = "study"
-TOGETHER = 32  # clients in one pass where that is asked for: the same number each time, so that a seed decides all
 
 
 @dataclass(frozen=True, eq=False)
 class Outline:
-    """What can be known of a run from declared names, sizes, shapes and classes: a server needs no more."""
+    """The part of a run that is known from declared names, sizes, shapes and classes: a server needs no more."""
 
     config: RunConfig
     plan: Plan
@@ -89,28 +89,26 @@ class Launch:
         return STUDY if self.config.ledger is None else self.config.ledger.account
 
     def ledger(self, run_directory: str | Path) -> AbstractContextManager[Ledger | None]:
-        """The ledger that the configuration names, or the run's own with every account open; None if nobody pays."""
+        """Open the ledger that the configuration names, or the run's own with all accounts; None if nobody pays."""
         if not self.plan.units:
             return nullcontext()
         if self.config.ledger is not None:
-            return Ledger(self._url(self.config.ledger.url), create=False)
+            return Ledger(self._resolve_url(self.config.ledger.url), create=False)
         run = RunDirectory(run_directory)
         ledger = Ledger(run.path / OWN_LEDGER, create=not run.has_begun)
         self._open_accounts(ledger)
         return ledger
 
     def federation(self, run_directory: str | Path, ledger: Ledger | None) -> Federation:
-        """The rounds that are still to be done in that directory."""
-        source = self._source()
+        """Return the iterator over the rounds that are still to be done in that directory."""
+        source = self._make_source()
         federation = Federation(
             self.plan,
             self.weights,
-            self._runner(ledger, source),
+            self._make_runner(ledger, source),
             run_directory,
             layout=self.model.layout,
-            algorithm=registry.build(
-                self.plan.algorithm.name, directory=self.directory, **self.plan.algorithm.parameters
-            ),
+            algorithm=registry.build_named(self.plan, self.directory),
             evaluate=self.evaluate,
             source=source,
             terms=self.config.terms,
@@ -120,34 +118,32 @@ class Launch:
         return federation
 
     def evaluate(self, weights: Vector) -> tuple[Score, ...]:
-        """Loss and metric on what is held out, marked unless it was declared public; nothing if nothing is."""
+        """Return loss and metric on the held-out records, marked unless these are public; () if there are none."""
         if self.test is None:
             return ()
         return self.scores(weights, self.test, is_public=self.config.data.test_is_public)
 
     def scores(self, weights: Vector, records: Records, *, is_public: bool) -> tuple[Score, ...]:
-        """Loss and metric on these records."""
-        _, metric = metrics.named(self.config.model.metric, self.directory)
+        """Return loss and metric on these records."""
+        _, metric = metrics.find_metric(self.config.model.metric, self.directory)
         return self.model.evaluate(weights, (records.features, records.labels), [metric], is_public=is_public)
 
     def records(self, source: str, directory: str | Path) -> Records:
-        """Other records in the form of the run's own: the same columns, the same public scale."""
+        """Load other records in the form of the run's own: the same columns, the same public scale."""
         block = self.config.data.model_copy(update={"source": source})
-        return scaled(loaded(block, directory), block)
+        return scale_records(load_records(block, directory), block)
 
-    def _source(self) -> RandomSource | None:
+    def _make_source(self) -> RandomSource | None:
         return None if self.config.seed is None else SeededSource(self.config.seed)
 
-    def _runner(self, ledger: Ledger | None, source: RandomSource | None) -> Runner:
-        kind, study = self.config.runner, self.study
-        if kind == "processes":
-            return PoolRunner(self.clients, ledger, study=study, source=source)
-        # How many clients are trained at once is measured, so it differs between runs; with a seed nothing may.
-        chunk = 1 if kind == "one_by_one" or (kind == "auto" and source is not None) else None
-        chunk = TOGETHER if kind == "together" else chunk
-        return EnsembleRunner(self.clients, ledger, study=study, source=source, chunk=chunk)
+    def _make_runner(self, ledger: Ledger | None, source: RandomSource | None) -> Runner:
+        """Return the runner that the configuration names: what `build` makes in the module of that name."""
+        kind = self.config.runner
+        module = import_module(f"dpfed.federated.runners.{'together' if kind in together.WORDS else kind}")
+        runner: Runner = module.build(kind, self.clients, ledger, study=self.study, source=source)
+        return runner
 
-    def _url(self, url: str) -> str | Path:
+    def _resolve_url(self, url: str) -> str | Path:
         return url if "://" in url else self.directory / url
 
     def _open_accounts(self, ledger: Ledger) -> None:
@@ -159,10 +155,10 @@ class Launch:
             ledger.open_all(promises, purpose=plan.name)
 
 
-def begun(file: str | Path, run_directory: str | Path, config: RunConfig | None = None) -> Launch:
-    """The launch of a configuration file, whose `config` may be read already; a new directory keeps what is needed."""
-    path = Path(file).resolve()
-    launch = prepare(config or RunConfig.read(path), path.parent)
+def create_run(file: str | Path | ConfigFile, run_directory: str | Path) -> Launch:
+    """Create a run in an empty directory from a configuration file, and return its launch."""
+    read = file if isinstance(file, ConfigFile) else ConfigFile.read(file)
+    launch = prepare(read.config, read.folder)
     run = RunDirectory(run_directory)
     if (run.path / CONFIG).exists() or (run.path / "plan.json").exists():
         message = f"{run.path} holds a run already: go on with it by `dpfed resume {run.path}`, or choose another"
@@ -170,17 +166,19 @@ def begun(file: str | Path, run_directory: str | Path, config: RunConfig | None 
     # The file may hold the ledger's password, and where it lies is nobody's business either.
     if launch.config.data.person_column is not None:
         write_durably(run.folder("owner") / LEFT_OUT, str(launch.left_out).encode(), mode=OWNER_ONLY)
-    run.write_origin(path.parent)
-    write_durably(run.path / CONFIG, path.read_bytes(), mode=OWNER_ONLY)
+    run.write_origin(read.folder)
+    write_durably(run.path / CONFIG, read.content, mode=OWNER_ONLY)
     return launch
 
 
-def resumed(run_directory: str | Path, moved_to: str | Path | None = None) -> Launch:
-    """The launch of a run that was begun in that directory; its data may have been `moved_to` another folder."""
+def resume_run(run_directory: str | Path, moved_to: str | Path | None = None) -> Launch:
+    """Return the launch of the run in that directory; its data may have been `moved_to` another folder."""
     path = Path(run_directory)
-    config = kept(RunDirectory(path)) if path.is_dir() else None
+    config = read_kept(RunDirectory(path)) if path.is_dir() else None
     if config is None:
-        raise InvalidArgument("directory", f"{path} holds no run that was begun by `dpfed run`")
+        raise InvalidArgument(
+            "directory", f"{path} holds no run that was begun by `dpfed run`: `dpfed run FILE` begins one"
+        )
     run = RunDirectory(path)
     folder = run.origin if moved_to is None else Path(moved_to).resolve()
     launch = prepare(config, folder, is_older=run.is_older)
@@ -192,45 +190,46 @@ def prepare(config: RunConfig, directory: str | Path = ".", *, is_older: bool = 
 
     One that `is_older` than digests was dealt in another way, and goes on so.
     """
-    words.name(name=config.name)  # the ledger's rule, before anything is made
+    inputs.name(name=config.name)  # the ledger's rule, before anything is made
     data = prepare_data(config.data, directory, is_older=is_older)
-    return with_data(outlined(config, data.facts, directory), data)
+    return add_data(outline_run(config, data.facts, directory), data)
 
 
-def outlined(config: RunConfig, facts: DataFacts, directory: str | Path = ".") -> Outline:
-    """Return the first half of a launch, for which no record is looked at: plan, model and first weights."""
-    words.name(name=config.name)
-    plan = planned(config, facts)
-    model = torch_factory.model(config, facts, Path(directory))
-    weights = torch_factory.first_weights(model, config.model.init, Path(directory))
+def outline_run(config: RunConfig, facts: DataFacts, directory: str | Path = ".") -> Outline:
+    """Return the first half of a launch, which reads no record: plan, model and first weights."""
+    inputs.name(name=config.name)
+    plan = make_plan(config, facts)
+    model = factory.build_model(config, facts, Path(directory))
+    weights = factory.first_weights(model, config.model.init, Path(directory))
     return Outline(config, plan, model, weights, Path(directory))
 
 
-def with_data(outline: Outline, data: FederatedData) -> Launch:
+def add_data(outline: Outline, data: FederatedData) -> Launch:
     """Return the whole launch: the clients with their records, all of which fit the plan, the model and the metric."""
     config, plan, model, weights, directory = vars(outline).values()
-    clients = _clients(config, data, model)
+    clients = _make_clients(config, data, model)
     for client in clients:
         client.rehearse(plan.local[client.name], weights)
-    metric = metrics.named(config.model.metric, directory)
+    metric = metrics.find_metric(config.model.metric, directory)
     if data.test is not None:
         model.rehearse_metric(weights, metric, data.test.features, data.test.labels)
     return Launch(config, plan, model, weights, clients, data.test, directory, data.left_out)
 
 
-def _clients(config: RunConfig, data: FederatedData, model: TorchModel) -> tuple[TorchClient, ...]:
-    accounts = _accounts(config, tuple(data.clients))
-    return tuple(TorchClient(name, _arrays(records), accounts[name], model) for name, records in data.clients.items())
+def _make_clients(config: RunConfig, data: FederatedData, model: TorchModel) -> tuple[TorchClient, ...]:
+    accounts = _name_accounts(config, tuple(data.clients))
+    parts = data.clients.items()
+    return tuple(TorchClient(name, _read_arrays(records), accounts[name], model) for name, records in parts)
 
 
-def _arrays(records: Records | Persons) -> Any:
+def _read_arrays(records: Records | Persons) -> Any:
     return records if isinstance(records, Persons) else (records.features, records.labels)
 
 
-def _accounts(config: RunConfig, names: tuple[str, ...]) -> dict[str, str]:
+def _name_accounts(config: RunConfig, names: tuple[str, ...]) -> dict[str, str]:
     if config.ledger is not None:
         pattern = config.ledger.client_accounts or ""
         return {name: pattern.replace("{id}", name) for name in names}
     # In a ledger of its own the run chooses the names: numbers, if one of the clients' cannot stand in a ledger.
-    shown = names if all(map(words.is_name, names)) else numbered(len(names))
+    shown = names if all(map(inputs.is_name, names)) else number_clients(len(names))
     return {name: f"client-{account}" for name, account in zip(names, shown, strict=True)}

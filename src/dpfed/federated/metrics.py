@@ -52,24 +52,24 @@ class Score:
 
 
 def accuracy(outputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
-    """1 where the largest score is the target's, 0 elsewhere; the mean over an example's pixels if it has any."""
-    hits = _decided(outputs) == targets
+    """Return 1 where the largest score is the target's and 0 elsewhere, averaged over an example's pixels."""
+    hits = _predict(outputs) == targets
     return np.asarray(hits.reshape(len(hits), -1).mean(axis=1))
 
 
 def dice(outputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
-    """2|A∩B|/(|A| + |B|), the mean over all classes but class 0; 1 for a class that is in neither.
+    """Return 2|A∩B|/(|A| + |B|), averaged over all classes but class 0; 1 for a class that is in neither.
 
     Of an output with one score per pixel or record, class 1 is where it is above 0.
     """
-    found, classes = _decided(outputs), outputs.shape[1] if outputs.ndim == targets.ndim + 1 else 2
+    found, classes = _predict(outputs), outputs.shape[1] if outputs.ndim == targets.ndim + 1 else 2
     found, wanted = found.reshape(len(found), -1), targets.reshape(len(targets), -1)
     overlaps = [_overlap(found == number, wanted == number) for number in range(1, max(classes, 2))]
     return np.asarray(np.mean(overlaps, axis=0))
 
 
 def mse(outputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
-    """The mean square of the errors of a record."""
+    """Return the mean squared error of each record."""
     errors = outputs.reshape(len(outputs), -1) - targets.reshape(len(targets), -1)
     return np.asarray(np.square(errors).mean(axis=1))
 
@@ -77,8 +77,8 @@ def mse(outputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
 KINDS: dict[str, Metric] = {"accuracy": accuracy, "dice": dice, "mse": mse}
 
 
-def named(kind: str | Metric, directory: str | Path | None = None) -> tuple[str, Metric]:
-    """The metric's name and the metric: one of ours, package.module:name, or a function."""
+def find_metric(kind: str | Metric, directory: str | Path | None = None) -> tuple[str, Metric]:
+    """Return a metric and its name: a built-in one, package.module:name, or a function."""
     if callable(kind):
         return getattr(kind, "__name__", "metric"), kind
     if kind in KINDS:
@@ -89,14 +89,14 @@ def named(kind: str | Metric, directory: str | Path | None = None) -> tuple[str,
     return kind.partition(":")[2], resolve(kind, directory)
 
 
-def values(name: str, metric: Metric, outputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
-    """The metric's values, if there is one number per record; NaN where it fails.
+def compute_values(name: str, metric: Metric, outputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
+    """Return the metric's values, one number per record; NaN where it fails.
 
     Neither a failure nor a value that is not finite is a reason to refuse: it may follow from a record, of which the
     end of a run would tell. One that always fails is found by `rehearse` before.
     """
     try:
-        return _one_each(name, metric, outputs, targets)
+        return _call(name, metric, outputs, targets)
     except InvalidArgument:
         raise
     except Exception:
@@ -106,7 +106,7 @@ def values(name: str, metric: Metric, outputs: NDArray[Any], targets: NDArray[An
 def rehearse(name: str, metric: Metric, outputs: NDArray[Any], targets: NDArray[Any]) -> None:
     """Refuse a metric that fails on made-up outputs and targets, before a round is run."""
     try:
-        _one_each(name, metric, outputs, targets)
+        _call(name, metric, outputs, targets)
     except InvalidArgument:
         raise
     except Exception as error:
@@ -114,16 +114,16 @@ def rehearse(name: str, metric: Metric, outputs: NDArray[Any], targets: NDArray[
         raise InvalidArgument("metric", f"{message}: call it in Python to see more") from None
 
 
-def _one_each(name: str, metric: Metric, outputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
+def _call(name: str, metric: Metric, outputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
     found = np.asarray(metric(outputs, targets), dtype=float)
     if found.shape != (len(outputs),):
         message = f"metric {name} must give one number per record, {len(outputs)} here, got {found.shape}"
-        raise InvalidArgument("metric", message)
+        raise InvalidArgument("metric", f"{message}: average what a record has more of")
     return found
 
 
-def _decided(outputs: NDArray[Any]) -> NDArray[Any]:
-    """The class of the largest score along the second axis; with one score, whether it is above 0."""
+def _predict(outputs: NDArray[Any]) -> NDArray[Any]:
+    """Return the class of the largest score along the second axis; with one score, whether it is above 0."""
     if outputs.ndim > 1 and outputs.shape[1] > 1:
         return np.asarray(outputs.argmax(axis=1))
     return np.asarray((outputs.squeeze(1) if outputs.ndim > 1 else outputs) > 0).astype(int)

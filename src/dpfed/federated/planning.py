@@ -1,7 +1,7 @@
 """The plan that a configuration describes: no torch, and of the data nothing but the names and the public sizes.
 
 >>> from dpfed.config.run import RunConfig
->>> from dpfed.data.clients import prepare
+>>> from dpfed.federated.data import prepare
 >>> config = RunConfig.parse('''
 ... name: wards
 ... data: {source: "sklearn:digits", partition: {kind: iid, clients: 10}, sizes: 140}
@@ -10,7 +10,7 @@
 ... local: {steps: 10, batch_size: 14, learning_rate: 0.5}
 ... privacy: {style: sample, record: {epsilon: 4, delta: 1e-5, clip_norm: 1}}
 ... ''')
->>> plan = planned(config, prepare(config.data))
+>>> plan = make_plan(config, prepare(config.data))
 >>> len(plan.local), plan.guarantee
 (10, Guarantee(epsilon=4.0, delta=1e-05, unit='record', adjacency='add_remove'))
 """
@@ -20,35 +20,35 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dpfed import cohort
-from dpfed.adaptive import AdaptiveClip
-from dpfed.algorithm import Algorithm
-from dpfed.client_plan import ClientPlan
 from dpfed.config.privacy import Adaptive, ClientPrivacy
 from dpfed.config.run import RunConfig
-from dpfed.config.training import OwnAlgorithm
-from dpfed.data.clients import DataFacts, FederatedData
+from dpfed.config.training import OwnAlgorithmBlock
 from dpfed.errors import InvalidArgument
 from dpfed.federated.algorithms import registry
+from dpfed.federated.data import DataFacts, FederatedData
 from dpfed.guarantee import Guarantee
-from dpfed.local_plan import LocalPlan
-from dpfed.plan import Plan
-from dpfed.tree_noise import RoundTree, TreeNoise
+from dpfed.plan import cohort
+from dpfed.plan.adaptive import AdaptiveClip
+from dpfed.plan.algorithm import Algorithm, server_rate
+from dpfed.plan.client import ClientPlan
+from dpfed.plan.local import LocalPlan
+from dpfed.plan.plan import Plan
+from dpfed.plan.tree import RoundTree, TreeNoise
 
 
-def planned(config: RunConfig, data: FederatedData | DataFacts) -> Plan:
+def make_plan(config: RunConfig, data: FederatedData | DataFacts) -> Plan:
     """Return the plan with the least noise that keeps the promises; where noise is given, with the promise it keeps."""
     facts = data if isinstance(data, DataFacts) else data.facts
     _require_few_sites(config, facts)
     plan = Plan(
         config.name,
         config.rounds,
-        {name: _local(config, size) for name, size in facts.sizes.items()},
+        {name: _make_local(config, size) for name, size in facts.sizes.items()},
         style=config.privacy.style,
         cohort=cohort.from_plain(config.cohort.model_dump()),
-        client=_client(config.privacy.client),
+        client=_make_client(config.privacy.client),
         weighting=config.weighting,
-        algorithm=_algorithm(config),
+        algorithm=_make_algorithm(config),
         max_participations=config.max_participations,
         spare_rounds=config.spare_rounds,
         max_sites_per_person=config.max_sites_per_person,
@@ -61,10 +61,10 @@ def planned(config: RunConfig, data: FederatedData | DataFacts) -> Plan:
     if config.guarantees:
         record = config.privacy.local
         plan = plan.calibrated(*config.guarantees, noise="own" if record is None else record.noise)
-    return _with_kept_promises(plan, config)
+    return _add_kept_guarantees(plan, config)
 
 
-def declared(config: RunConfig) -> DataFacts:
+def read_declared(config: RunConfig) -> DataFacts:
     """Return what a plan and a model need to know of the data, from the file alone: nothing is read, no code is run."""
     data = config.data
     sizes = data.declared_sizes
@@ -76,8 +76,8 @@ def declared(config: RunConfig) -> DataFacts:
     return DataFacts(sizes, data.shape, tuple(data.classes), dealing=data.dealing)
 
 
-def _with_kept_promises(plan: Plan, config: RunConfig) -> Plan:
-    """The plan that also promises what noise which was given, not calibrated, keeps at the δ asked for."""
+def _add_kept_guarantees(plan: Plan, config: RunConfig) -> Plan:
+    """Return the plan with the guarantee that a given, uncalibrated noise provides at the δ asked for."""
     record, client, unit = config.privacy.local, config.privacy.client, config.local_unit
     if record is not None and record.epsilon is None:
         epsilon = plan.record_epsilon(record.delta)
@@ -92,12 +92,12 @@ def _with_kept_promises(plan: Plan, config: RunConfig) -> Plan:
 
 def _require_fitting_algorithm(plan: Plan, config: RunConfig) -> None:
     """Refuse what one of our own algorithms is not for; one of somebody's own is code, and is asked when it runs."""
-    if isinstance(config.algorithm, OwnAlgorithm):
+    if isinstance(config.algorithm, OwnAlgorithmBlock):
         return
     algorithm, local = registry.of_plan(plan), config.local
     is_plain = (local.optimizer, local.momentum, local.weight_decay, local.schedule.kind) == ("sgd", 0, 0, "constant")
     if algorithm.needs_plain_sgd and not is_plain:
-        raise registry.not_plain(config.algorithm.kind)
+        raise registry.optimizer_refusal(config.algorithm.kind)
 
 
 def _require_few_sites(config: RunConfig, facts: DataFacts) -> None:
@@ -106,7 +106,7 @@ def _require_few_sites(config: RunConfig, facts: DataFacts) -> None:
         raise InvalidArgument("max_sites_per_person", f"{message}: raise it, or give different persons different names")
 
 
-def _local(config: RunConfig, size: int) -> LocalPlan:
+def _make_local(config: RunConfig, size: int) -> LocalPlan:
     local = config.local
     # Only style none has no declared sizes to check the batch against, and promises nothing.
     batch_size = min(local.batch_size, size) if config.privacy.style == "none" else local.batch_size
@@ -117,36 +117,34 @@ def _local(config: RunConfig, size: int) -> LocalPlan:
         epochs=local.epochs,
         learning_rate=local.learning_rate,
         unit=config.local_unit,
-        **_record(config),
+        **_local_privacy(config),
     )
 
 
-def _record(config: RunConfig) -> dict[str, Any]:
+def _local_privacy(config: RunConfig) -> dict[str, Any]:
     block = config.privacy.local
     if block is None:
         return {}
     same = block.model_dump(include={"clip_norm", "noise_multiplier", "delta", "norm", "layers"})
     tree = None if block.tree is None else TreeNoise(**block.tree.model_dump())
     adjacency = config.adjacency(config.local_unit)
-    return {**same, "adaptive": _adaptive(block.adaptive), "tree": tree, "adjacency": adjacency}
+    return {**same, "adaptive": _make_adaptive(block.adaptive), "tree": tree, "adjacency": adjacency}
 
 
-def _client(block: ClientPrivacy | None) -> ClientPlan | None:
+def _make_client(block: ClientPrivacy | None) -> ClientPlan | None:
     if block is None:
         return None
     tree = None if block.tree is None else RoundTree(**block.tree.model_dump())
-    adaptive = _adaptive(block.adaptive)
+    adaptive = _make_adaptive(block.adaptive)
     return ClientPlan(clip_norm=block.clip_norm, noise_multiplier=block.noise_multiplier, adaptive=adaptive, tree=tree)
 
 
-def _adaptive(block: Adaptive | None) -> AdaptiveClip | None:
+def _make_adaptive(block: Adaptive | None) -> AdaptiveClip | None:
     return None if block is None else AdaptiveClip(**block.model_dump())
 
 
-def _algorithm(config: RunConfig) -> Algorithm:
+def _make_algorithm(config: RunConfig) -> Algorithm:
     block = config.algorithm
-    if not isinstance(block, OwnAlgorithm):
+    if not isinstance(block, OwnAlgorithmBlock):
         return Algorithm(block.kind, block.model_dump(exclude={"kind"}))
-    # An algorithm of somebody's own need not have a learning rate.
-    rate = {} if block.server_learning_rate == 1 else {"server_learning_rate": block.server_learning_rate}
-    return Algorithm(block.kind, {**block.options, **rate})
+    return Algorithm(block.kind, {**block.options, **server_rate(block.server_learning_rate)})

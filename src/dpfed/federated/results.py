@@ -1,6 +1,6 @@
 """What a round tells: to everyone, and to the owner alone.
 
-Who took part, who failed or was turned away and how long it took follow from private data or from a cohort that may be
+Who took part, who failed or was refused and how long it took follow from private data or from a cohort that may be
 secret, and a score on records that nobody declared public has no noise. None of it is in ``facts()``, which is what
 rounds.jsonl, the terminal, reports and trackers are made of.
 
@@ -12,33 +12,19 @@ rounds.jsonl, the terminal, reports and trackers are made of.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from dpfed.federated.metrics import Score
-from dpfed.federated.weights import Vector
+from dpfed.federated.state.layout import Vector
 from dpfed.guarantee import Guarantee
-from dpfed.runs import BUDGET_EXHAUSTED, FINISHED, NOT_PRIVATE, RUNNING
+from dpfed.runs.directory import BUDGET_EXHAUSTED, FINISHED, NOT_PRIVATE, RUNNING
+from dpfed.runs.rounds import Participation, RoundRecord, ScoreRecord, StatementRecord
 
 __all__ = ["BUDGET_EXHAUSTED", "FINISHED", "RUNNING", "Participation", "RoundResult", "plain"]
-
-
-@dataclass(frozen=True)
-class Participation:
-    """Who did what in a round: the owner's view. `reused` are updates stored before a crash.
-
-    `errors` are what failed clients raised. Their texts may hold records, so only their types are written down.
-    """
-
-    contributed: tuple[str, ...] = ()
-    reused: tuple[str, ...] = ()
-    exhausted: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-    refused: Mapping[str, str] = field(default_factory=dict)
-    errors: Mapping[str, BaseException] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,34 +53,35 @@ class RoundResult:
         """The scores that everyone may see: those on public data."""
         return tuple(score for score in self.metrics if score.is_shareable)
 
-    def facts(self) -> dict[str, Any]:
-        """What everyone may see of the round."""
-        return {
+    def facts(self) -> RoundRecord:
+        """Return what everyone may see of the round: its line in rounds.jsonl."""
+        facts: RoundRecord = {
             "round": self.number,
             "status": self.status,
             "cost": plain(self.cost),
             "spent": plain(self.spent),
             "worst_client": self.worst_client,
-            "metrics": _scores(self.shareable_metrics),
+            "metrics": _plain_scores(self.shareable_metrics),
             "head": self.head,
-            **({} if self.is_private else {"noise": NOT_PRIVATE}),
         }
+        return facts if self.is_private else {**facts, "noise": NOT_PRIVATE}
 
     def owner_facts(self) -> dict[str, Any]:
-        """What only the owner may see of it."""
-        every = _scores(self.metrics)
-        errors = {client: type(error).__name__ for client, error in self.participation.errors.items()}
-        took_part = {**vars(self.participation), "errors": errors}
-        return {"round": self.number, "seconds": self.seconds, "metrics": every, **took_part}
+        """Return what only the owner may see of the round: its line in owner.jsonl."""
+        own = {"round": self.number, "seconds": self.seconds, "metrics": _plain_scores(self.metrics)}
+        return {**self.participation.to_record(), **own}
 
 
-def _scores(scores: Iterable[Score]) -> dict[str, dict[str, Any]]:
+def _plain_scores(scores: Iterable[Score]) -> dict[str, ScoreRecord]:
     return {
         score.name: {"value": score.value if math.isfinite(score.value) else None, "mark": score.mark}
         for score in scores
     }
 
 
-def plain(guarantees: Iterable[Guarantee]) -> list[dict[str, Any]]:
-    """The guarantees as plain JSON values."""
-    return [asdict(guarantee) for guarantee in guarantees]
+def plain(guarantees: Iterable[Guarantee]) -> list[StatementRecord]:
+    """Return the guarantees as plain JSON values."""
+    return [
+        {"epsilon": each.epsilon, "delta": each.delta, "unit": each.unit, "adjacency": each.adjacency}
+        for each in guarantees
+    ]

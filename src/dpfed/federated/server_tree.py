@@ -23,7 +23,7 @@ from dpfed.mechanisms.tree import TreeMechanism
 
 
 class ServerTree:
-    """Keeps the pattern of the event: a client in at most max_participations steps, min_separation apart.
+    """A tree that keeps the event's pattern: a client in at most max_participations steps, min_separation apart.
 
     Privacy: ``event`` for one client, once for every `open`, which must be charged before. Who is admitted depends on
     who was asked before and on nothing that anybody sent.
@@ -41,11 +41,11 @@ class ServerTree:
         return self._mechanism is not None
 
     def open(self, mechanism: TreeMechanism) -> None:
-        """Nothing; begins a new tree."""
+        """Begin a new tree."""
         self._mechanism, self._steps, self._asked = mechanism, 0, {}
 
     def admits(self, client: str) -> bool:
-        """Whether the client may take part in the next step; anybody may in the first of a new tree."""
+        """Return whether the client may take part in the next step; in the first of a new tree anybody may."""
         steps = self._asked.get(client) if self.is_open else None
         if not steps:
             return True
@@ -53,7 +53,7 @@ class ServerTree:
 
     @contextmanager
     def step(self, asked: Collection[str]) -> Iterator[TreeMechanism]:
-        """The noise for one step with these clients; if anything fails before its end, the tree is gone."""
+        """Yield the noise for one step with these clients; if anything fails before the end, the tree is lost."""
         mechanism, refused = self._mechanism, [name for name in asked if not self.admits(name)]
         if mechanism is None or refused:
             message = f"{refused[0]} would take part sooner than declared" if refused else "no tree is paid for"

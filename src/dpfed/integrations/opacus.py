@@ -29,7 +29,7 @@ from dpfed.ledger.reservation import Reservation
 def attach(
     privacy_engine: Any, reservation: Reservation, *, account: str, expected_batch_size: int | None = None
 ) -> None:
-    """Nothing; makes the engine charge the reservation before every step. Call it before ``make_private``.
+    """Make the engine charge the reservation before every step. Call it before ``make_private``.
 
     Privacy: each step is the event ``PoissonSampled(Gaussian(noise_multiplier), sample_rate)`` for one record
     under add-or-remove, provided that batches are Poisson samples and that the sum of clipped gradients is
@@ -50,13 +50,13 @@ def attach(
         )
     if privacy_engine.dataset is not None:
         raise InvalidArgument("privacy_engine", "attach must come before make_private: give it a new PrivacyEngine")
-    planned = _planned(reservation, account)
+    planned = _list_planned(reservation, account)
     batch_size = checks.count(expected_batch_size=expected_batch_size)
-    privacy_engine.accountant.step = _charging(privacy_engine.accountant.step, reservation, account)
-    privacy_engine.make_private = _checking(privacy_engine.make_private, planned, batch_size)
+    privacy_engine.accountant.step = _charge_before(privacy_engine.accountant.step, reservation, account)
+    privacy_engine.make_private = _check_before(privacy_engine.make_private, planned, batch_size)
 
 
-def _planned(reservation: Reservation, account: str) -> list[Event]:
+def _list_planned(reservation: Reservation, account: str) -> list[Event]:
     events, unit = list(reservation.events(account)), reservation.terms(account).unit
     if unit != "record":
         raise InvalidArgument(
@@ -73,28 +73,31 @@ def _planned(reservation: Reservation, account: str) -> list[Event]:
     return events
 
 
-def _charging(record: Callable[..., None], reservation: Reservation, account: str) -> Callable[..., None]:
+def _charge_before(record: Callable[..., None], reservation: Reservation, account: str) -> Callable[..., None]:
     def step(*, noise_multiplier: float, sample_rate: float) -> None:
-        reservation.commit({account: _event(noise_multiplier, sample_rate)})
+        reservation.commit({account: _make_event(noise_multiplier, sample_rate)})
         record(noise_multiplier=noise_multiplier, sample_rate=sample_rate)
 
     return step
 
 
-def _checking(make_private: Callable[..., Any], planned: list[Event], batch_size: int) -> Callable[..., Any]:
+def _check_before(make_private: Callable[..., Any], planned: list[Event], batch_size: int) -> Callable[..., Any]:
     def checked(*positional: Any, poisson_sampling: bool = True, **others: Any) -> Any:
         if poisson_sampling is not True:
             raise InvalidArgument(
                 "poisson_sampling",
-                "poisson_sampling=False makes batches that are no Poisson samples, and the reserved events are: "
+                "poisson_sampling=False makes batches that are no Poisson samples, which the reserved events assume: "
                 "leave it True",
             )
         _require_covered(others)
         made = make_private(*positional, poisson_sampling=True, **others)
         optimizer = next(part for part in made if hasattr(part, "expected_batch_size"))
         if getattr(optimizer, "world_size", 1) != 1:
-            raise InvalidArgument("module", "distributed training divides each worker's batch by itself: train on one")
-        _require_planned(_event(optimizer.noise_multiplier, 1 / len(made[-1])), planned)
+            raise InvalidArgument(
+                "module",
+                "distributed training divides each worker's batch by its own size, which is private: use one worker",
+            )
+        _require_planned(_make_event(optimizer.noise_multiplier, 1 / len(made[-1])), planned)
         optimizer.expected_batch_size = batch_size
         return made
 
@@ -102,7 +105,7 @@ def _checking(make_private: Callable[..., Any], planned: list[Event], batch_size
 
 
 def _require_covered(others: Mapping[str, Any]) -> None:
-    """Nothing, unless an option makes the step release more than the reserved event says."""
+    """Refuse an option that makes a step release more than the reserved event says."""
     if others.get("clipping", "flat") not in ("flat", "per_layer"):
         raise InvalidArgument(
             "clipping",
@@ -130,6 +133,6 @@ def _require_planned(event: Event, planned: list[Event]) -> None:
         )
 
 
-def _event(noise_multiplier: float, sample_rate: float) -> Event:
+def _make_event(noise_multiplier: float, sample_rate: float) -> Event:
     noise = Gaussian(float(noise_multiplier))
     return noise if sample_rate == 1 else PoissonSampled(noise, float(sample_rate))

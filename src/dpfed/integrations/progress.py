@@ -1,10 +1,10 @@
-"""A bar with the ε spent so far, for a fit that takes long while somebody watches.
+"""A progress bar with the ε spent so far, for a fit that takes long on a terminal.
 
-It shows the number of steps and what they cost, which are public. How large a sample was is not, nor is a loss.
+It shows the number of steps and what they cost, which are public. Batch sizes and losses are not.
 
 >>> from types import SimpleNamespace
 >>> fit = SimpleNamespace(plan=SimpleNamespace(steps=100), steps_taken=7)
->>> with shown(fit, is_wanted=True) as update:  # a doctest writes to no terminal, so nothing appears
+>>> with show_progress(fit, is_wanted=True) as update:  # a doctest writes to no terminal, so nothing appears
 ...     update()
 """
 
@@ -18,15 +18,15 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from dpfed.training.private import Private
+from dpfed.training.loop import Private
 
 DELAY = 1.0  # seconds before a bar appears: a short fit shows none
-PAUSE = 0.25  # seconds between two looks at ε
+PAUSE = 0.25  # seconds between two computations of ε
 
 
 @contextmanager
-def shown(private: Private, *, is_wanted: bool) -> Iterator[Callable[[], None]]:
-    """What to call after each step; the bar is on stderr, and only if that is a terminal."""
+def show_progress(private: Private, *, is_wanted: bool) -> Iterator[Callable[[], None]]:
+    """Yield a function to call after each step; the bar is on stderr, and only if that is a terminal."""
     if not (is_wanted and sys.stderr.isatty()):
         yield lambda: None
         return
@@ -38,7 +38,7 @@ def shown(private: Private, *, is_wanted: bool) -> Iterator[Callable[[], None]]:
 
 
 class _Bar:
-    """The steps taken, what they cost and how long the rest will take."""
+    """A bar of the steps taken, what they cost and how long the rest will take."""
 
     def __init__(self, private: Private) -> None:
         self._private = private
@@ -54,14 +54,14 @@ class _Bar:
         self._due = time.monotonic() + DELAY
 
     def update(self) -> None:
-        """Nothing; shows the state of things, unless it was shown just before."""
+        """Redraw the bar, unless it was drawn just before."""
         if time.monotonic() >= self._due:
             self._progress.start()
             self._show()
             self._due = time.monotonic() + PAUSE
 
     def close(self) -> None:
-        """Nothing; leaves the last state on the screen if there ever was a bar."""
+        """Draw the bar for the last time, if it was ever drawn."""
         if self._progress.live.is_started:
             self._show()
             self._progress.stop()

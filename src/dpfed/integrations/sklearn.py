@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Account, Guarantee
-from dpfed.integrations.estimator import PrivateEstimator, Values, scaled
+from dpfed.integrations.estimator import PrivateEstimator, Values, scale_to_bounds
 
 
 class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
@@ -83,7 +83,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         self.verbose = verbose
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """This estimator, trained; what is wrong with the arguments is refused before anything is spent."""
+        """Train and return this estimator; wrong arguments are refused before anything is spent."""
         features, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
         classes = np.unique(np.asarray(labels if self.classes is None else self.classes))
@@ -93,26 +93,26 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
             raise InvalidArgument("y", "y has labels that are not in classes: declare all labels that may occur")
         targets = torch.from_numpy(np.searchsorted(classes, labels))
         loss = nn.CrossEntropyLoss(reduction="none")
-        private = self._private(features, targets, len(classes), loss, sample_weight)
+        private = self._make_private(features, targets, len(classes), loss, sample_weight)
         self.classes_ = classes  # not before: a refused fit leaves the old model as it was
         self._train(private)
         return self
 
     def predict_proba(self, X: ArrayLike) -> Values:
-        """The probability of each class, one row per example."""
-        scores = torch.from_numpy(self._outputs(X))
+        """Return the probability of each class, one row per example."""
+        scores = torch.from_numpy(self._compute_outputs(X))
         shares: Values = scores.softmax(dim=1).numpy()
         return shares
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The most probable class of each example."""
-        best = self._outputs(X).argmax(axis=1)
+        """Return the most probable class of each example."""
+        best = self._compute_outputs(X).argmax(axis=1)
         labels: NDArray[Any] = self.classes_[best]
         return labels
 
-    def _undeclared(self) -> dict[str, Any]:
+    def _list_undeclared(self) -> dict[str, Any]:
         return {"which labels occur: classes were not declared and come from the data": self.classes} | (
-            super()._undeclared()
+            super()._list_undeclared()
         )
 
 
@@ -159,26 +159,28 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """This estimator, trained; what is wrong with the arguments is refused before anything is spent."""
+        """Train and return this estimator; wrong arguments are refused before anything is spent."""
         features, targets = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         with np.errstate(over="ignore"):
-            seen = (targets if self.target_bounds is None else scaled(targets, self.target_bounds)).astype(np.float32)
+            seen = (targets if self.target_bounds is None else scale_to_bounds(targets, self.target_bounds)).astype(
+                np.float32
+            )
         if not np.isfinite(seen).all():
             raise InvalidArgument("y", "y has values too large for float32: give target_bounds, or scale it in public")
-        self._train(self._private(features, torch.from_numpy(seen), 1, _squared_error, sample_weight))
+        self._train(self._make_private(features, torch.from_numpy(seen), 1, _squared_error, sample_weight))
         return self
 
     def predict(self, X: ArrayLike) -> Values:
-        """The predicted target of each example."""
-        outputs = self._outputs(X)[:, 0]
+        """Return the predicted target of each example."""
+        outputs = self._compute_outputs(X)[:, 0]
         if self.target_bounds is None:
             return outputs
         low, high = self.target_bounds
         return low + (outputs + 1) / 2 * (high - low)
 
-    def _undeclared(self) -> dict[str, Any]:
+    def _list_undeclared(self) -> dict[str, Any]:
         text = "scaling of the targets before fit, if it used the data's own statistics: no target_bounds declared"
-        return super()._undeclared() | {text: self.target_bounds}
+        return super()._list_undeclared() | {text: self.target_bounds}
 
 
 def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:

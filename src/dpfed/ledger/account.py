@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from dpfed.errors import UnknownRun
 from dpfed.events import Event
-from dpfed.ledger.model import Terms
 from dpfed.ledger.reservation import Reservation
+from dpfed.ledger.rules import Terms
 
 if TYPE_CHECKING:
     from dpfed.ledger.ledger import Ledger
@@ -41,7 +41,7 @@ class LedgerAccount:
 
     @property
     def unit(self) -> str:
-        """Whom the account protects."""
+        """The unit that the account protects."""
         return self._terms.unit
 
     @property
@@ -49,28 +49,28 @@ class LedgerAccount:
         """The neighbouring relation of its promise."""
         return self._terms.adjacency
 
-    def reserve(self, events: Mapping[Event, int], *, run: str, fixed_plan: bool = True) -> Held:
-        """What the run holds: reserved now, or as it was when the run stopped if it is in the ledger already."""
+    def reserve(self, events: Mapping[Event, int], *, run: str, fixed_plan: bool = True) -> LedgerHold:
+        """Reserve the events for the run, or resume the run if it is in the ledger already."""
         plan = {self.name: events}
         try:
             found = self._ledger.resume(run, plan=plan if fixed_plan else None)
         except UnknownRun:
             found = self._ledger.reserve(plan, run=run, fixed_plan=fixed_plan)
-        return Held(found, self.name)
+        return LedgerHold(found, self.name)
 
     def record(self, event: Event, count: int = 1, *, run: str, reason: str) -> None:
         """Charge what has happened already, marked after the fact."""
         self._ledger.record({self.name: {event: count}}, run=run, reason=reason)
 
     def affordable(self, event: Event) -> int:
-        """How many more such events the account would admit now."""
+        """Return how many more such events the account would admit now."""
         return self._ledger.forecast(self.name, event)
 
     def __repr__(self) -> str:
         return f"<account {self.name!r} of {self._ledger!r}>"
 
 
-class Held:
+class LedgerHold:
     """A run's reservation on one account."""
 
     def __init__(self, reservation: Reservation, account: str) -> None:
@@ -91,7 +91,7 @@ class Held:
         self._reservation.extend({self._account: {event: count}})
 
     def left(self, event: Event) -> int:
-        """How often the event may still be committed."""
+        """Return how often the event may still be committed."""
         return self._reservation.left(self._account, event)
 
     def release(self) -> None:

@@ -33,65 +33,65 @@ Amounts = tuple[Amount, ...]
 
 @lru_cache(maxsize=4096)
 def cost(event: Event, orders: tuple[float, ...], adjacency: str) -> Amounts:
-    """What one such event costs at each order, rounded up."""
-    return tuple(_up(value) for value in divergences(event, orders, adjacency))
+    """Return what one such event costs at each order, rounded up."""
+    return tuple(_round_up(value) for value in divergences(event, orders, adjacency))
 
 
 @lru_cache(maxsize=4096)
 def caps(epsilon: float, delta: float, orders: tuple[float, ...]) -> tuple[int, ...]:
-    """What may be spent at each order under a promise of (ε, δ), rounded down."""
+    """Return what may be spent at each order under a promise of (ε, δ), rounded down."""
     return tuple(min(MOST, math.floor(Fraction(cap) * ATTO)) for cap in order_caps(epsilon, delta, orders))
 
 
 def fits(total: Amounts, limits: Amounts) -> bool:
-    """Whether the total is within its limit at some order; see `dpfed.accounting.filter` for why one is enough."""
+    """Return whether the total is within its limit at some order; `dpfed.accounting.filter` says why one is enough."""
     if len(total) != len(limits):
-        raise _unequal(total, limits)
+        raise _explain_unequal(total, limits)
     return any(map(le, total, limits))
 
 
 def plus(amounts: Amounts, count: int, each: Amounts) -> Amounts:
-    """The amounts and `count` times the cost."""
+    """Add `count` times the cost to the amounts."""
     if len(amounts) != len(each):
-        raise _unequal(amounts, each)
+        raise _explain_unequal(amounts, each)
     return tuple(map(add, amounts, each if count == 1 else [count * one for one in each]))
 
 
 def minus(amounts: Amounts, count: int, each: Amounts) -> Amounts:
-    """The amounts less `count` times the cost; what is infinite stays so."""
+    """Subtract `count` times the cost from the amounts; what is infinite stays so."""
     if len(amounts) != len(each):
-        raise _unequal(amounts, each)
+        raise _explain_unequal(amounts, each)
     if count != 1 or math.inf in each:
         each = tuple([0 if one == math.inf else count * one for one in each])
     return tuple(map(sub, amounts, each))
 
 
 def epsilon_of(spent: Amounts, delta: float, orders: tuple[float, ...]) -> float:
-    """The ε at δ that the amounts stand for at the declared orders; 0 for none."""
+    """Convert amounts at the declared orders to the ε at δ; 0 for none."""
     return filter_epsilon([nats(amount) for amount in spent], delta, orders) if any(spent) else 0.0
 
 
 def nats(amount: Amount) -> float:
-    """The amount as a float, rounded up."""
+    """Convert an amount to nats as a float, rounded up."""
     return round_up(Fraction(amount) / ATTO) if isinstance(amount, int) else amount
 
 
 def texts(values: Amounts) -> list[str]:
-    """The amounts as decimal texts, which every JSON reader keeps exactly; "inf" for ∞."""
+    """Write the amounts as decimal texts, which every JSON reader keeps exactly; "inf" for ∞."""
     return [str(value) for value in values]
 
 
 def from_texts(values: list[str]) -> Amounts:
-    """The amounts that `texts` wrote."""
+    """Read the amounts that `texts` wrote."""
     return tuple(math.inf if value == "inf" else int(value) for value in values)
 
 
-def _unequal(amounts: Amounts, others: Amounts) -> ValueError:
+def _explain_unequal(amounts: Amounts, others: Amounts) -> ValueError:
     # `zip` would say it too, in several times the time, and every commit asks.
     return ValueError(f"there are {len(amounts)} amounts and {len(others)} to go with them")
 
 
-def _up(value: Divergence) -> Amount:
+def _round_up(value: Divergence) -> Amount:
     if not isinstance(value, Fraction):
         return value
     amount = math.ceil(value * ATTO)

@@ -1,7 +1,7 @@
-"""The time that entries say: by this machine's clock, but never earlier than the entry before.
+"""The time of entries: by this machine's clock, but never earlier than the entry before.
 
 Expiry is decided by that time, so a clock that is set back cannot bring an expired account to life. A clock that is
-more than five minutes behind the last entry is wrong, or the last entry's was: a person must say which.
+more than five minutes behind the last entry is wrong, or the last entry's was: a person must decide which.
 
 >>> later("2026-01-01T00:00:00.000000Z")
 '2026-01-01T00:00:00.000001Z'
@@ -21,13 +21,13 @@ _LAST = "9999-12-31T23:59:59.999999Z"
 
 
 def now() -> str:
-    """Return the time of this machine's clock as entries say it."""
+    """Return the time of this machine's clock in the format of entries."""
     microseconds = str(time.time_ns() // 1_000)
     return f"{_second(microseconds[:-6])}.{microseconds[-6:]}Z"
 
 
 def later(at: str, microseconds: int = 1) -> str:
-    """Return the time so much after the given one; entries of two transactions never have the same."""
+    """Return the time that many microseconds after the given one; no two transactions have the same time."""
     try:
         moved = datetime.fromisoformat(at) + timedelta(microseconds=microseconds)
     except OverflowError:
@@ -36,7 +36,7 @@ def later(at: str, microseconds: int = 1) -> str:
 
 
 def is_behind(clock: str, last: str) -> bool:
-    """Whether the clock is too far behind the last entry to be right."""
+    """Return whether the clock is too far behind the last entry to be right."""
     return datetime.fromisoformat(last) - datetime.fromisoformat(clock) > PATIENCE
 
 

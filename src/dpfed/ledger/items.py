@@ -2,8 +2,9 @@
 
 >>> from dpfed.events import Gaussian
 >>> from dpfed.ledger.rows import GENESIS
->>> row = Draft("reserved", "icu", "study-12", origin="icu", event=text(Gaussian(4.0)), times=10, left=10, cost='["5"]')
->>> Item.of(row.row(7, "2026-01-01T00:00:00.000000Z", GENESIS)).cost
+>>> event = dump_event(Gaussian(4.0))
+>>> draft = Draft("reserved", "icu", "study-12", origin="icu", event=event, times=10, left=10, cost='["5"]')
+>>> Item.of(draft.row(7, "2026-01-01T00:00:00.000000Z", GENESIS)).cost
 (5,)
 """
 
@@ -20,10 +21,10 @@ from dpfed.events import Event
 from dpfed.ledger import amounts, relations
 from dpfed.ledger.admission import Verdict
 from dpfed.ledger.amounts import Amounts
+from dpfed.ledger.inputs import Charges
 from dpfed.ledger.journal import Journal
-from dpfed.ledger.model import State
 from dpfed.ledger.rows import Draft, Row, compact
-from dpfed.ledger.words import Charges
+from dpfed.ledger.rules import AccountState
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Item:
 
     @classmethod
     def of(cls, row: Row) -> Item:
-        """The item that a reserved entry made."""
+        """Return the item that a reserved entry made."""
         cost = amounts.from_texts(json.loads(str(row.cost)))
         event = events.loads(str(row.event))
         return cls(
@@ -56,8 +57,8 @@ class Item:
         )
 
 
-def added_up(items: Iterable[Item]) -> dict[Event, int]:
-    """How often each event was reserved in all."""
+def add_up(items: Iterable[Item]) -> dict[Event, int]:
+    """Return how often each event was reserved in all."""
     plan: dict[Event, int] = {}
     for item in items:
         plan[item.event] = plan.get(item.event, 0) + item.count
@@ -65,60 +66,62 @@ def added_up(items: Iterable[Item]) -> dict[Event, int]:
 
 
 @lru_cache(maxsize=4096)
-def text(event: Event) -> str:
-    """The canonical JSON text of the event."""
+def dump_event(event: Event) -> str:
+    """Return the canonical JSON text of the event."""
     return events.dumps(event)
 
 
 def reserve_items(
     journal: Journal, run: str, charges: Charges, verdicts: Mapping[str, Verdict], *, is_extension: bool = False
 ) -> list[Item]:
-    """The items of admitted charges, with their entries appended; an extension was chosen later than the plan."""
-    marks = {"extended": True} if is_extension else {}
+    """Append the entries of admitted charges and return their items; an extension was chosen later than the plan."""
     states = {account: verdict.state for account, verdict in verdicts.items()}
     made = []
-    for origin, reached in relations.reached_by_each(charges, journal.terms).items():
+    for origin, reached in relations.find_reached_by_each(charges, journal.terms).items():
         for account in reached:
             for event, count in charges[origin].items():
-                row, states[account] = _reserved(
-                    journal, run, origin, states[account], verdicts[account], event, count, marks
+                item, states[account] = _reserve(
+                    journal, run, origin, states[account], verdicts[account], event, count, is_extension
                 )
-                made.append(Item.of(row))
+                made.append(item)
     return made
 
 
-def _reserved(
+def _reserve(
     journal: Journal,
     run: str,
     origin: str,
-    state: State,
+    state: AccountState,
     verdict: Verdict,
     event: Event,
     count: int,
-    marks: dict[str, Any],
-) -> tuple[Row, State]:
+    is_extension: bool,
+) -> tuple[Item, AccountState]:
     cost = verdict.terms.cost(event)
-    body = marks if verdict.plan is None else {**marks, "plan": verdict.plan}
+    body: dict[str, Any] = {"extended": True} if is_extension else {}
+    if verdict.plan is not None:
+        body["plan"] = verdict.plan
     after = state.after("reserved", count, cost, body)
     draft = Draft(
         "reserved",
         verdict.terms.name,
         run,
         origin=origin,
-        event=text(event),
+        event=dump_event(event),
         times=count,
         left=count,
         cost=compact(amounts.texts(cost)),
         state=after.dumps(),
         body=compact(body),
     )
-    return journal.move(after, draft), after
+    row = journal.move(after, draft)
+    return Item(row.seq, verdict.terms.name, origin, event, dump_event(event), count, cost, is_extension), after
 
 
 def move_item(
-    journal: Journal, state: State, kind: str, item: Item, count: int, left: int, run: str, body: str = "{}"
-) -> State:
-    """The account's state after committing or releasing `count` of the item, with the entry appended."""
+    journal: Journal, state: AccountState, kind: str, item: Item, count: int, left: int, run: str, body: str = "{}"
+) -> AccountState:
+    """Append that `count` of the item is committed or released, and return the account's state after it."""
     after = state.after(kind, count, item.cost)
     draft = Draft(kind, item.account, run, item.number, item.origin, item.text, count, left, None, after.dumps(), body)
     journal.move(after, draft)

@@ -28,13 +28,14 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from dpfed.errors import LedgerCorrupted, LedgerRolledBack, LedgerUnavailable, PrivacyError, UnknownRun
-from dpfed.ledger import forks, relations, seals
+from dpfed.ledger import relations, seals
 from dpfed.ledger.clock import is_behind, later, now
-from dpfed.ledger.database import Database
-from dpfed.ledger.model import State, Terms
-from dpfed.ledger.prepared import Prepared
-from dpfed.ledger.rows import GENESIS, Draft, Head, Row, compact, readable
-from dpfed.ledger.schema import ENDED, ENTRIES, HEAD, HELD, OPENED
+from dpfed.ledger.rows import GENESIS, Draft, Head, Row, compact, reading_entries
+from dpfed.ledger.rules import AccountState, Terms
+from dpfed.ledger.store import forks
+from dpfed.ledger.store.database import Database
+from dpfed.ledger.store.schema import ENDED, ENTRIES, HEAD, HELD, OPENED
+from dpfed.ledger.store.statements import Prepared
 
 # The table of the head has one row.
 _SEE_HEAD = sa.select(HEAD.c.seq, HEAD.c.hash)
@@ -50,24 +51,24 @@ _MANY = 200
 
 @dataclass
 class View:
-    """What is known of the ledger at a head."""
+    """The part of the ledger that was read at a head: states, what items hold, leases."""
 
     head: Head
     at: str = ""  # the time of the entry there
-    states: dict[str, State] = field(default_factory=dict)
+    states: dict[str, AccountState] = field(default_factory=dict)
     left: dict[int, int] = field(default_factory=dict)
     leases: dict[str, int] = field(default_factory=dict)
 
-    def follow(self, row: Row, state: State) -> None:
-        """Go past an entry that moves an item and leaves its account in the state."""
+    def follow(self, row: Row, state: AccountState) -> None:
+        """Update the view by an entry that moves an item and leaves its account in the state."""
         self.states[str(row.account)] = state
         self.left[int(row.item or 0)] = int(row.left or 0)
         self.head = Head(row.seq, row.hash)
         self.at = row.at
 
 
-# Of a commit: the entry that comes next and the state after it, a refusal, or None where the view does not tell.
-Entry = Callable[[View, Mapping[str, Terms], int, int], tuple[Row, State] | None]
+# Of a commit: the entry that comes next and the state after it, or None where the view is not enough to decide.
+Entry = Callable[[View, Mapping[str, Terms], int, int], tuple[Row, AccountState] | None]
 
 
 class Journal:
@@ -77,14 +78,14 @@ class Journal:
         self.link = link
         clock = now()
         self.last = view.at  # the time of the last entry before
-        self.at = clock if clock > view.at else later(view.at)  # the time that its entries say
+        self.at = clock if clock > view.at else later(view.at)  # the time of its entries
         self.terms = terms
         self._view = view
         self._head = view.head
         self._drafted: list[Row] = []
 
-    def states(self, names: Iterable[str]) -> dict[str, State]:
-        """Where each of the accounts stands."""
+    def states(self, names: Iterable[str]) -> dict[str, AccountState]:
+        """Return the state of each of the accounts."""
         wanted = list(names)
         missing = [name for name in wanted if name not in self._view.states]
         if missing:
@@ -94,7 +95,7 @@ class Journal:
         return {name: self._view.states[name] for name in wanted}
 
     def left(self, items: Iterable[int]) -> dict[int, int]:
-        """What each reserved item still holds."""
+        """Return how many events each reserved item still holds."""
         wanted = list(items)
         missing = [item for item in wanted if item not in self._view.left]
         if missing:
@@ -102,7 +103,7 @@ class Journal:
         return {item: self._view.left[item] for item in wanted}
 
     def lease(self, run: str) -> int:
-        """The number of the entry by which the run's present holder took it."""
+        """Return the number of the entry by which the run's present holder took it."""
         if run not in self._view.leases:
             row = last_lease(self.link, run)
             if row is None:
@@ -111,15 +112,15 @@ class Journal:
         return self._view.leases[run]
 
     def seal(self) -> dict[str, Any]:
-        """Return what an older ledger knew of data when it was sealed; nothing for one that was not older."""
-        row = _last_of(self.link, "sealed")
+        """Return the digests by which an older ledger was sealed; empty if it was never older."""
+        row = _read_last(self.link, "sealed")
         return {} if row is None else row.details()
 
     def is_behind(self, clock: str) -> bool:
-        """Whether the clock is too far behind the last entry, and behind what a person has accepted since."""
+        """Return whether the clock is too far behind the last entry, and behind what a person has accepted since."""
         if clock > self._view.at or not is_behind(clock, self._view.at):
             return False
-        accepted = _last_of(self.link, "clock")
+        accepted = _read_last(self.link, "clock")
         if accepted is None:
             return True
         # While the clock is behind, each transaction says a time one microsecond after the one before.
@@ -127,7 +128,7 @@ class Journal:
         return is_over or is_behind(clock, str(accepted.details()["clock"]))
 
     def append(self, draft: Draft) -> Row:
-        """The entry that the draft becomes; it is written when the transaction ends."""
+        """Append the draft and return its entry, which is written when the transaction ends."""
         row = draft.row(self._head.sequence + 1, self.at, self._head.digest)
         self._head = Head(row.seq, row.hash)
         self._drafted.append(row)
@@ -137,8 +138,8 @@ class Journal:
             self._view.leases[str(row.run)] = row.seq
         return row
 
-    def move(self, state: State, draft: Draft) -> Row:
-        """The entry of the draft, after which its account stands at the state."""
+    def move(self, state: AccountState, draft: Draft) -> Row:
+        """Append the draft, which leaves its account in the state, and return its entry."""
         self._view.states[str(draft.account)] = state
         return self.append(draft)
 
@@ -153,7 +154,7 @@ class Journal:
         return len(self._drafted) >= _MANY
 
     def write(self) -> Head:
-        """The new head, after writing what was appended."""
+        """Write what was appended and return the new head."""
         if self._drafted:
             _APPEND.run_each(self.link, self._drafted)
             self._view.at = self.at
@@ -161,7 +162,7 @@ class Journal:
 
 
 class Store:
-    """A database with what is known of its ledger."""
+    """A ledger in a database, with what was last read of it."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -177,15 +178,15 @@ class Store:
 
     @contextmanager
     def writing(self, *, accepts_clock: bool = False) -> Iterator[Journal]:
-        """A transaction that is durable when the block ends, and leaves no trace when it raises."""
+        """Open a transaction that is durable when the block ends, and leaves no trace when it raises."""
         with forks.transaction(), self._lock:
             view, self._view = self._view, None  # whatever goes wrong, it is read anew
-            with self.database.writing() as link, readable(self.database.shown):
+            with self.database.writing() as link, reading_entries(self.database.shown):
                 head = _read_head(_LOCK_HEAD.first(link))
                 if view is None or view.head != head:
                     self._require_seen(link)
                     view = View(head, last_time(link, head))
-                journal = Journal(link, view, self._known_terms(link, head))
+                journal = Journal(link, view, self._update_terms(link, head))
                 if not accepts_clock:
                     self._require_clock(journal)
                 yield journal
@@ -197,7 +198,7 @@ class Store:
                 self._terms_until = view.head.sequence
 
     def append_unmoved(self, entry: Entry, lease: int, count: int) -> bool:
-        """Whether the entry was appended by a single statement, the head being where it was last.
+        """Append the entry by a single statement if the head is where it was last; return whether it was appended.
 
         False means that nothing was written and that the work is to be done under the lock, which also has the
         last word on any refusal.
@@ -228,24 +229,24 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that only looks."""
-        with self.database.reading() as link, readable(self.database.shown):
+        """Open a transaction that only reads."""
+        with self.database.reading() as link, reading_entries(self.database.shown):
             yield link
 
     def head(self, link: Connection) -> Head:
-        """The head as the transaction sees it."""
+        """Return the head as the transaction sees it."""
         return _read_head(link.execute(_SEE_HEAD).first())
 
     def terms(self, link: Connection) -> dict[str, Terms]:
-        """The terms of every account."""
+        """Return the terms of every account."""
         head = self.head(link)
         with self._lock:
             if head.sequence >= self._terms_until:
-                return dict(self._known_terms(link, head))  # another thread may open accounts meanwhile
-        return {str(row.account): _terms_of(row) for row in rows(link, OPENED)}
+                return dict(self._update_terms(link, head))  # another thread may open accounts meanwhile
+        return {str(row.account): _read_terms(row) for row in rows(link, OPENED)}
 
     def require(self, link: Connection, head: Head) -> None:
-        """Nothing, if the ledger contains the head."""
+        """Raise LedgerRolledBack unless the ledger contains the head."""
         where = ENTRIES.c.seq == head.sequence
         found = link.execute(sa.select(ENTRIES.c.hash).where(where)).scalar() if head.sequence else GENESIS
         if found != head.digest:
@@ -268,36 +269,36 @@ class Store:
         if self._seen is not None:
             self.require(link, self._seen)
 
-    def _known_terms(self, link: Connection, head: Head) -> dict[str, Terms]:
-        """The terms of every account; they never change, so only entries not seen before are read."""
+    def _update_terms(self, link: Connection, head: Head) -> dict[str, Terms]:
+        """Return the terms of every account; they never change, so only new entries are read."""
         if head.sequence > self._terms_until:
             for row in rows(link, OPENED, ENTRIES.c.seq > self._terms_until):
-                self._terms[str(row.account)] = _terms_of(row)
+                self._terms[str(row.account)] = _read_terms(row)
             self._terms_until = head.sequence
         return self._terms
 
 
 def last_time(link: Connection, head: Head) -> str:
-    """Return the time of the entry at the head; before any other where there is none."""
+    """Return the time of the entry at the head; the empty text, which is before any other, if there is none."""
     found = link.execute(sa.select(ENTRIES.c.at).where(ENTRIES.c.seq == head.sequence)).scalar()
     return str(found or "")
 
 
 def newest_time(link: Connection) -> str:
-    """Return the time of the last entry; before any other where there is none."""
+    """Return the time of the last entry; the empty text, which is before any other, if there is none."""
     return last_time(link, _read_head(link.execute(_SEE_HEAD).first()))
 
 
-def _last_of(link: Connection, kind: str) -> Row | None:
+def _read_last(link: Connection, kind: str) -> Row | None:
     """Return the last entry of a kind that belongs to no account."""
     is_such = (ENTRIES.c.account.is_(None), ENTRIES.c.kind == kind)
     found = link.execute(sa.select(ENTRIES).where(*is_such).order_by(ENTRIES.c.seq.desc()).limit(1)).first()
-    return None if found is None else Row(*found).checked()
+    return None if found is None else Row(*found).check()
 
 
 def _seal(link: Connection) -> None:
-    """Append what an older ledger knows of data, if anything."""
-    seal = seals.sealed(link)
+    """Append the seal of an older ledger over the data it knows, if it knows any."""
+    seal = seals.make_seal(link)
     if seal["sources"]:
         head = _read_head(_LOCK_HEAD.first(link))
         clock, last = now(), last_time(link, head)
@@ -305,78 +306,85 @@ def _seal(link: Connection) -> None:
         _APPEND.run_each(link, [draft.row(head.sequence + 1, clock if clock > last else later(last), head.digest)])
 
 
-def _terms_of(row: Row) -> Terms:
-    return Terms.from_dict(row.checked().details(), row.seq)
+def _read_terms(row: Row) -> Terms:
+    return Terms.from_dict(row.check().details(), row.seq)
 
 
 def rows(link: Connection, *where: sa.ColumnElement[bool] | sa.TextClause) -> Iterator[Row]:
-    """The entries that fit, first to last."""
+    """Yield the entries that meet the conditions, first to last."""
     found = link.execute(sa.select(ENTRIES).where(*where).order_by(ENTRIES.c.seq).execution_options(yield_per=2_000))
     return (Row(*values) for values in found)
 
 
 def last_lease(link: Connection, run: str) -> Row | None:
-    """The entry by which somebody took the run last."""
+    """Return the newest lease of the run: the entry by which its holder took it."""
     found = link.execute(
         sa.select(ENTRIES)
         .where(HELD, ENTRIES.c.run == run, ENTRIES.c.kind == "leased")
         .order_by(ENTRIES.c.seq.desc())
         .limit(1)
     ).first()
-    return None if found is None else Row(*found).checked()
+    return None if found is None else Row(*found).check()
 
 
 def count_marks(link: Connection, run: str) -> int:
-    """How many steps of the run were marked: by leases that count one, where taking a run over counts none."""
+    """Return how many steps of the run were marked: by leases that count one; taking a run over counts none."""
     is_lease = (HELD, ENTRIES.c.run == run, ENTRIES.c.kind == "leased")
     return int(link.execute(sa.select(sa.func.coalesce(sa.func.sum(ENTRIES.c.times), 0)).where(*is_lease)).scalar_one())
 
 
 def left_of(link: Connection, items: list[int]) -> dict[int, int]:
-    """What each reserved item still holds."""
+    """Return how many events each reserved item still holds."""
     return {int(row.item or 0): int(row.left or 0) for row in last_of_items(link, items)}
 
 
-def state_of(row: Row) -> State:
-    """Where the account of the row stands after it."""
+def state_of(row: Row) -> AccountState:
+    """Return the state of the account after the entry."""
     if row.state is None:
-        raise LedgerCorrupted(f"entry {row.seq} of the ledger belongs to an account and has no state", row.seq)
-    return State.loads(row.state)
+        raise LedgerCorrupted(
+            f"entry {row.seq} of the ledger belongs to an account and has no state: restore the ledger from a backup",
+            row.seq,
+        )
+    return AccountState.loads(row.state)
 
 
 def last_of_accounts(link: Connection, opened: list[int]) -> Iterator[Row]:
-    """The last entry of each account, given by the entry that opened it: one step down an index."""
-    return _chosen(link, opened, _newest())
+    """Yield the last entry of each account, given by the entry that opened it: one step down an index."""
+    return _select_rows(link, opened, _select_newest())
 
 
 def last_of_items(link: Connection, items: list[int]) -> Iterator[Row]:
-    """The last entry of each item: that it ended with, or else on the way back from the end of its account.
+    """Yield the last entry of each item: the one that used it up, or else searched back from the end of its account.
 
     The longest way is that of an item which others' studies on the same account have left far behind.
     """
     of_item = _LATER.c.item == _FIRST.c.seq
     ended = sa.select(_ENDED.c.seq).where(ENDED, _ENDED.c.item == _FIRST.c.seq).limit(1).scalar_subquery()
-    return _chosen(link, items, sa.func.coalesce(ended, _newest(of_item)))
+    return _select_rows(link, items, sa.func.coalesce(ended, _select_newest(of_item)))
 
 
-def _newest(*belongs: sa.ColumnElement[bool]) -> sa.ScalarSelect[int]:
-    """The number of the last entry on the account of the first that fits."""
+def _select_newest(*belongs: sa.ColumnElement[bool]) -> sa.ScalarSelect[int]:
+    """Select the number of the last entry on the account of the first one that belongs."""
     found = sa.select(_LATER.c.seq).where(_LATER.c.account == _FIRST.c.account, *belongs)
     return found.order_by(_LATER.c.seq.desc()).limit(1).scalar_subquery()  # PostgreSQL reads all of it for a maximum
 
 
-def _chosen(link: Connection, firsts: list[int], number: sa.ColumnElement[int]) -> Iterator[Row]:
-    """The entry with the number that is chosen for each of the first entries."""
+def _select_rows(link: Connection, firsts: list[int], number: sa.ColumnElement[int]) -> Iterator[Row]:
+    """Yield, for each of the first entries, the entry whose number the expression selects."""
     for start in range(0, len(firsts), _CHUNK):
         wanted = sa.select(number).where(_FIRST.c.seq.in_(firsts[start : start + _CHUNK]))
         for values in link.execute(sa.select(ENTRIES).where(ENTRIES.c.seq.in_(wanted))):
-            yield Row(*values).checked()
+            yield Row(*values).check()
 
 
 def _read_head(found: Any) -> Head:
     if found is None:
-        raise LedgerCorrupted("the ledger has lost its head row", None)
+        raise LedgerCorrupted(
+            "the ledger has lost its head, so its last entry is not known: restore the ledger from a backup", None
+        )
     head = Head(*found)
     if type(head.sequence) is not int or type(head.digest) is not str:
-        raise LedgerCorrupted("the head of the ledger is no number and digest", None)
+        raise LedgerCorrupted(
+            "the head of the ledger is not a number and a digest: restore the ledger from a backup", None
+        )
     return head

@@ -28,22 +28,24 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from dpfed import checks, events
 from dpfed.checks import ADD_REMOVE
-from dpfed.errors import InvalidArgument, LeaseHeld, UnknownRun
+from dpfed.errors import InvalidArgument, UnknownRun
 from dpfed.events import Event
 from dpfed.guarantee import Guarantee
-from dpfed.ledger import admission, amounts, backups, lease, relations, restoring, triggers, verify, views, words
+from dpfed.ledger import admission, inputs, lease, relations, restoring, verify, views
 from dpfed.ledger.account import LedgerAccount
 from dpfed.ledger.clock import now
-from dpfed.ledger.database import Database
-from dpfed.ledger.items import Item, added_up, release_items, reserve_items
-from dpfed.ledger.journal import Journal, Store, last_lease, last_of_accounts, last_of_items, rows, state_of
-from dpfed.ledger.model import State, Terms
-from dpfed.ledger.opening import agreed, open_account, settle_source
+from dpfed.ledger.holding import read_first_lease, read_items, require_free, require_plan, take_lease
+from dpfed.ledger.items import release_items, reserve_items
+from dpfed.ledger.journal import Store, last_lease, last_of_accounts, rows, state_of
+from dpfed.ledger.opening import make_terms, open_account, settle_source
 from dpfed.ledger.refusals import judge_all, raise_refusals, write_refusals
 from dpfed.ledger.reservation import Reservation
-from dpfed.ledger.rows import Draft, Head, Row, compact
-from dpfed.ledger.schema import ENTRIES, HELD
+from dpfed.ledger.rows import Draft, Head, compact
+from dpfed.ledger.rules import AccountState, Terms
 from dpfed.ledger.seals import require_sound as require_sealed
+from dpfed.ledger.spending import spend
+from dpfed.ledger.store import backups, triggers
+from dpfed.ledger.store.database import Database
 from dpfed.ledger.verify import Verified
 from dpfed.ledger.views import Balance, OpenReservation, Statement
 
@@ -58,7 +60,7 @@ class Ledger:
 
     Privacy: everything ever committed to an account is together (ε, δ)-differentially private at its cap for
     its unit and adjacency, however the runs were chosen, as long as noise is drawn only after the commit of
-    the event that describes it. See `dpfed.ledger.model` for the rule of admission.
+    the event that describes it. See `dpfed.ledger.rules` for the rule of admission.
 
     `url` is a database's address, or the path of a SQLite file. Unless `create` is false, a ledger is made where
     there is none.
@@ -90,14 +92,14 @@ class Ledger:
         expires: date | datetime | None = None,
         opening: Mapping[Event, int] | None = None,
     ) -> LedgerAccount:
-        """The new account; `opening` is what was released from its data before the ledger was kept."""
-        terms = agreed(
+        """Open an account; `opening` is what was released from its data before the ledger was kept."""
+        terms = make_terms(
             account,
             epsilon,
             delta,
             unit,
             adjacency,
-            orders,
+            orders=orders,
             owner=owner,
             purpose=purpose,
             parent=parent,
@@ -105,7 +107,7 @@ class Ledger:
             labels={} if labels is None else labels,
             expires=expires,
         )
-        earlier = {} if opening is None or opening == {} else words.counted(opening)
+        earlier = {} if opening is None or opening == {} else inputs.counts(opening)
         with self._store.writing() as journal:
             restoring.require_answered(journal.states(journal.terms))
             open_account(journal, settle_source(journal, terms, source), earlier, journal.terms)
@@ -113,10 +115,8 @@ class Ledger:
 
     def open_all(self, promises: Mapping[str, Guarantee], *, purpose: str = "") -> None:
         """Open an account for each promise, on data of its own: all of them or none, by one durable write."""
-        rest: dict[str, Any] = dict.fromkeys(("parent", "expires"))
-        rest |= {"owner": "", "purpose": purpose, "overlaps": (), "labels": {}}
         wanted = [
-            agreed(name, promise.epsilon, promise.delta, promise.unit, promise.adjacency, orders=None, **rest)
+            make_terms(name, promise.epsilon, promise.delta, promise.unit, promise.adjacency, purpose=purpose)
             for name, promise in promises.items()
         ]
         with self._store.writing() as journal:
@@ -128,93 +128,91 @@ class Ledger:
                 known[terms.name] = settled
 
     def terms(self, accounts: Iterable[str]) -> dict[str, Terms]:
-        """What was agreed when each of the accounts was opened, all in one look."""
+        """Return the terms of each of the accounts, read in one transaction."""
         with self._store.reading() as link:
             known = self._store.terms(link)
-        return {name: relations.require_known(words.name(account=name), known) for name in accounts}
+        return {name: relations.require_known(inputs.name(account=name), known) for name in accounts}
 
     def account(self, account: str) -> LedgerAccount:
-        """The account, as what a PrivacyManager or a PrivacyAccountant is charged to."""
+        """Return the account to which a PrivacyManager or a PrivacyAccountant can be charged."""
         with self._store.reading() as link:
             return LedgerAccount(self, self._terms(link, account))
 
     def reserve(self, charges: Mapping[str, Any], *, run: str, fixed_plan: bool = True) -> Reservation:
-        """The reservation of all charges on all accounts, or BudgetExceeded with nothing reserved.
+        """Reserve all charges on all accounts, or raise BudgetExceeded and reserve nothing.
 
         `fixed_plan` says that the plan will not grow: on an account without earlier charges it may then be
         admitted by its exact ε, which closes the account for anything further.
         """
-        wanted, run, fixed_plan = words.charges(charges), words.name(run=run), words.claim(fixed_plan=fixed_plan)
+        wanted, run, fixed_plan = inputs.charges(charges), inputs.name(run=run), inputs.claim(fixed_plan=fixed_plan)
         with self._store.writing() as journal:
             if last_lease(journal.link, run) is not None:
                 raise InvalidArgument("run", f"run {run!r} is in the ledger already: resume it, or choose another name")
             verdicts = judge_all(journal, wanted, fixed_plan=fixed_plan)
             refused = write_refusals(journal, run, verdicts)
             if not refused:
-                token = _take_lease(journal, run, lease.beginning())
+                token = take_lease(journal, run, lease.describe_start())
                 made = reserve_items(journal, run, wanted, verdicts)
         raise_refusals(refused)
-        return Reservation(self._store, run, token.seq, made)
+        return Reservation(self._store, run, token, made)
 
     def resume(self, run: str, *, plan: Mapping[str, Any] | None = None) -> Reservation:
-        """The reservation of a run whose process ended; refused while another one lives.
+        """Resume the reservation of a run whose process ended; refuse while another one lives.
 
         With a `plan` (as for `reserve`) a run that reserved another one is refused too, and left to its holder.
         """
-        run, wanted = words.name(run=run), None if plan is None else words.charges(plan)
+        run, wanted = inputs.name(run=run), None if plan is None else inputs.charges(plan)
         with self._store.writing() as journal:
-            items = _items(journal.link, run)
-            _require_free(journal, run, items)
-            _require_plan(run, items, wanted)
-            token = _take_lease(journal, run)
-        return Reservation(self._store, run, token.seq, items)
+            items = read_items(journal.link, run)
+            require_free(journal, run, items)
+            require_plan(run, items, wanted)
+            token = take_lease(journal, run)
+        return Reservation(self._store, run, token, items)
 
     def has_run(self, run: str) -> bool:
-        """Whether anything was ever reserved for the run."""
+        """Return whether anything was ever reserved for the run."""
         with self._store.reading() as link:
-            return last_lease(link, words.name(run=run)) is not None
+            return last_lease(link, inputs.name(run=run)) is not None
 
     def seal_key(self, run: str) -> bytes:
         """Return the key that seals the run's files: the digest of the entry by which it was first reserved.
 
         No head shows it, and no file of the run, so whoever can write those alone cannot forge their seal.
         """
-        run = words.name(run=run)
+        run = inputs.name(run=run)
         with self._store.reading() as link:
-            first = next(rows(link, HELD, ENTRIES.c.run == run, ENTRIES.c.kind == "leased"), None)
+            first = read_first_lease(link, run)
         if first is None:
             raise UnknownRun(f"the ledger has no run {run!r}: use the ledger that it began in, or check the name")
-        return first.checked().hash.encode()
+        return first.hash.encode()
 
     def release(self, run: str, *, reason: str) -> None:
         """Return what a dead run never committed; its late processes can charge nothing any more."""
-        run, reason = words.name(run=run), words.reason(reason)
+        run, reason = inputs.name(run=run), inputs.reason(reason)
         with self._store.writing() as journal:
-            items = _items(journal.link, run)
-            _require_free(journal, run, items)
-            _take_lease(journal, run)
+            items = read_items(journal.link, run)
+            require_free(journal, run, items)
+            take_lease(journal, run)
             release_items(journal, items, reason, run)
 
     def seals_files(self, run: str) -> bool:
         """Return whether the run was reserved by a version whose runs have digests and seals in every file."""
-        is_lease = (HELD, ENTRIES.c.run == words.name(run=run), ENTRIES.c.kind == "leased")
         with self._store.reading() as link:
-            first = next(rows(link, *is_lease), None)
-        return first is not None and lease.is_sealed(first.checked().details())
+            first = read_first_lease(link, inputs.name(run=run))
+        return first is not None and lease.is_sealed(first.details())
 
     def record(self, charges: Mapping[str, Any], *, reason: str, run: str | None = None) -> None:
         """Charge what has happened already, marked after the fact; written even past the cap."""
-        wanted, why = words.charges(charges), words.reason(reason)
-        run = None if run is None else words.name(run=run)
+        wanted, body = inputs.charges(charges), {"after_the_fact": True, "reason": inputs.reason(reason)}
+        run = None if run is None else inputs.name(run=run)
         with self._store.writing() as journal:
             for origin, counts in wanted.items():
-                for account in relations.reached(origin, journal.terms):
-                    for event, count in counts.items():
-                        _record(journal, account, origin, event, count, run, why)
+                for account in relations.find_reached(origin, journal.terms):
+                    spend(journal, "recorded", journal.terms[account], origin, counts, run, body)
 
     def freeze(self, account: str, *, reason: str) -> None:
         """Stop every charge on the account until it is unfrozen."""
-        self._change("frozen", account, {"reason": words.reason(reason)})
+        self._change("frozen", account, {"reason": inputs.reason(reason)})
 
     def unfreeze(self, account: str, *, reason: str, head: str | None = None, steward: str | None = None) -> None:
         """Let the account be charged again.
@@ -222,19 +220,19 @@ class Ledger:
         After a backup was restored, this needs the name of a steward who answers for what may be missing; the newest
         head that anybody has kept, if it is given, must be the backup's own.
         """
-        self._change("unfrozen", account, {"reason": words.reason(reason)}, head=head, steward=steward)
+        self._change("unfrozen", account, {"reason": inputs.reason(reason)}, head=head, steward=steward)
 
     def top_up(self, account: str, *, epsilon: float, reason: str) -> None:
         """Raise the account's cap by ε; its statement is then for the new cap."""
         added = checks.positive(epsilon=epsilon)
-        self._change("topped_up", account, {"epsilon": added, "reason": words.reason(reason)})
+        self._change("topped_up", account, {"epsilon": added, "reason": inputs.reason(reason)})
 
     def accept_clock(self, *, reason: str) -> None:
         """Write that this machine's clock is right although it is behind the last entry, whose clock was wrong.
 
         Entries go on saying the later time until the clock has reached it, so nothing that expired comes back.
         """
-        why = words.reason(reason)
+        why = inputs.reason(reason)
         with self._store.writing(accepts_clock=True) as journal:
             clock = now()
             if not journal.is_behind(clock):
@@ -242,58 +240,58 @@ class Ledger:
             journal.append(Draft("clock", body=compact({"clock": clock, "reason": why})))
 
     def balance(self, account: str) -> Balance:
-        """Where the account stands."""
+        """Return the balance of the account."""
         with self._store.reading() as link:
             return views.balances(link, [self._terms(link, account)])[0]
 
     def accounts(self) -> tuple[Balance, ...]:
-        """Where every account stands, in the order they were opened."""
+        """Return the balance of every account, in the order they were opened."""
         with self._store.reading() as link:
             return views.balances(link, list(self._store.terms(link).values()))
 
     def statement(self, account: str) -> Statement:
-        """Every entry of the account, as a bank would send it."""
+        """Return the statement of the account: every entry, as a bank would send it."""
         with self._store.reading() as link:
             return views.statement(link, self._terms(link, account), self._store.terms(link), self._store.head(link))
 
     def reservations(self, *, open_only: bool = True) -> tuple[OpenReservation, ...]:
-        """The runs that still hold something reserved; all runs, where `open_only` is false."""
+        """Return the runs that still hold something reserved; all runs, if `open_only` is false."""
         with self._store.reading() as link:
             return tuple(each for each in views.reservations(link) if each.left or not open_only)
 
     def forecast(self, account: str, event: Event) -> int:
-        """How many more such events would be admitted now, by the filter of every account they reach."""
+        """Return how many more such events would be admitted now, by the filter of every account they reach."""
         event = events.require_event(event)
         with self._store.reading() as link:
             known = self._store.terms(link)
-            reached = [known[name] for name in relations.reached(words.name(account=account), known)]
+            reached = [known[name] for name in relations.find_reached(inputs.name(account=account), known)]
             latest = list(last_of_accounts(link, [terms.opened for terms in reached]))
             states = {str(row.account): state_of(row) for row in latest}
             return min(admission.affordable(terms, states[terms.name], event) for terms in reached)
 
     @property
     def address(self) -> str:
-        """Where the ledger is, without a password."""
+        """The address of the ledger, without its password."""
         return self._store.database.shown
 
     @property
     def file(self) -> Path | None:
-        """The file of a ledger in SQLite."""
+        """The file of a ledger in SQLite; None for PostgreSQL."""
         return self._store.database.file if self._store.database.is_sqlite else None
 
     def head(self) -> Head:
-        """The number and digest of the last entry: keep a copy where this ledger's administrator cannot write."""
+        """Return number and digest of the last entry: keep a copy where this ledger's administrator cannot write."""
         with self._store.reading() as link:
             return self._store.head(link)
 
     def require(self, head: Head | str) -> None:
-        """Nothing, if the ledger contains the head; LedgerRolledBack if it was replaced by an older copy."""
+        """Raise LedgerRolledBack unless the ledger contains the head: it was replaced by an older copy."""
         seen = head if isinstance(head, Head) else Head.parse(head)
         with self._store.reading() as link:
             self._store.require(link, seen)
 
     def verify(self) -> Verified:
-        """How many entries there are, after recomputing the chain and every balance; or LedgerCorrupted."""
+        """Recompute the chain and every balance and return the counts, or raise LedgerCorrupted."""
         with self._store.reading() as link:
             verify.require_sound_file(link)
             found = verify.replay(
@@ -314,12 +312,12 @@ class Ledger:
         The copy is refused as a ledger until it is restored. Keep its head, which is returned, somewhere else.
         """
         self._store.database.require_sqlite("pg_dump")
-        with backups.drafted(Path(path)) as draft:
+        with backups.drafting(Path(path)) as draft:
             with self._store.reading() as link:
                 backups.copy_ledger(link, draft)
             with Ledger(draft, create=False) as copy:
                 found = copy.verify()
-            backups.mark(draft)
+            backups.mark_as_backup(draft)
         return found
 
     @classmethod
@@ -327,7 +325,7 @@ class Ledger:
         """Make a ledger of a backup where there is none, with every account frozen; what was reserved is committed."""
         database = Database(url, wait=30.0)
         database.require_sqlite("pg_restore")
-        with backups.drafted(database.file) as draft:
+        with backups.drafting(database.file) as draft:
             backups.copy_backup(Path(backup), draft)
             with cls(draft, create=False) as ledger:
                 ledger._freeze_all(ledger.verify().head)
@@ -356,74 +354,25 @@ class Ledger:
         return f"<Ledger at {self.address}>"
 
     def _terms(self, link: Connection, account: str) -> Terms:
-        return relations.require_known(words.name(account=account), self._store.terms(link))
+        return relations.require_known(inputs.name(account=account), self._store.terms(link))
 
     def _change(self, kind: str, account: str, body: dict[str, Any], **answer: str | None) -> None:
-        account = words.name(account=account)
+        account = inputs.name(account=account)
         with self._store.writing() as journal:
             before = journal.states([account])[account]
             if kind == "unfrozen" and before.restored:
-                body |= restoring.answered(journal.link, account, **answer)
+                body |= restoring.make_answer(journal.link, account, **answer)
             after = before.after(kind, body=body)
             if kind == "topped_up":
                 _require_larger(before, after)
             elif after == before:
-                raise InvalidArgument("account", f"{account} is {kind} already")
+                raise InvalidArgument("account", f"{account} is {kind} already: nothing was written")
             journal.move(after, Draft(kind, account, state=after.dumps(), body=compact(body)))
 
 
-def _require_larger(before: State, after: State) -> None:
+def _require_larger(before: AccountState, after: AccountState) -> None:
     if not before.cap < after.cap < math.inf:
         raise InvalidArgument(
-            "epsilon", f"epsilon must make the cap of {before.cap:g} larger and keep it finite: give another amount"
+            "epsilon",
+            f"a top-up must make the cap of ε = {before.cap:g} larger and keep it finite: give another epsilon",
         )
-
-
-def _take_lease(journal: Journal, run: str, holder: Mapping[str, Any] | None = None) -> Row:
-    return journal.append(Draft("leased", run=run, body=compact(holder or lease.me())))
-
-
-def _require_free(journal: Journal, run: str, items: list[Item]) -> None:
-    taken = last_lease(journal.link, run)
-    if taken is None:
-        raise UnknownRun(f"the ledger has no run {run!r}: reserve for it first, or check the name")
-    holder = taken.details()
-    latest = last_of_items(journal.link, [item.number for item in items])
-    age = lease.age([taken.at, *(row.at for row in latest)])
-    if not lease.is_me(holder) and lease.is_alive(holder, age):
-        raise LeaseHeld(
-            f"run {run!r} is held by {lease.describe(holder)}, which is alive: end it first, or wait for it"
-        )
-
-
-def _require_plan(run: str, items: list[Item], wanted: words.Charges | None) -> None:
-    for account, plan in (wanted or {}).items():
-        if added_up(item for item in items if item.origin == account == item.account) != plan:
-            raise InvalidArgument(
-                "run",
-                f"run {run!r} reserved another plan on {account} than is asked for now: "
-                "go on with the same plan, or choose another name for the run",
-            )
-
-
-def _items(link: Connection, run: str) -> list[Item]:
-    return [Item.of(row.checked()) for row in rows(link, HELD, ENTRIES.c.run == run, ENTRIES.c.kind == "reserved")]
-
-
-def _record(
-    journal: Journal, account: str, origin: str, event: Event, count: int, run: str | None, reason: str
-) -> None:
-    cost = journal.terms[account].cost(event)
-    state = journal.states([account])[account].after("recorded", count, cost)
-    draft = Draft(
-        "recorded",
-        account,
-        run,
-        origin=origin,
-        event=events.dumps(event),
-        times=count,
-        cost=compact(amounts.texts(cost)),
-        state=state.dumps(),
-        body=compact({"after_the_fact": True, "reason": reason}),
-    )
-    journal.move(state, draft)

@@ -8,51 +8,65 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
-from dpfed import checks, events
+from dpfed import checks
 from dpfed.accounting.filter import RenyiFilter
 from dpfed.errors import BudgetExceeded, InvalidArgument
 from dpfed.events import Event
 from dpfed.guarantee import Guarantee
-from dpfed.ledger import amounts, relations, seals, words
+from dpfed.ledger import amounts, inputs, relations, seals
 from dpfed.ledger.journal import Journal
-from dpfed.ledger.model import State, Terms
 from dpfed.ledger.rows import Draft, compact
-from dpfed.ledger.schema import ENTRIES, SOURCES
+from dpfed.ledger.rules import AccountState, Terms
+from dpfed.ledger.spending import count_charges, spend
+from dpfed.ledger.store.schema import SOURCES
 
 
-def agreed(name: str, epsilon: float, delta: float, unit: str, adjacency: str, orders: Any, **others: Any) -> Terms:
-    """The terms, checked; the source is settled within the transaction."""
+def make_terms(
+    name: str,
+    epsilon: float,
+    delta: float,
+    unit: str,
+    adjacency: str,
+    *,
+    orders: Any = None,
+    owner: str = "",
+    purpose: str = "",
+    parent: str | None = None,
+    overlaps: Any = (),
+    labels: Any = MappingProxyType({}),
+    expires: Any = None,
+) -> Terms:
+    """Return the checked terms of an account; its source is settled within the transaction."""
     promise = Guarantee(checks.positive(epsilon=epsilon), checks.positive_probability(delta=delta), unit, adjacency)
     if orders is not None and (isinstance(orders, str | bytes) or not isinstance(orders, Iterable)):
         raise InvalidArgument("orders", f"orders must be numbers above 1, or None, got {orders!r:.80}")
     return Terms(
-        name=words.name(account=name),
+        name=inputs.name(account=name),
         epsilon=promise.epsilon,
         delta=promise.delta,
         unit=promise.unit,
         adjacency=promise.adjacency,
-        orders=_declared(promise, orders),
-        owner=words.text(owner=others["owner"]),
-        purpose=words.text(purpose=others["purpose"]),
-        parent=None if others["parent"] is None else words.name(parent=others["parent"]),
-        overlaps=_names(others["overlaps"]),
-        labels=words.labels(others["labels"]),
-        expires=words.expiry(others["expires"]),
+        orders=_choose_orders(promise, orders),
+        owner=inputs.text(owner=owner),
+        purpose=inputs.text(purpose=purpose),
+        parent=None if parent is None else inputs.name(parent=parent),
+        overlaps=_check_names(overlaps),
+        labels=inputs.labels(labels),
+        expires=inputs.expiry(expires),
     )
 
 
-def _declared(promise: Guarantee, orders: Iterable[float] | None) -> tuple[float, ...]:
-    """The orders, if they leave room for anything that the ledger can count."""
+def _choose_orders(promise: Guarantee, orders: Iterable[float] | None) -> tuple[float, ...]:
+    """Return the orders, or the filter's own; refuse a promise that leaves no room that the ledger can count."""
     try:
         declared = RenyiFilter(promise.epsilon, promise.delta, orders, adjacency=promise.adjacency).orders
         has_room = max(amounts.caps(promise.epsilon, promise.delta, declared)) > 0
@@ -63,14 +77,14 @@ def _declared(promise: Guarantee, orders: Iterable[float] | None) -> tuple[float
     if not has_room:
         raise InvalidArgument(
             "epsilon",
-            f"epsilon = {promise.epsilon:g} at delta = {promise.delta:g} is out of this ledger's range, which is that "
-            "of promises: say an epsilon between 1e-9 and 1e9, or declare orders",
+            f"epsilon = {promise.epsilon:g} at delta = {promise.delta:g} is beyond what a ledger can count: "
+            "give an epsilon between 1e-9 and 1e9, or declare orders",
         )
     return declared
 
 
 def open_account(journal: Journal, terms: Terms, opening: Mapping[Event, int], known: Mapping[str, Terms]) -> None:
-    """Append the account, what its data was used for before, and the same to every account it reaches.
+    """Append the account and what its data was used for before, also to every account that it reaches.
 
     `known` are the accounts there are, with those that the same transaction opened.
     """
@@ -78,12 +92,15 @@ def open_account(journal: Journal, terms: Terms, opening: Mapping[Event, int], k
         raise InvalidArgument("account", f"the ledger has an account {terms.name!r} already: choose another name")
     relations.require_sound(terms, known)
     everyone = {**known, terms.name: terms}
-    carried = _carried(journal.link, relations.carried_from(terms, known))
-    state = State.new(terms)
+    # What others still hold reserved may be committed at any time, so it is carried too.
+    carried = {
+        name: count_charges(journal.link, name, with_reserved=True) for name in relations.find_carried(terms, known)
+    }
+    state = AccountState.new(terms)
     journal.move(state, Draft("opened", terms.name, state=state.dumps(), body=compact(terms.to_dict())))
     for origin, bag in [*carried.items(), *([(terms.name, opening)] if opening else [])]:
-        seen_by = relations.reached(origin, known) if origin != terms.name else ()
-        for account in relations.reached(terms.name, everyone):
+        seen_by = relations.find_reached(origin, known) if origin != terms.name else ()
+        for account in relations.find_reached(terms.name, everyone):
             if account not in seen_by or account == terms.name:
                 _carry(journal, everyone[account], origin, bag)
 
@@ -91,12 +108,12 @@ def open_account(journal: Journal, terms: Terms, opening: Mapping[Event, int], k
 def settle_source(journal: Journal, terms: Terms, source: Any) -> Terms:
     """Return the terms with the source's name: as declared, or that of the data with this fingerprint."""
     if source is None or isinstance(source, str):
-        return replace(terms, source=f"declared:{words.name(source=terms.name if source is None else source)}")
+        return replace(terms, source=f"declared:{inputs.name(source=terms.name if source is None else source)}")
     link = journal.link
     seals.require_sound(link, journal.terms.values(), journal.seal())
-    key = seals.key(link)
+    key = seals.read_key(link)
     mark = fingerprint(bytes.fromhex(key), source)
-    known = {found: name for name, found in seals.marks(link).items()}
+    known = {found: name for name, found in seals.read_fingerprints(link).items()}
     if mark not in known:
         known[mark] = f"fingerprint:{len(known) + 1}"
         link.execute(sa.insert(SOURCES), {"name": known[mark], "fingerprint": mark})
@@ -104,10 +121,10 @@ def settle_source(journal: Journal, terms: Terms, source: Any) -> Terms:
 
 
 def fingerprint(key: bytes, data: Any) -> str:
-    """A keyed digest of the data: equal data gives equal digests, and without the key it tells nothing."""
+    """Return a keyed digest of the data: equal data gives equal digests, and without the key it reveals nothing."""
     mark = hmac.new(key, digestmod=hashlib.sha256)
     if isinstance(data, Path):
-        _read_into(mark, data)
+        _update_from_file(mark, data)
     elif isinstance(data, bytes | bytearray | memoryview):
         mark.update(b"bytes\0")
         mark.update(bytes(data))
@@ -121,7 +138,7 @@ def fingerprint(key: bytes, data: Any) -> str:
     return mark.hexdigest()
 
 
-def _read_into(mark: hmac.HMAC, path: Path) -> None:
+def _update_from_file(mark: hmac.HMAC, path: Path) -> None:
     mark.update(b"bytes\0")
     try:
         with path.open("rb") as stream:
@@ -132,54 +149,16 @@ def _read_into(mark: hmac.HMAC, path: Path) -> None:
         raise InvalidArgument("source", f"source must be a readable file: {why}") from None
 
 
-def _names(value: Any) -> tuple[str, ...]:
+def _check_names(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = [value]
     if not isinstance(value, list | tuple | set | frozenset):
         raise InvalidArgument("overlaps", f"overlaps must be names of accounts, got {value!r:.80}")
-    return tuple(dict.fromkeys(words.name(overlaps=item) for item in value))
-
-
-def _carried(link: Connection, names: tuple[str, ...]) -> dict[str, dict[Event, int]]:
-    """What each account was charged for or still holds reserved: a reservation may be committed at any time."""
-    return {name: charged(link, name, with_reserved=True) for name in names}
-
-
-def charged(link: Connection, name: str, *, with_reserved: bool = False) -> dict[Event, int]:
-    """How often each event was charged to the account, equal ones added up."""
-    # What is still reserved is what was reserved and neither committed (counted by itself) nor released.
-    weights = {"carried": 1, "recorded": 1, "committed": 1}
-    if with_reserved:
-        weights = {"carried": 1, "recorded": 1, "reserved": 1, "released": -1}
-    count = sa.func.sum(sa.case(weights, value=ENTRIES.c.kind, else_=0) * ENTRIES.c.times)
-    found = link.execute(
-        sa.select(ENTRIES.c.event, count)
-        .where(ENTRIES.c.account == name, ENTRIES.c.kind.in_(weights))
-        .group_by(ENTRIES.c.event)
-    )
-    bag: Counter[Event] = Counter()
-    for text, total in found:
-        bag[events.loads(text)] += int(total)
-    return {event: total for event, total in bag.items() if total}
+    return tuple(dict.fromkeys(inputs.name(overlaps=item) for item in value))
 
 
 def _carry(journal: Journal, terms: Terms, origin: str, bag: Mapping[Event, int]) -> None:
-    state = journal.states([terms.name])[terms.name]
-    for event, count in bag.items():
-        cost = terms.cost(event)
-        state = state.after("carried", count, cost)
-        journal.move(
-            state,
-            Draft(
-                "carried",
-                terms.name,
-                origin=origin,
-                event=events.dumps(event),
-                times=count,
-                cost=compact(amounts.texts(cost)),
-                state=state.dumps(),
-            ),
-        )
+    state = spend(journal, "carried", terms, origin, bag)
     if bag and not amounts.fits(state.total, terms.caps(state.cap)):
         spent = amounts.epsilon_of(state.total, terms.delta, terms.orders)
         raise BudgetExceeded(

@@ -1,4 +1,4 @@
-"""What accounts say to a charge, and how a refusal is written down and told.
+"""How accounts decide on a charge, and how a refusal is recorded and raised.
 
 >>> from datetime import UTC, datetime
 >>> is_expired(Terms("icu", 8.0, 1e-5, expires="2026-01-01T00:00:00+00:00"), datetime(2027, 1, 1, tzinfo=UTC))
@@ -12,19 +12,19 @@ from datetime import datetime
 
 from dpfed.errors import AccountUnavailable, BudgetExceeded
 from dpfed.events import Event
-from dpfed.ledger import admission, amounts, relations, words
+from dpfed.ledger import admission, amounts, inputs, relations
 from dpfed.ledger.admission import Verdict
-from dpfed.ledger.items import text
+from dpfed.ledger.inputs import Charges
+from dpfed.ledger.items import dump_event
 from dpfed.ledger.journal import Journal
-from dpfed.ledger.model import State, Terms
 from dpfed.ledger.rows import Draft, compact
-from dpfed.ledger.words import Charges
+from dpfed.ledger.rules import AccountState, Terms
 
 
 def judge_all(journal: Journal, charges: Charges, *, fixed_plan: bool) -> dict[str, Verdict]:
-    """What every account that the charges reach says to its part of them."""
+    """Let every account that the charges reach decide on its part of them."""
     parts: dict[str, dict[Event, int]] = {}
-    for origin, reached in relations.reached_by_each(charges, journal.terms).items():
+    for origin, reached in relations.find_reached_by_each(charges, journal.terms).items():
         for account in reached:
             part = parts.setdefault(account, {})
             for event, count in charges[origin].items():
@@ -32,30 +32,31 @@ def judge_all(journal: Journal, charges: Charges, *, fixed_plan: bool) -> dict[s
     states = journal.states(parts)
     return {
         account: admission.judge(journal.terms[account], states[account], part, fixed_plan=fixed_plan)
-        if trouble(journal, account, states[account]) is None
+        if find_trouble(journal, account, states[account]) is None
         else Verdict(journal.terms[account], states[account], part, is_admitted=False)
         for account, part in parts.items()
     }
 
 
 def write_refusals(journal: Journal, run: str, verdicts: Mapping[str, Verdict]) -> list[tuple[Verdict, str | None]]:
-    """The verdicts that refuse, with the account's trouble if that is why; each is written down."""
+    """Append the refusals and return them, each with the reason if the account takes no charge at all."""
     refused = []
     for account, verdict in verdicts.items():
         if not verdict.is_admitted:
-            why = trouble(journal, account, verdict.state)
+            why = find_trouble(journal, account, verdict.state)
             refused.append((verdict, why))
-            body = compact({"reason": (why or verdict.shortfall())[: words.LONGEST_TEXT]})
+            body = compact({"reason": (why or verdict.shortfall())[: inputs.LONGEST_TEXT]})
+            state = verdict.state.dumps()
             for event, count in verdict.events.items():
-                state = verdict.state.dumps()
-                journal.append(Draft("refused", account, run, event=text(event), times=count, state=state, body=body))
+                text = dump_event(event)
+                journal.append(Draft("refused", account, run, event=text, times=count, state=state, body=body))
     return refused
 
 
 def write_expiry(journal: Journal, run: str, accounts: Iterable[str]) -> None:
-    """Write that a charge came too late, if no entry is as late yet: a clock that is set back cannot undo that.
+    """Append that a charge came too late, if no entry is as late yet: a clock that is set back cannot undo that.
 
-    Privacy: every account of the run is looked at, so the entry does not tell whom the charge was for.
+    Privacy: every account of the run is checked, so the entry does not reveal whom the charge was for.
     """
     at, last = datetime.fromisoformat(journal.at), datetime.fromisoformat(journal.last)
     for account, state in journal.states(accounts).items():
@@ -66,23 +67,23 @@ def write_expiry(journal: Journal, run: str, accounts: Iterable[str]) -> None:
 
 
 def raise_refusals(refused: list[tuple[Verdict, str | None]]) -> None:
-    """Nothing, or the error for the first account that refused."""
+    """Raise the error of the first account that refused, if any did."""
     for verdict, why in refused:
         if why is not None:
             raise AccountUnavailable(why)
         raise BudgetExceeded(verdict.refusal())
 
 
-def require_usable(terms: Terms, state: State, at: str) -> None:
-    """Nothing, if the account may at that time be charged with what is reserved on it."""
+def require_usable(terms: Terms, state: AccountState, at: str) -> None:
+    """Refuse to charge an account that is frozen or, at that time, expired."""
     if state.frozen:
         raise AccountUnavailable(f"{terms.name} is frozen: its owner must unfreeze it before anything is charged")
     if terms.expires is not None and is_expired(terms, datetime.fromisoformat(at)):
         raise AccountUnavailable(f"{terms.name} expired at {terms.expires}: open an account for the new period")
 
 
-def require_within(terms: Terms, state: State) -> None:
-    """Nothing, if what is committed stays within the cap: room that was reserved may be gone, see `Ledger.record`."""
+def require_within(terms: Terms, state: AccountState) -> None:
+    """Refuse a commit past the cap: room that was reserved may be gone, see `Ledger.record`."""
     if state.plan is None and not amounts.fits(state.spent, terms.caps(state.cap)):
         raise BudgetExceeded(
             f"committing this would take {terms.name} past its cap of ε = {state.cap:g}, because charges after the "
@@ -90,8 +91,8 @@ def require_within(terms: Terms, state: State) -> None:
         )
 
 
-def require_whole(journal: Journal, account: str, state: State) -> None:
-    """Nothing, if all that is reserved on the account may be charged: the answer is the same however much was."""
+def require_whole(journal: Journal, account: str, state: AccountState) -> None:
+    """Refuse unless all that is reserved on the account may be charged, however much of it was committed already."""
     require_usable(journal.terms[account], state, journal.at)
     if state.plan is None and not amounts.fits(state.total, journal.terms[account].caps(state.cap)):
         raise BudgetExceeded(
@@ -100,8 +101,8 @@ def require_whole(journal: Journal, account: str, state: State) -> None:
         )
 
 
-def trouble(journal: Journal, account: str, state: State) -> str | None:
-    """Why the account takes no new reservation, if it does not."""
+def find_trouble(journal: Journal, account: str, state: AccountState) -> str | None:
+    """Return why the account takes no new reservation; None if it does."""
     try:
         require_usable(journal.terms[account], state, journal.at)
     except AccountUnavailable as error:
@@ -115,5 +116,5 @@ def trouble(journal: Journal, account: str, state: State) -> str | None:
 
 
 def is_expired(terms: Terms, now: datetime) -> bool:
-    """Whether the account's time is over."""
+    """Return whether the account has expired."""
     return terms.expires is not None and now > datetime.fromisoformat(terms.expires)

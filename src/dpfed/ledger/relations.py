@@ -5,7 +5,7 @@ everything: a later account *overlaps* the earlier ones (and carries their charg
 its *parent* (and charges that too).
 
 >>> ward = Terms("ward", 4.0, 1e-5, parent="hospital")
->>> reached("ward", {"ward": ward, "hospital": Terms("hospital", 8.0, 1e-5)})
+>>> find_reached("ward", {"ward": ward, "hospital": Terms("hospital", 8.0, 1e-5)})
 ('ward', 'hospital')
 """
 
@@ -14,48 +14,48 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dpfed.errors import InvalidArgument, UnknownAccount
-from dpfed.ledger.model import Terms
+from dpfed.ledger.rules import Terms
 
 
 def require_known(name: str, terms: Mapping[str, Terms]) -> Terms:
-    """The terms of the account, if there is one of that name."""
+    """Return the terms of the account; raise UnknownAccount if there is none of that name."""
     if name not in terms:
         raise UnknownAccount(f"the ledger has no account {name!r}: open it first, or check the name")
     return terms[name]
 
 
-def reached(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
-    """The account and every other one that is charged with it, each once."""
-    return reached_by_each([name], terms)[name]
+def find_reached(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
+    """Return the account and every other one that is charged with it, each once."""
+    return find_reached_by_each([name], terms)[name]
 
 
-def reached_by_each(names: Iterable[str], terms: Mapping[str, Terms]) -> dict[str, tuple[str, ...]]:
-    """What each of the accounts reaches; the relations of all accounts are looked through once."""
+def find_reached_by_each(names: Iterable[str], terms: Mapping[str, Terms]) -> dict[str, tuple[str, ...]]:
+    """Return the accounts that each one reaches; the relations of all accounts are read once."""
     carriers: dict[str, list[str]] = {}
     for other, known in terms.items():
         for carried in known.overlaps:
             carriers.setdefault(carried, []).append(other)
-    return {name: _reached(name, terms, carriers) for name in names}
+    return {name: _follow_reach(name, terms, carriers) for name in names}
 
 
-def carried_from(new: Terms, terms: Mapping[str, Terms]) -> tuple[str, ...]:
-    """The accounts whose charges a new account takes over; none that another of them carries already."""
+def find_carried(new: Terms, terms: Mapping[str, Terms]) -> tuple[str, ...]:
+    """Return the accounts whose charges a new account takes over; none that another of them carries already."""
     kept: list[str] = []
     for name in new.overlaps:
-        if not set(kept) & set(reached(name, terms)):
+        if not set(kept) & set(find_reached(name, terms)):
             # Of accounts that reach each other the first one stays.
-            kept = [*(other for other in kept if name not in reached(other, terms)), name]
+            kept = [*(other for other in kept if name not in find_reached(other, terms)), name]
     return tuple(kept)
 
 
 def require_sound(new: Terms, terms: Mapping[str, Terms]) -> None:
-    """Nothing, if the new account's relations leave one account that sees all charges on its source."""
+    """Refuse a new account after which no account sees all charges on its source."""
     for other in (*new.overlaps, *([new.parent] if new.parent else [])):
         _require_alike(new, other, terms)
     if new.parent in new.overlaps:
         raise InvalidArgument("overlaps", f"{new.parent} is the parent already: leave it out of overlaps")
-    others = [name for name, known in terms.items() if known.source == new.source and _alike(new, known)]
-    if others and not _common([*others, new.name], {**terms, new.name: new}):
+    others = [name for name, known in terms.items() if known.source == new.source and _are_alike(new, known)]
+    if others and not _find_common([*others, new.name], {**terms, new.name: new}):
         raise InvalidArgument(
             "overlaps",
             f"the source {new.source!r} has the account{'s' if len(others) > 1 else ''} {', '.join(others)} already: "
@@ -63,27 +63,27 @@ def require_sound(new: Terms, terms: Mapping[str, Terms]) -> None:
         )
 
 
-def tops(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
-    """The accounts that see all charges on this account's source; the account itself is first if it does."""
+def find_tops(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
+    """Return the accounts that see all charges on this account's source; the account itself first if it does."""
     alike = [
-        other for other, known in terms.items() if known.source == terms[name].source and _alike(terms[name], known)
+        other for other, known in terms.items() if known.source == terms[name].source and _are_alike(terms[name], known)
     ]
-    return _common(alike, terms)
+    return _find_common(alike, terms)
 
 
-def beside(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
-    """The accounts that may be charged for the same data without those that see all of its source.
+def find_beside(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
+    """Return the accounts that may be charged for the same data without those that see all of its source.
 
     That is those on the same source for another unit or adjacency, and parents on another source: their data
     include this account's.
     """
     own = terms[name]
-    others = [other for other, known in terms.items() if known.source == own.source and not _alike(own, known)]
-    parents = [each for each in _ancestors(name, terms) if terms[each].source != own.source]
+    others = [other for other, known in terms.items() if known.source == own.source and not _are_alike(own, known)]
+    parents = [each for each in _find_ancestors(name, terms) if terms[each].source != own.source]
     return (*others, *parents)
 
 
-def _ancestors(name: str, terms: Mapping[str, Terms]) -> list[str]:
+def _find_ancestors(name: str, terms: Mapping[str, Terms]) -> list[str]:
     found: list[str] = []
     parent = terms[name].parent
     while parent is not None and parent not in found:
@@ -92,12 +92,12 @@ def _ancestors(name: str, terms: Mapping[str, Terms]) -> list[str]:
     return found
 
 
-def _common(names: Iterable[str], terms: Mapping[str, Terms]) -> tuple[str, ...]:
-    chains = [reached(name, terms) for name in names]
+def _find_common(names: Iterable[str], terms: Mapping[str, Terms]) -> tuple[str, ...]:
+    chains = [find_reached(name, terms) for name in names]
     return tuple(account for account in chains[0] if all(account in chain for chain in chains))
 
 
-def _reached(name: str, terms: Mapping[str, Terms], carriers: Mapping[str, list[str]]) -> tuple[str, ...]:
+def _follow_reach(name: str, terms: Mapping[str, Terms], carriers: Mapping[str, list[str]]) -> tuple[str, ...]:
     found = [name]
     for account in found:
         parent = require_known(account, terms).parent
@@ -109,13 +109,14 @@ def _reached(name: str, terms: Mapping[str, Terms], carriers: Mapping[str, list[
 def _require_alike(new: Terms, other: str, terms: Mapping[str, Terms]) -> None:
     if other not in terms:
         raise UnknownAccount(f"the ledger has no account {other!r} that {new.name} could refer to: open it first")
-    if not _alike(new, terms[other]):
+    if not _are_alike(new, terms[other]):
         raise InvalidArgument(
             "unit",
             f"{new.name} ({new.unit}, {new.adjacency}) cannot share charges with {other} "
-            f"({terms[other].unit}, {terms[other].adjacency}): promises of different kinds are never added up",
+            f"({terms[other].unit}, {terms[other].adjacency}): promises of different kinds are never added up; "
+            "give both the same unit and adjacency, or leave out parent and overlaps",
         )
 
 
-def _alike(one: Terms, other: Terms) -> bool:
+def _are_alike(one: Terms, other: Terms) -> bool:
     return (one.unit, one.adjacency) == (other.unit, other.adjacency)

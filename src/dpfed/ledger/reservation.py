@@ -25,14 +25,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from dpfed.accounting.normal_form import as_event
+from dpfed.accounting.atoms import as_event
 from dpfed.errors import AccountUnavailable, LeaseLost, NotReserved
 from dpfed.events import Event
-from dpfed.ledger import admission, amounts, lease, words
+from dpfed.ledger import admission, amounts, inputs, lease
 from dpfed.ledger.amounts import Amounts
-from dpfed.ledger.items import Item, added_up, move_item, release_items, reserve_items
+from dpfed.ledger.fast_commit import PreparedCommit
+from dpfed.ledger.holding import take_lease
+from dpfed.ledger.inputs import Charges
+from dpfed.ledger.items import Item, add_up, move_item, release_items, reserve_items
 from dpfed.ledger.journal import Journal, Store, count_marks, last_lease, last_of_items, left_of
-from dpfed.ledger.model import Terms
 from dpfed.ledger.refusals import (
     judge_all,
     raise_refusals,
@@ -42,13 +44,11 @@ from dpfed.ledger.refusals import (
     write_expiry,
     write_refusals,
 )
-from dpfed.ledger.rows import Draft, compact
-from dpfed.ledger.step import Step
-from dpfed.ledger.words import Charges
+from dpfed.ledger.rules import Terms
 
 
 class Reservation:
-    """What a run may still commit; it belongs to the process that took it.
+    """The events that a run may still commit; it belongs to the process that took it.
 
     Privacy: commit first, and draw noise only when `commit` has returned. What a reservation promises is its
     whole plan; the ε of the part committed so far is an ex post figure.
@@ -59,7 +59,7 @@ class Reservation:
         self._run = run
         self._lease = lease
         self._items: dict[str, list[Item]] = {}
-        self._steps: dict[str, Step | None] = {}
+        self._steps: dict[str, PreparedCommit | None] = {}
         self._keep(items)
 
     @property
@@ -73,16 +73,16 @@ class Reservation:
         return tuple(self._items)
 
     def events(self, account: str) -> dict[Event, int]:
-        """The plan: how often each event was reserved on the account."""
-        return added_up(self._own(account))
+        """Return the plan: how often each event was reserved on the account."""
+        return add_up(self._own_items(account))
 
     def epsilon(self, account: str) -> float:
-        """The ε of all that the run reserved on the account, at its δ: the guarantee of this run alone.
+        """Return the ε of all that the run reserved on the account, at its δ: the guarantee of this run alone.
 
         It is exact for a plan that was reserved at once. What was extended later may have been chosen after
         looking at results, so the ε of a run that grew is that of the filter.
         """
-        self._of(account)
+        self._items_of(account)
         items = [item for origin in self._items.values() for item in origin if item.account == account]
         terms = self.terms(account)
         if any(item.is_extension for item in items):
@@ -90,30 +90,30 @@ class Reservation:
             for item in items:
                 total = amounts.plus(total, item.count, item.cost)
             return amounts.epsilon_of(total, terms.delta, terms.orders)
-        return admission.plan_epsilon(as_event(added_up(items)), terms.delta, terms.adjacency)
+        return admission.plan_epsilon(as_event(add_up(items)), terms.delta, terms.adjacency)
 
     def terms(self, account: str) -> Terms:
-        """What was agreed when the account was opened."""
+        """Return the terms under which the account was opened."""
         with self._store.reading() as link:
             return self._store.terms(link)[account]
 
     def left(self, account: str, event: Event | None = None) -> int:
-        """How often the event may still be committed; all events together without one."""
-        items = [item for item in self._own(account) if event is None or item.event == event]
+        """Return how often the event may still be committed; all events together if none is given."""
+        items = [item for item in self._own_items(account) if event is None or item.event == event]
         with self._store.reading() as link:
             return sum(left_of(link, [item.number for item in items]).values())
 
     def committed(self, account: str) -> int:
-        """How many events the run has committed on the account; what was returned is not among them."""
-        items = self._own(account)
+        """Return how many events the run has committed on the account; what was returned is not among them."""
+        items = self._own_items(account)
         with self._store.reading() as link:
             latest = list(last_of_items(link, [item.number for item in items]))
         returned = sum(row.times or 0 for row in latest if row.kind == "released")
         return sum(item.count for item in items) - sum(row.left or 0 for row in latest) - returned
 
     def left_of_each(self) -> dict[str, dict[Event, int]]:
-        """How often each event may still be committed on each account: `left` for all of them in one look."""
-        own = [item for account in self.accounts for item in self._own(account)]
+        """Return how often each event may still be committed on each account: `left` for all, read at once."""
+        own = [item for account in self.accounts for item in self._own_items(account)]
         found: dict[str, dict[Event, int]] = {account: {} for account in self.accounts}
         with self._store.reading() as link:
             left = left_of(link, [item.number for item in own])
@@ -123,53 +123,53 @@ class Reservation:
 
     def commit(self, charges: Mapping[str, Any]) -> None:
         """Charge what was reserved; durable when it returns, and only then may noise be drawn."""
-        step, count = self._step(charges)
+        step, count = self._find_step(charges)
         if step is not None and self._store.append_unmoved(step.entry, self._lease, count):
             return
-        wanted = words.charges(charges)
+        wanted = inputs.charges(charges)
         with self._charging() as journal:
             self._commit(journal, wanted)
 
     def commit_unseen(self, charges: Mapping[str, Any]) -> None:
-        """Charge what was reserved, or nothing, and mark the step; whether it is refused does not depend on whom.
+        """Charge what was reserved, or nothing, and mark the step; a refusal does not depend on who is charged.
 
-        Privacy: where it is secret who is charged, a refusal must not tell it. So every account of the run is asked,
+        Privacy: where it is secret who is charged, a refusal must not reveal it. So every account of the run is asked,
         charged or not, for all that was reserved on it, spent or not.
         """
-        wanted = words.charges(charges) if charges else {}
+        wanted = inputs.charges(charges) if charges else {}
         with self._charging() as journal:
             self._require_lease(journal)
-            names = dict.fromkeys(item.account for item in self._all)
+            names = dict.fromkeys(item.account for item in self._all_items)
             for name, state in journal.states(names).items():
                 require_whole(journal, name, state)
             self._commit(journal, wanted)
-            marked = self._marked(journal)
+            marked = take_lease(journal, self._run, marks=1)
         self._lease = marked
 
     def mark(self, account: str, charges: Mapping[str, Any] | None = None) -> None:
-        """Write that the run does a step, with what it costs, if anything: durable when it returns.
+        """Append that the run does a step, with what it costs, if anything: durable when it returns.
 
         It is refused where a charge would be. A step that is paid for already leaves its trace so: a run that goes on
         from an old copy of its files sees that more was done than they know of.
         """
-        wanted = words.charges(charges) if charges else {}
-        names = dict.fromkeys(item.account for item in self._of(account))
+        wanted = inputs.charges(charges) if charges else {}
+        names = dict.fromkeys(item.account for item in self._items_of(account))
         with self._charging() as journal:
             self._require_lease(journal)
             for name, state in journal.states(names).items():
                 require_usable(journal.terms[name], state, journal.at)
             self._commit(journal, wanted)
-            marked = self._marked(journal)
+            marked = take_lease(journal, self._run, marks=1)
         self._lease = marked
 
     def marks(self) -> int:
-        """How many steps of the run were marked, by whichever process."""
+        """Return how many steps of the run were marked, by whichever process."""
         with self._store.reading() as link:
             return count_marks(link, self._run)
 
     def extend(self, charges: Mapping[str, Any]) -> None:
         """Reserve more for the same run, or raise BudgetExceeded; never on a plan admitted by its exact ε."""
-        wanted = words.charges(charges)
+        wanted = inputs.charges(charges)
         with self._store.writing() as journal:
             self._require_lease(journal)
             verdicts = judge_all(journal, wanted, fixed_plan=False)
@@ -180,10 +180,10 @@ class Reservation:
 
     def release(self, reason: str = "") -> None:
         """Return what was never committed; what was committed stays spent."""
-        reason = words.text(reason=reason)
+        reason = inputs.text(reason=reason)
         with self._store.writing() as journal:
             self._require_lease(journal)
-            release_items(journal, self._all, reason, self._run)
+            release_items(journal, self._all_items, reason, self._run)
 
     def __repr__(self) -> str:
         plans = "; ".join(f"{account}: {as_event(self.events(account))}" for account in self.accounts[:3])
@@ -197,8 +197,8 @@ class Reservation:
         )
         return f"<p><b>Reservation of run {html.escape(self._run)}</b></p><table>{rows}</table>"
 
-    def _step(self, charges: Any) -> tuple[Step | None, int]:
-        """The step of a commit that is one entry, and its count; no step for all others, right or wrong."""
+    def _find_step(self, charges: Any) -> tuple[PreparedCommit | None, int]:
+        """Return the prepared commit for charges that are one entry, and their count; None for all others."""
         if type(charges) is not dict or len(charges) != 1:
             return None, 0
         ((origin, event),) = charges.items()
@@ -212,23 +212,23 @@ class Reservation:
 
     @contextmanager
     def _charging(self) -> Iterator[Journal]:
-        """A transaction that charges accounts; a refusal because one has expired leaves the time of it."""
+        """Open a transaction that charges accounts; if one has expired, record the time and refuse."""
         try:
             with self._store.writing() as journal:
                 yield journal
         except AccountUnavailable:
             with self._store.writing() as journal:
-                write_expiry(journal, self._run, dict.fromkeys(item.account for item in self._all))
+                write_expiry(journal, self._run, dict.fromkeys(item.account for item in self._all_items))
             raise
 
     @property
-    def _all(self) -> list[Item]:
+    def _all_items(self) -> list[Item]:
         return [item for items in self._items.values() for item in items]
 
     def _commit(self, journal: Journal, wanted: Charges) -> None:
         """Append the entries of a commit."""
         self._require_lease(journal)
-        taken = list(self._taken(journal, wanted))
+        taken = list(self._allot(journal, wanted))
         states = journal.states(dict.fromkeys(item.account for item, _, _ in taken))
         for account, state in states.items():
             require_usable(journal.terms[account], state, journal.at)
@@ -237,25 +237,23 @@ class Reservation:
         for account, state in states.items():
             require_within(journal.terms[account], state)
 
-    def _marked(self, journal: Journal) -> int:
-        return journal.append(Draft("leased", run=self._run, times=1, body=compact(lease.me()))).seq
-
     def _keep(self, items: Iterable[Item]) -> None:
         for item in items:
             is_alone = item.origin not in self._items and item.account == item.origin
-            self._steps[item.origin] = Step(item, self._run) if is_alone else None
+            self._steps[item.origin] = PreparedCommit(item, self._run) if is_alone else None
             self._items.setdefault(item.origin, []).append(item)
 
-    def _of(self, origin: str) -> list[Item]:
+    def _items_of(self, origin: str) -> list[Item]:
         if not isinstance(origin, str) or origin not in self._items:
-            words.name(account=origin)
+            inputs.name(account=origin)
             raise NotReserved(
-                f"run {self._run!r} has nothing reserved on {origin!r}, only on {', '.join(self.accounts)}"
+                f"run {self._run!r} has nothing reserved on {origin!r}, only on {', '.join(self.accounts)}: "
+                "commit on one of those, or reserve on it first"
             )
         return self._items[origin]
 
-    def _own(self, account: str) -> list[Item]:
-        return [item for item in self._of(account) if item.account == account]
+    def _own_items(self, account: str) -> list[Item]:
+        return [item for item in self._items_of(account) if item.account == account]
 
     def _require_lease(self, journal: Journal) -> None:
         if journal.lease(self._run) != self._lease:
@@ -269,13 +267,13 @@ class Reservation:
                 f"run {self._run!r} was taken over by another process: stop this one, it may not charge any more"
             )
 
-    def _taken(self, journal: Journal, wanted: Charges) -> Iterator[tuple[Item, int, int]]:
-        """Each item with how much is taken of it and what is then left, on every account the charge reaches."""
-        left = journal.left(item.number for origin in wanted for item in self._of(origin))
+    def _allot(self, journal: Journal, wanted: Charges) -> Iterator[tuple[Item, int, int]]:
+        """Yield each item with how much is taken of it and what is then left, on every account the charge reaches."""
+        left = journal.left(item.number for origin in wanted for item in self._items_of(origin))
         for origin, counts in wanted.items():
             for event, count in counts.items():
                 by_account: dict[str, list[Item]] = {origin: []}
-                for item in self._of(origin):
+                for item in self._items_of(origin):
                     if item.event == event:
                         by_account.setdefault(item.account, []).append(item)
                 self._require_left(event, origin, count, sum(left[item.number] for item in by_account[origin]))

@@ -18,18 +18,18 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from dpfed.errors import AccountUnavailable, InvalidArgument, LedgerCorrupted
-from dpfed.ledger import words
+from dpfed.ledger import inputs
 from dpfed.ledger.items import Item, move_item
 from dpfed.ledger.journal import Journal, rows
-from dpfed.ledger.model import State
 from dpfed.ledger.rows import Draft, Head, Row, compact
-from dpfed.ledger.schema import ENTRIES, HELD
+from dpfed.ledger.rules import AccountState
+from dpfed.ledger.store.schema import ENTRIES, HELD
 
 PRESUMED = {"presumed": True, "reason": "restored from a backup: what was reserved counts as committed"}
 
 
 def body(backup: Head) -> dict[str, Any]:
-    """Return what the entry says that freezes an account of a restored ledger."""
+    """Return the body of the entry that freezes an account of a restored ledger."""
     return {"head": str(backup), "reason": f"restored from a backup that ends at entry {backup.sequence}"}
 
 
@@ -40,29 +40,28 @@ def freeze_all(journal: Journal, backup: Head) -> None:
             "backup",
             "the backup has no account, so that nothing could be frozen: begin a new ledger, or use a later one",
         )
-    items = [Item.of(row.checked()) for row in rows(journal.link, HELD, ENTRIES.c.kind == "reserved")]
-    run_of = {row.seq: str(row.run) for row in rows(journal.link, HELD, ENTRIES.c.kind == "reserved")}
-    left = journal.left(item.number for item in items)
-    for item in items:
-        if left[item.number]:
+    reserved = [row.check() for row in rows(journal.link, HELD, ENTRIES.c.kind == "reserved")]
+    left = journal.left(row.seq for row in reserved)
+    for row in reserved:
+        if count := left[row.seq]:
+            item = Item.of(row)
             state = journal.states([item.account])[item.account]
-            count, run = left[item.number], run_of[item.number]
-            move_item(journal, state, "committed", item, count, 0, run, compact(PRESUMED))
+            move_item(journal, state, "committed", item, count, 0, str(row.run), compact(PRESUMED))
     for account in journal.terms:
         after = journal.states([account])[account].after("restored")
         journal.move(after, Draft("restored", account, state=after.dumps(), body=compact(body(backup))))
 
 
-def answered(link: Connection, account: str, head: str | None, steward: str | None) -> dict[str, Any]:
-    """Return what the entry says that unfreezes an account of a restored ledger, or refuse."""
-    backup = str(_restored(link, account).details()["head"])
+def make_answer(link: Connection, account: str, head: str | None, steward: str | None) -> dict[str, Any]:
+    """Return the body of the entry that unfreezes an account of a restored ledger, or refuse."""
+    backup = str(_read_restored(link, account).details()["head"])
     if steward is None:
         raise AccountUnavailable(
             f"{account} is frozen because its ledger was restored from a backup that ends at entry "
             f"{Head.parse(backup).sequence}: somebody must answer by name for what may be missing (--steward), and "
             "give the newest head that anybody has kept, if there is one (--head)"
         )
-    answer = {"steward": words.reason(steward)}
+    answer = {"steward": inputs.reason(steward)}
     if head is None:
         return answer
     if str(Head.parse(head)) != backup:
@@ -73,7 +72,7 @@ def answered(link: Connection, account: str, head: str | None, steward: str | No
     return {**answer, "head": backup}
 
 
-def require_answered(states: Mapping[str, State]) -> None:
+def require_answered(states: Mapping[str, AccountState]) -> None:
     """Refuse a new account while nobody has answered for those of a restored ledger."""
     unanswered = [name for name, state in states.items() if state.restored]
     if unanswered:
@@ -84,9 +83,11 @@ def require_answered(states: Mapping[str, State]) -> None:
         )
 
 
-def _restored(link: Connection, account: str) -> Row:
+def _read_restored(link: Connection, account: str) -> Row:
     is_such = (ENTRIES.c.account == account, ENTRIES.c.kind == "restored")
     found = link.execute(sa.select(ENTRIES).where(*is_such).order_by(ENTRIES.c.seq.desc()).limit(1)).first()
     if found is None:
-        raise LedgerCorrupted(f"{account} says that it was restored, and no entry does")
-    return Row(*found).checked()
+        raise LedgerCorrupted(
+            f"{account} is marked as restored, but no entry says so: restore the ledger from a backup"
+        )
+    return Row(*found).check()

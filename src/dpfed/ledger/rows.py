@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from json.encoder import encode_basestring_ascii as _quoted
+from json.encoder import encode_basestring_ascii as _quote
 from typing import Any, NamedTuple
 
 from dpfed import __version__
@@ -39,10 +39,12 @@ class Head(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Head:
-        """The head that ``str`` wrote."""
+        """Read the head that ``str`` wrote."""
         number, _, digest = str(text).strip().partition(":")
         if not (number.isascii() and number.isdigit() and len(number) < 19 and len(digest) == 64):
-            raise InvalidArgument("head", f"head must look like 12:<64 hex digits>, got {text!r:.100}")
+            raise InvalidArgument(
+                "head", f"head must look like 12:<64 hex digits>, as dpfed ledger head prints it, got {text!r:.100}"
+            )
         return cls(int(number), digest)
 
 
@@ -67,17 +69,25 @@ class Row(NamedTuple):
     hash: str
 
     def digest(self) -> str:
-        """The digest of everything but itself."""
+        """Return the digest of everything but itself."""
         return _digest(self[:-1])
 
-    def checked(self) -> Row:
-        """The row, if its digest is right and each value is of its kind."""
+    def check(self) -> Row:
+        """Return the row if its digest is right and each value has its type; else raise LedgerCorrupted."""
         if self.hash != self.digest() or not _are_kinds(tuple(map(type, self))):
-            raise LedgerCorrupted(f"entry {self.seq} of the ledger does not match its own digest", self.seq)
+            raise LedgerCorrupted(
+                f"entry {self.seq} of the ledger does not match its own digest, so it was changed after it was "
+                "written: restore the ledger from a backup",
+                self.seq,
+            )
         return self
 
+    def explain_unsound(self, complaint: str) -> LedgerCorrupted:
+        """Return the error for an entry that breaks a rule of the ledger."""
+        return LedgerCorrupted(f"entry {self.seq} of the ledger is not sound: {complaint}", self.seq)
+
     def details(self) -> dict[str, Any]:
-        """The body as a dict."""
+        """Return the body as a dict."""
         return dict(json.loads(self.body))
 
 
@@ -97,7 +107,7 @@ class Draft(NamedTuple):
     body: str = _NO_BODY
 
     def row(self, seq: int, at: str, previous: str) -> Row:
-        """The entry at its place; a reserved entry is an item of its own number."""
+        """Return the entry at its place in the chain; a reserved entry is an item of its own number."""
         item = seq if self.kind == "reserved" else self.item
         text = (self.kind, self.account, self.run, item, self.origin, self.event, self.times, self.left)
         values: tuple[Any, ...] = (seq, at, *text, self.cost, self.state, self.body, CODE, previous)
@@ -112,17 +122,17 @@ class Series:
 
     def __init__(self, kind: str, account: str, run: str, item: int, origin: str, event: str) -> None:
         self._what = (kind, account, run, item, origin, event)
-        self._text = _listed(self._what)
+        self._text = _join_json(self._what)
 
     def row(self, seq: int, at: str, previous: str, times: int, left: int, state: str) -> Row:
-        """The entry at its place."""
-        text = f"[{seq},{_quoted(at)},{self._text},{times},{left},null,{_quoted(state)},{_REST},{_quoted(previous)}]"
-        return Row._make((seq, at, *self._what, times, left, None, state, _NO_BODY, CODE, previous, _hashed(text)))
+        """Return the entry at its place in the chain."""
+        text = f"[{seq},{_quote(at)},{self._text},{times},{left},null,{_quote(state)},{_REST},{_quote(previous)}]"
+        return Row._make((seq, at, *self._what, times, left, None, state, _NO_BODY, CODE, previous, _hash(text)))
 
 
 @contextmanager
-def readable(shown: str) -> Iterator[None]:
-    """Turn what goes wrong with an entry that nobody could have written into a sentence."""
+def reading_entries(shown: str) -> Iterator[None]:
+    """Turn an error from reading an entry that no ledger writes into LedgerCorrupted."""
     try:
         yield
     except PrivacyError:
@@ -136,7 +146,7 @@ def readable(shown: str) -> Iterator[None]:
 
 @lru_cache(maxsize=256)
 def _are_kinds(types: tuple[type, ...]) -> bool:
-    """Whether values of these types make an entry."""
+    """Return whether values of these types make an entry."""
     texts = {"at", "kind", "body", "code", "previous", "hash"}
     numbers = {"item", "times", "left"}
     return all(
@@ -150,24 +160,24 @@ def _are_kinds(types: tuple[type, ...]) -> bool:
 
 
 def compact(value: Any) -> str:
-    """The value as JSON text without spaces, keys sorted."""
+    """Return the value as JSON text without spaces, keys sorted."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def _digest(values: tuple[Any, ...]) -> str:
-    """The digest of the values as a JSON list in ASCII without spaces."""
-    return _hashed(f"[{_listed(values)}]")
+    """Return the digest of the values as a JSON list in ASCII without spaces."""
+    return _hash(f"[{_join_json(values)}]")
 
 
-def _listed(values: tuple[Any, ...]) -> str:
-    """The values in JSON, with commas; put together here, which takes half the time."""
-    texts = ["null" if value is None else _quoted(value) if isinstance(value, str) else str(value) for value in values]
+def _join_json(values: tuple[Any, ...]) -> str:
+    """Join the values as JSON; by hand, which takes half the time."""
+    texts = ["null" if value is None else _quote(value) if isinstance(value, str) else str(value) for value in values]
     return ",".join(texts)
 
 
-def _hashed(text: str) -> str:
+def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 # What the body and the code of an entry without a body are in that list.
-_REST = _listed((_NO_BODY, CODE))
+_REST = _join_json((_NO_BODY, CODE))

@@ -18,28 +18,31 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from dpfed.errors import LedgerCorrupted
-from dpfed.ledger.model import Terms
-from dpfed.ledger.schema import SECRET, SOURCES
+from dpfed.ledger.rules import Terms
+from dpfed.ledger.store.schema import SECRET, SOURCES
 
 
 def digest(secret: str) -> str:
-    """Return what may be known of a key or a fingerprint: both are 256 bits that nobody can guess."""
+    """Return the digest of a key or fingerprint, safe to show: both are 256 bits that nobody can guess."""
     return hashlib.sha256(f"dpfed seal\0{secret}".encode()).hexdigest()
 
 
-def key(link: Connection) -> str:
+def read_key(link: Connection) -> str:
     """Return the key of the fingerprints."""
     return str(link.execute(sa.select(SECRET.c.key)).scalar_one())
 
 
-def marks(link: Connection) -> dict[str, str]:
+def read_fingerprints(link: Connection) -> dict[str, str]:
     """Return the fingerprint of each source by its name."""
     return {str(name): str(mark) for name, mark in link.execute(sa.select(SOURCES.c.name, SOURCES.c.fingerprint))}
 
 
-def sealed(link: Connection) -> dict[str, Any]:
-    """Return the digests of all that is known of data now, for the entry that seals an older ledger."""
-    return {"key": digest(key(link)), "sources": {name: digest(mark) for name, mark in marks(link).items()}}
+def make_seal(link: Connection) -> dict[str, Any]:
+    """Return the digests of the key and of every fingerprint, for the entry that seals an older ledger."""
+    return {
+        "key": digest(read_key(link)),
+        "sources": {name: digest(mark) for name, mark in read_fingerprints(link).items()},
+    }
 
 
 def require_sound(link: Connection, accounts: Iterable[Terms], seal: Mapping[str, Any]) -> None:
@@ -50,13 +53,16 @@ def require_sound(link: Connection, accounts: Iterable[Terms], seal: Mapping[str
         if terms.source_digest:
             keys.add(terms.key_digest)
             if sources.setdefault(terms.source, terms.source_digest) != terms.source_digest:
-                raise LedgerCorrupted(f"two accounts of the ledger say {terms.source} and mean different data")
-    if keys and keys != {digest(key(link))}:
+                raise LedgerCorrupted(
+                    f"two accounts of the ledger name the source {terms.source} for different data: restore the "
+                    "ledger from a backup"
+                )
+    if keys and keys != {digest(read_key(link))}:
         raise LedgerCorrupted(
             "the key by which the ledger knows data again is not the one that its entries say, so that the same data "
             "would look new: restore the ledger from a backup"
         )
-    if keys and sources != {name: digest(mark) for name, mark in marks(link).items()}:
+    if keys and sources != {name: digest(mark) for name, mark in read_fingerprints(link).items()}:
         raise LedgerCorrupted(
             "the fingerprints of data in the ledger are not those that its entries say, so that the same data would "
             "look new: restore the ledger from a backup"

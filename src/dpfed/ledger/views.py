@@ -31,23 +31,23 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from dpfed import events
-from dpfed.accounting.normal_form import as_event
+from dpfed.accounting.atoms import as_event
 from dpfed.events import Event
 from dpfed.guarantee import Guarantee
 from dpfed.ledger import amounts, lease, relations
 from dpfed.ledger.admission import plan_or_infinity
 from dpfed.ledger.clock import now
 from dpfed.ledger.journal import last_lease, last_of_accounts, last_of_items, newest_time, rows, state_of
-from dpfed.ledger.model import CHARGES, State, Terms
-from dpfed.ledger.opening import charged
 from dpfed.ledger.refusals import is_expired
 from dpfed.ledger.rows import Head, Row
-from dpfed.ledger.schema import ENTRIES, HELD
+from dpfed.ledger.rules import CHARGES, AccountState, Terms
+from dpfed.ledger.spending import count_charges
+from dpfed.ledger.store.schema import ENTRIES, HELD
 
 
 @dataclass(frozen=True)
 class Balance:
-    """Where an account stands; spent, reserved and remaining are ε at the cap's δ.
+    """The balance of an account; spent, reserved and remaining are ε at the cap's δ.
 
     ``mode`` is "filter", or "exact" for an account whose one plan was admitted by its exact ε; ``status`` is
     open, frozen, expired or closed. ``share`` is the part of the filter's room that is spent or reserved: unlike
@@ -122,7 +122,7 @@ class OpenReservation:
 
 
 def balances(link: Connection, accounts: list[Terms]) -> tuple[Balance, ...]:
-    """Where each of the accounts stands."""
+    """Return the balance of each of the accounts."""
     latest = {row.account: row for row in last_of_accounts(link, [terms.opened for terms in accounts])}
     is_asked = ENTRIES.c.account == accounts[0].name if len(accounts) == 1 else sa.true()
     counted = sa.select(ENTRIES.c.account, sa.func.count()).where(is_asked).group_by(ENTRIES.c.account)
@@ -131,8 +131,8 @@ def balances(link: Connection, accounts: list[Terms]) -> tuple[Balance, ...]:
     return tuple(_balance(link, terms, state_of(latest[terms.name]), entries[terms.name], at) for terms in accounts)
 
 
-def _balance(link: Connection, terms: Terms, state: State, entries: int, at: datetime) -> Balance:
-    spent, reserved = _figures(terms, state, lambda: charged(link, terms.name))
+def _balance(link: Connection, terms: Terms, state: AccountState, entries: int, at: datetime) -> Balance:
+    spent, reserved = _compute_figures(terms, state, lambda: count_charges(link, terms.name))
     return Balance(
         account=terms,
         cap=Guarantee(state.cap, terms.delta, terms.unit, terms.adjacency),
@@ -147,24 +147,24 @@ def _balance(link: Connection, terms: Terms, state: State, entries: int, at: dat
 
 
 def statement(link: Connection, terms: Terms, everyone: Mapping[str, Terms], head: Head) -> Statement:
-    """The account's balance and every entry, equal commits of one run on one line."""
-    bag = charged(link, terms.name)
+    """Return the account's balance and every entry, equal commits of one run on one line."""
+    bag = count_charges(link, terms.name)
     return Statement(
         balance=balances(link, [terms])[0],
-        lines=tuple(_lines(link, terms)),
+        lines=tuple(_make_lines(link, terms)),
         exact=plan_or_infinity(as_event(bag), terms) if bag else 0.0,
-        seen_whole_by=relations.tops(terms.name, everyone),
-        beside=relations.beside(terms.name, everyone),
+        seen_whole_by=relations.find_tops(terms.name, everyone),
+        beside=relations.find_beside(terms.name, everyone),
         head=head,
         at=f"{datetime.now(UTC):%Y-%m-%d %H:%M UTC}",
     )
 
 
 def reservations(link: Connection) -> Iterator[OpenReservation]:
-    """Every run that ever reserved, with what is left of it."""
+    """Yield every run that ever reserved, with what is left of it."""
     runs: dict[str, list[Row]] = {}
     for row in rows(link, HELD, ENTRIES.c.kind == "reserved"):
-        runs.setdefault(str(row.run), []).append(row.checked())
+        runs.setdefault(str(row.run), []).append(row.check())
     for run, items in runs.items():
         own = [row for row in items if row.account == row.origin]
         yield _open_reservation(run, own, list(last_of_items(link, [row.seq for row in own])), last_lease(link, run))
@@ -177,7 +177,7 @@ def _open_reservation(run: str, reserved: list[Row], latest: list[Row], lease_ro
     return OpenReservation(
         run=run,
         since=reserved[0].at,
-        reserved=_plans(reserved),
+        reserved=_add_up_plans(reserved),
         committed=sum(row.times or 0 for row in reserved) - left - returned,
         left=left,
         holder=lease.describe(holder),
@@ -185,8 +185,10 @@ def _open_reservation(run: str, reserved: list[Row], latest: list[Row], lease_ro
     )
 
 
-def _figures(terms: Terms, state: State, charges: Callable[[], Mapping[Event, int]]) -> tuple[float, float]:
-    """What is spent and what is reserved, as ε."""
+def _compute_figures(
+    terms: Terms, state: AccountState, charges: Callable[[], Mapping[Event, int]]
+) -> tuple[float, float]:
+    """Return what is spent and what is reserved, as ε."""
     if state.plan is None:
         spent = amounts.epsilon_of(state.spent, terms.delta, terms.orders)
         if not state.pending or spent == math.inf:
@@ -200,22 +202,22 @@ def _figures(terms: Terms, state: State, charges: Callable[[], Mapping[Event, in
     return spent, state.plan - spent
 
 
-def _remaining(state: State, spent: float, reserved: float) -> float:
+def _remaining(state: AccountState, spent: float, reserved: float) -> float:
     return 0.0 if _is_closed(state) else max(0.0, state.cap - spent - reserved)
 
 
-def _share(terms: Terms, state: State) -> float:
+def _share(terms: Terms, state: AccountState) -> float:
     if state.plan is not None:
         return 1.0
     pairs = zip(state.total, terms.caps(state.cap), strict=True)
     return min(amounts.nats(total) / amounts.nats(cap) for total, cap in pairs if cap > 0)
 
 
-def _is_closed(state: State) -> bool:
+def _is_closed(state: AccountState) -> bool:
     return state.closed or state.plan is not None
 
 
-def _status(terms: Terms, state: State, at: datetime) -> str:
+def _status(terms: Terms, state: AccountState, at: datetime) -> str:
     if state.frozen:
         return "frozen"
     if is_expired(terms, at):
@@ -223,24 +225,24 @@ def _status(terms: Terms, state: State, at: datetime) -> str:
     return "closed" if _is_closed(state) else "open"
 
 
-def _lines(link: Connection, terms: Terms) -> Iterator[Line]:
+def _make_lines(link: Connection, terms: Terms) -> Iterator[Line]:
     bag: Counter[Event] = Counter()
-    for stretch in _stretches(rows(link, ENTRIES.c.account == terms.name)):
-        lines = [_line(first, last, count) for first, last, count in stretch]
+    for stretch in _group_commits(rows(link, ENTRIES.c.account == terms.name)):
+        lines = [_make_line(first, last, count) for first, last, count in stretch]
         for line in lines:
             if line.kind in (*CHARGES, "committed") and line.event is not None:
                 bag[line.event] += line.count or 0
         state = state_of(stretch[-1][1])
-        spent, reserved = _figures(terms, state, lambda: bag)
+        spent, reserved = _compute_figures(terms, state, lambda: bag)
         remaining = _remaining(state, spent, reserved)
         yield from (replace(line, spent=spent, reserved=reserved, remaining=remaining) for line in lines)
 
 
-def _stretches(entries: Iterable[Row]) -> Iterator[list[tuple[Row, Row, int | None]]]:
-    """The entries as first, last and count; commits in a row are together, equal ones of a run made one."""
+def _group_commits(entries: Iterable[Row]) -> Iterator[list[tuple[Row, Row, int | None]]]:
+    """Yield groups of (first, last, count) entries: commits in a row are one group, equal ones of a run one item."""
     commits: dict[tuple[str | None, ...], tuple[Row, Row, int | None]] = {}
     for entry in entries:
-        row = entry.checked()
+        row = entry.check()
         if row.kind == "committed":
             key = (row.run, row.origin, row.event)
             first, _, count = commits.pop(key, (row, row, 0))
@@ -254,12 +256,12 @@ def _stretches(entries: Iterable[Row]) -> Iterator[list[tuple[Row, Row, int | No
         yield list(commits.values())
 
 
-def _line(first: Row, last: Row, count: int | None) -> Line:
+def _make_line(first: Row, last: Row, count: int | None) -> Line:
     event = None if last.event is None else events.loads(last.event)
-    return Line(first.seq, last.seq, first.at, last.kind, last.run, event, count, _note(last))
+    return Line(first.seq, last.seq, first.at, last.kind, last.run, event, count, _describe(last))
 
 
-def _note(row: Row) -> str:
+def _describe(row: Row) -> str:
     details = row.details()
     if row.kind == "opened":
         return str(details["purpose"])
@@ -272,7 +274,7 @@ def _note(row: Row) -> str:
     return ": ".join(part for part in (origin, steward, str(details.get("reason", ""))) if part)
 
 
-def _plans(items: list[Row]) -> dict[str, dict[Event, int]]:
+def _add_up_plans(items: list[Row]) -> dict[str, dict[Event, int]]:
     plans: dict[str, dict[Event, int]] = {}
     for row in items:
         plan = plans.setdefault(str(row.account), {})

@@ -1,6 +1,6 @@
 """Adding noise to trees of arrays, on a grid that does not depend on the data.
 
-The gap between neighbouring floats grows with their size, so the low bits of a plain x + noise tell what x
+The gap between neighbouring floats grows with their size, so the low bits of a plain x + noise reveal what x
 was (Mironov 2012). The hardened path rounds x to a fixed grid of step g, rounds the noise to the same grid,
 and adds:
 
@@ -30,8 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from dpfed import structure
-from dpfed.structure import Floats
+from dpfed import arrays
+from dpfed.arrays import Floats
 
 # Fine enough to cost nothing (10⁶ coordinates widen Gaussian noise by 1e-9), coarse enough that in the bulk
 # of the law each grid point collects about 2⁷⁵ of the 2¹¹⁷ states of a Gaussian draw.
@@ -40,7 +40,7 @@ _ROUNDING = 1 + 2.0**-50  # more than computing the widened scale in floats can 
 
 
 def grid_step(scale: float) -> float:
-    """The grid's step for that noise: a power of two about 2⁻⁴⁰ of the scale, whatever the data."""
+    """Return the grid's step for that noise: a power of two about 2⁻⁴⁰ of the scale, whatever the data."""
     return math.ldexp(1.0, max(math.frexp(scale)[1] - 1 - _GRID_BITS, -1074))
 
 
@@ -51,24 +51,24 @@ def perturb(
     widening: Callable[[float, int], float],
     hardened: bool,
 ) -> Any:
-    """x plus scale × draw(dimension), in x's structure and precision (integers become float64).
+    """Return x plus scale × draw(dimension), in x's structure and precision (integers become float64).
 
     `widening(g, d)` is the factor by which the hardened path enlarges the noise to pay for rounding d
     coordinates.
     """
-    parts = structure.leaves(x, "x")
+    parts = arrays.leaves(x, "x")
     vector = np.concatenate([part.ravel() for part in parts])
     with np.errstate(over="ignore"):
         if hardened:
             step = grid_step(scale)
             noise = draw(vector.size) * (scale * widening(step, vector.size) * _ROUNDING)
-            noisy = _on_grid(vector, step) + _on_grid(noise, step)
+            noisy = _snap(vector, step) + _snap(noise, step)
         else:
             noisy = vector + draw(vector.size) * scale
-    return structure.rebuild(x, split(noisy, parts))
+    return arrays.rebuild(x, split(noisy, parts))
 
 
-def _on_grid(values: Floats, step: float) -> Floats:
+def _snap(values: Floats, step: float) -> Floats:
     # From 2⁵² steps on every float is a multiple of the step. Adding 0 makes −0 a plain 0, which shows no
     # sign.
     rounded = np.rint(values / step) * step + 0.0
@@ -76,6 +76,6 @@ def _on_grid(values: Floats, step: float) -> Floats:
 
 
 def split(vector: Floats, parts: list[Floats]) -> list[Floats]:
-    """The vector cut into the shapes of the parts."""
+    """Return the vector cut into the shapes of the parts."""
     ends = np.cumsum([part.size for part in parts])
     return [piece.reshape(part.shape) for piece, part in zip(np.split(vector, ends[:-1]), parts, strict=True)]

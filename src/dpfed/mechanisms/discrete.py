@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from dpfed import checks, structure
+from dpfed import arrays, checks
 from dpfed import events as ev
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument
@@ -49,14 +49,14 @@ class DiscreteGaussianMechanism:
     source: RandomSource | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", _checked_scale(self.scale))
-        object.__setattr__(self, "sensitivity", _whole("l2", self.sensitivity))
+        object.__setattr__(self, "scale", _check_scale(self.scale))
+        object.__setattr__(self, "sensitivity", _require_whole("l2", self.sensitivity))
         object.__setattr__(self, "dimension", checks.count(dimension=self.dimension))
         object.__setattr__(self, "source", or_system(self.source))
 
     @property
     def event(self) -> ev.Event:
-        """What one call of add_noise is charged as."""
+        """The event of one call of add_noise."""
         sensitivity = in_norm("l2", self.sensitivity)
         if sensitivity.adjacency == ADD_REMOVE:
             return ev.DiscreteGaussian(self.scale, int(sensitivity), self.dimension)
@@ -69,7 +69,7 @@ class DiscreteGaussianMechanism:
         return or_system(self.source).is_private
 
     def add_noise(self, x: Any) -> Any:
-        """x with integer noise on every number; integers stay integers (arrays of them become int64)."""
+        """Add integer noise to every number of x; integers stay integers (arrays of them become int64)."""
         scale = Fraction(self.scale)
         return _perturb(x, or_system(self.source), lambda coins: discrete_gaussian(coins, scale), self.dimension)
 
@@ -92,21 +92,21 @@ class DiscreteLaplaceMechanism:
     source: RandomSource | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", _checked_scale(self.scale))
-        object.__setattr__(self, "sensitivity", _whole("l1", self.sensitivity))
+        object.__setattr__(self, "scale", _check_scale(self.scale))
+        object.__setattr__(self, "sensitivity", _require_whole("l1", self.sensitivity))
         object.__setattr__(self, "source", or_system(self.source))
 
     @classmethod
     def from_epsilon(
         cls, epsilon: float, sensitivity: Sensitivity | int, source: RandomSource | None = None
     ) -> DiscreteLaplaceMechanism:
-        """The mechanism of the smallest scale that is ε-DP."""
-        scale = Fraction(_whole("l1", sensitivity)) / Fraction(checks.positive(epsilon=epsilon))
+        """Return the mechanism of the smallest scale that is ε-DP."""
+        scale = Fraction(_require_whole("l1", sensitivity)) / Fraction(checks.positive(epsilon=epsilon))
         return cls(round_up(scale), sensitivity, source)
 
     @property
     def event(self) -> ev.Event:
-        """What one call of add_noise is charged as."""
+        """The event of one call of add_noise."""
         sensitivity = in_norm("l1", self.sensitivity)
         if sensitivity.adjacency == ADD_REMOVE:
             return ev.DiscreteLaplace(self.scale, int(sensitivity))
@@ -118,7 +118,7 @@ class DiscreteLaplaceMechanism:
         return or_system(self.source).is_private
 
     def add_noise(self, x: Any) -> Any:
-        """x with integer noise on every number; integers stay integers (arrays of them become int64)."""
+        """Add integer noise to every number of x; integers stay integers (arrays of them become int64)."""
         scale = Fraction(self.scale)
         return _perturb(x, or_system(self.source), lambda coins: discrete_laplace(coins, scale))
 
@@ -126,14 +126,14 @@ class DiscreteLaplaceMechanism:
         return _show(self, in_norm("l1", self.sensitivity))
 
 
-def _checked_scale(scale: float) -> float:
+def _check_scale(scale: float) -> float:
     scale = checks.positive(scale=scale)
     if scale > _LARGEST_SCALE:
         raise InvalidArgument("scale", f"scale must be at most 2⁵⁰, got {scale}: measure in larger units")
     return scale
 
 
-def _whole(norm: str, sensitivity: Any) -> Sensitivity:
+def _require_whole(norm: str, sensitivity: Any) -> Sensitivity:
     checked = in_norm(norm, sensitivity)
     if not checked.is_integer():
         raise InvalidArgument(
@@ -144,20 +144,23 @@ def _whole(norm: str, sensitivity: Any) -> Sensitivity:
 
 
 def _perturb(x: Any, source: RandomSource, draw: Callable[[Coins], int], dimension: int | None = None) -> Any:
-    parts = structure.leaves(x, "x")
+    parts = arrays.leaves(x, "x")
     size = sum(part.size for part in parts)
     if dimension not in (None, size):
-        raise InvalidArgument("x", f"x must hold dimension={dimension} numbers, as is charged, got {size}")
+        raise InvalidArgument(
+            "x",
+            f"x must hold {dimension} numbers, which are charged, got {size}: give the mechanism dimension={size}",
+        )
     if not all(np.array_equal(part, np.rint(part)) for part in parts):
         raise InvalidArgument("x", "x must hold whole numbers: round it, or use a mechanism for real numbers")
     if any(np.any(np.abs(part) >= _LARGEST_VALUE) for part in parts):
         raise InvalidArgument("x", "x must hold numbers below 2⁵³ in size: measure in larger units")
     coins = Coins(source)
-    noisy = [part.astype(np.int64) + _draws(draw, coins, part) for part in parts]
-    return structure.rebuild_whole(x, noisy)
+    noisy = [part.astype(np.int64) + _draw_each(draw, coins, part) for part in parts]
+    return arrays.rebuild_whole(x, noisy)
 
 
-def _draws(draw: Callable[[Coins], int], coins: Coins, like: structure.Floats) -> structure.Whole:
+def _draw_each(draw: Callable[[Coins], int], coins: Coins, like: arrays.Floats) -> arrays.Whole:
     return np.array([draw(coins) for _ in range(like.size)], dtype=np.int64).reshape(like.shape)
 
 

@@ -33,7 +33,7 @@ class Coins:
         self._left = 0
 
     def bits(self, count: int) -> int:
-        """A uniform integer of `count` bits."""
+        """Return a uniform integer of `count` bits."""
         while self._left < count:
             self._pool = (self._pool << _REFILL) | int.from_bytes(self._source.bytes(_REFILL // 8), "little")
             self._left += _REFILL
@@ -43,7 +43,7 @@ class Coins:
         return value
 
     def below(self, bound: int) -> int:
-        """A uniform integer from 0 to bound − 1."""
+        """Return a uniform integer from 0 to bound − 1."""
         count = (bound - 1).bit_length()
         value = self.bits(count)
         while value >= bound:
@@ -51,11 +51,11 @@ class Coins:
         return value
 
     def flip(self, numerator: int, denominator: int) -> bool:
-        """True with probability numerator/denominator."""
+        """Return true with probability numerator/denominator."""
         return self.below(denominator) < numerator
 
     def flip_exp(self, numerator: int, denominator: int) -> bool:
-        """True with probability exp(−numerator/denominator), for a ratio of at least 0 (Algorithm 1)."""
+        """Return true with probability exp(−numerator/denominator), for a ratio of at least 0 (Algorithm 1)."""
         whole, rest = divmod(numerator, denominator)
         # e^−1 once per whole unit; the first tails ends it, so a huge ratio costs no more than a small one.
         while whole:
@@ -72,7 +72,7 @@ class Coins:
 
 
 def discrete_laplace(coins: Coins, scale: Fraction) -> int:
-    """An integer k with probability proportional to exp(−|k|/scale) (Algorithm 2)."""
+    """Return an integer k with probability proportional to exp(−|k|/scale) (Algorithm 2)."""
     numerator, denominator = scale.numerator, scale.denominator
     while True:
         remainder = coins.below(numerator)
@@ -88,7 +88,7 @@ def discrete_laplace(coins: Coins, scale: Fraction) -> int:
 
 
 def discrete_gaussian(coins: Coins, scale: Fraction) -> int:
-    """An integer k with probability proportional to exp(−k²/(2 scale²)) (Algorithm 3)."""
+    """Return an integer k with probability proportional to exp(−k²/(2 scale²)) (Algorithm 3)."""
     variance = scale * scale
     n, d = variance.numerator, variance.denominator
     t = int(scale) + 1

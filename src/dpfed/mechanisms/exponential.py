@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfed import events as ev
-from dpfed.mechanisms.scores import ChoiceByScore, Scores, below_best
+from dpfed.mechanisms.scores import ChoiceByScore, Scores, subtract_best
 from dpfed.randomness import or_system
 
 
 @dataclass(frozen=True, repr=False)
 class ExponentialMechanism(ChoiceByScore):
-    """An index drawn with probability ∝ exp(ε score/(2Δ)), or exp(ε score/Δ) when scores are monotone.
+    """The choice of an index with probability ∝ exp(ε score/(2Δ)), or exp(ε score/Δ) when scores are monotone.
 
     Privacy: ε-DP (McSherry and Talwar 2007) when one unit moves no score by more than Δ = `sensitivity`. With
     monotone=True one unit must move all scores the same way; votes under replace-one do not. In both cases
@@ -32,19 +32,19 @@ class ExponentialMechanism(ChoiceByScore):
 
     @property
     def event(self) -> ev.Event:
-        """What one selection is charged as."""
+        """The event of one selection."""
         return ev.Exponential(self.epsilon, adjacency=self._adjacency)
 
     def select(self, scores: Scores) -> int:
-        """The index of the chosen score."""
+        """Choose an index at random, the better the score the likelier."""
         logits = self._logits(scores)
         return int(np.argmax(logits + or_system(self.source).gumbel(logits.size)))
 
     def probabilities(self, scores: Scores) -> NDArray[np.float64]:
-        """The probability with which each index is chosen."""
+        """Return the probability with which each index is chosen."""
         weights = np.exp(self._logits(scores))
         return np.asarray(weights / weights.sum())
 
     def _logits(self, scores: Scores) -> NDArray[np.float64]:
         with np.errstate(over="ignore"):
-            return np.asarray(below_best(scores) / self.scale)
+            return np.asarray(subtract_best(scores) / self.scale)

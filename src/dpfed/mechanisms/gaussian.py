@@ -52,7 +52,7 @@ class GaussianMechanism:
     def __post_init__(self) -> None:
         object.__setattr__(self, "sensitivity", in_norm("l2", self.sensitivity))
         object.__setattr__(self, "source", or_system(self.source))
-        object.__setattr__(self, "noise_multiplier", self._calibrated())
+        object.__setattr__(self, "noise_multiplier", self._calibrate())
 
     @classmethod
     def from_noise_multiplier(
@@ -63,7 +63,7 @@ class GaussianMechanism:
         hardened: bool = True,
         source: RandomSource | None = None,
     ) -> GaussianMechanism:
-        """The mechanism of scale noise_multiplier × sensitivity; ask an accountant for its ε."""
+        """Return the mechanism of scale noise_multiplier × sensitivity; ask an accountant for its ε."""
         multiplier = checks.positive(noise_multiplier=noise_multiplier)
         return cls(None, None, sensitivity, hardened=hardened, source=source, noise_multiplier=multiplier)
 
@@ -74,7 +74,7 @@ class GaussianMechanism:
 
     @property
     def event(self) -> ev.Event:
-        """What one call of add_noise is charged as."""
+        """The event of one call of add_noise."""
         if self._sensitivity.adjacency == ADD_REMOVE:
             return ev.Gaussian(noise_multiplier=self._multiplier)
         rho = round_up(1 / (2 * Fraction(self._multiplier) ** 2))
@@ -86,11 +86,11 @@ class GaussianMechanism:
         return or_system(self.source).is_private
 
     def add_noise(self, x: Any) -> Any:
-        """x with noise on every number, in the same structure and precision (integers become float64)."""
+        """Add noise to every number of x, in the same structure and precision (integers become float64)."""
         return perturb(x, or_system(self.source).normal, self.scale, self._widening, self.hardened)
 
     def for_sensitivity(self, sensitivity: Sensitivity | float) -> GaussianMechanism:
-        """The mechanism of the same guarantee for another sensitivity; a bare number keeps the adjacency."""
+        """Return the mechanism of the same guarantee for another sensitivity; a bare number keeps the adjacency."""
         return replace(self, sensitivity=in_norm("l2", sensitivity, self._sensitivity.adjacency))
 
     @property
@@ -104,7 +104,7 @@ class GaussianMechanism:
     def _widening(self, step: float, dimension: int) -> float:
         return 1.0 + step * math.sqrt(dimension) / float(self.sensitivity)
 
-    def _calibrated(self) -> float:
+    def _calibrate(self) -> float:
         if self.epsilon is None and self.delta is None:
             return self._multiplier
         multiplier = calibrated_multiplier(self.epsilon, self.delta, self.calibration)
@@ -126,7 +126,7 @@ class GaussianMechanism:
 
 
 def calibrated_multiplier(epsilon: float | None, delta: float | None, calibration: str = ANALYTIC) -> float:
-    """The noise multiplier σ/Δ that gives (ε, δ), rounded up."""
+    """Return the noise multiplier σ/Δ that gives (ε, δ), rounded up."""
     target, failure = checks.positive(epsilon=epsilon), checks.positive_probability(delta=delta)
     if calibration == ANALYTIC:
         return round_up(1 / Fraction(gaussian_mu(target, failure)))
@@ -141,7 +141,7 @@ def calibrated_multiplier(epsilon: float | None, delta: float | None, calibratio
 
 
 def add_noise(gradients: Any, noise_multiplier: float, clip_norm: float, source: RandomSource | None = None) -> Any:
-    """The gradients plus N(0, (noise_multiplier × clip_norm)²) on every number, structure and precision kept.
+    """Add N(0, (noise_multiplier × clip_norm)²) to every number of the gradients; keep structure and precision.
 
     Privacy: event Gaussian(noise_multiplier) when `gradients` is one clipped contribution or the *sum* of
     contributions clipped to clip_norm. A mean over a fixed public K has clip_norm/K as its sensitivity: pass

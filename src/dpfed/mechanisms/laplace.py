@@ -52,7 +52,7 @@ class LaplaceMechanism:
 
     @property
     def event(self) -> ev.Event:
-        """What one call of add_noise is charged as."""
+        """The event of one call of add_noise."""
         adjacency = self._sensitivity.adjacency
         if adjacency == ADD_REMOVE:
             return ev.Laplace(noise_multiplier=self.noise_multiplier)
@@ -64,11 +64,11 @@ class LaplaceMechanism:
         return or_system(self.source).is_private
 
     def add_noise(self, x: Any) -> Any:
-        """x with noise on every number, in the same structure and precision (integers become float64)."""
+        """Add noise to every number of x, in the same structure and precision (integers become float64)."""
         return perturb(x, or_system(self.source).laplace, self.scale, self._widening, self.hardened)
 
     def for_sensitivity(self, sensitivity: Sensitivity | float) -> LaplaceMechanism:
-        """The mechanism of the same ε for another sensitivity; a bare number keeps the adjacency."""
+        """Return the mechanism of the same ε for another sensitivity; a bare number keeps the adjacency."""
         return replace(self, sensitivity=in_norm("l1", sensitivity, self._sensitivity.adjacency))
 
     @property

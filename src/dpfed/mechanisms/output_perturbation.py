@@ -51,7 +51,7 @@ class OutputPerturbation:
 
     @property
     def event(self) -> ev.Event:
-        """What one release is charged as."""
+        """The event of one release."""
         return self.mechanism.event
 
     @property
@@ -60,7 +60,7 @@ class OutputPerturbation:
         return self.mechanism.is_private
 
     def add_noise(self, output: Any) -> Any:
-        """The output with noise on every number, in the same structure and precision."""
+        """Add noise to every number of the output, in the same structure and precision."""
         return self.mechanism.add_noise(output)
 
     def __repr__(self) -> str:

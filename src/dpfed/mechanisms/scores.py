@@ -1,6 +1,6 @@
 """What every choice by score has in common: ε, how far one unit moves a score, and scores that are checked.
 
->>> below_best([1, 2.5])
+>>> subtract_best([1, 2.5])
 array([-1.5,  0. ])
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfed import checks, structure
+from dpfed import arrays, checks
 from dpfed import events as ev
 from dpfed.mechanisms.sensitivity import Sensitivity, in_norm
 from dpfed.randomness import RandomSource, or_system
@@ -48,7 +48,7 @@ class ChoiceByScore:
 
     @property
     def event(self) -> ev.Event:
-        """What one selection is charged as."""
+        """The event of one selection."""
         return ev.PureDP(self.epsilon, adjacency=self._adjacency)
 
     @property
@@ -72,12 +72,12 @@ class ChoiceByScore:
         )
 
 
-def below_best(scores: Scores) -> NDArray[np.float64]:
+def subtract_best(scores: Scores) -> NDArray[np.float64]:
     """Return each score less the largest one: what a choice depends on.
 
     Noise on the scores themselves would be rounded as coarsely as the largest of them is. A difference errs by 2⁻⁵³ of
     itself, which is next to nothing of the noise wherever the noise can make up for it.
     """
-    values = structure.vector(scores, "scores")
+    values = arrays.vector(scores, "scores")
     with np.errstate(over="ignore"):
         return np.asarray(values - values.max())

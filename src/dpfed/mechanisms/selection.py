@@ -13,16 +13,16 @@ from fractions import Fraction
 
 import numpy as np
 
-from dpfed import structure
+from dpfed import arrays
 from dpfed.mechanisms.exact import Coins
-from dpfed.mechanisms.scores import ChoiceByScore, Scores, below_best
+from dpfed.mechanisms.scores import ChoiceByScore, Scores, subtract_best
 from dpfed.mechanisms.sensitivity import Sensitivity
 from dpfed.randomness import RandomSource, or_system
 
 
 @dataclass(frozen=True, repr=False)
 class ReportNoisyMax(ChoiceByScore):
-    """The index of the largest score after Laplace noise of scale 2Δ/ε, or Δ/ε when scores are monotone.
+    """The choice of the largest score after Laplace noise of scale 2Δ/ε, or Δ/ε when scores are monotone.
 
     Privacy: ε-DP (Dwork and Roth 2014, §3.3) when one unit moves no score by more than Δ = `sensitivity`.
     With monotone=True one unit must move all scores the same way; votes under replace-one do not. Only the
@@ -30,14 +30,14 @@ class ReportNoisyMax(ChoiceByScore):
     """
 
     def select(self, scores: Scores) -> int:
-        """The index of the chosen score."""
-        values = below_best(scores)
+        """Choose an index at random, the better the score the likelier."""
+        values = subtract_best(scores)
         return int(np.argmax(values + self.scale * or_system(self.source).laplace(values.size)))
 
 
 @dataclass(frozen=True, repr=False)
 class PermuteAndFlip(ChoiceByScore):
-    """An index, by visiting scores in random order and taking each with probability exp(−ε(best − score)/2Δ).
+    """The choice of an index by visiting scores in random order, each taken with probability exp(−ε(best − score)/2Δ).
 
     Privacy: ε-DP (McKenna and Sheldon 2020, Theorem 1) under the conditions of :class:`ReportNoisyMax`, with
     an expected score never below the exponential mechanism's. Order and coins are sampled exactly, in integer
@@ -45,8 +45,8 @@ class PermuteAndFlip(ChoiceByScore):
     """
 
     def select(self, scores: Scores) -> int:
-        """The index of the chosen score."""
-        values = [Fraction(value) for value in structure.vector(scores, "scores").tolist()]
+        """Choose an index at random, the better the score the likelier."""
+        values = [Fraction(value) for value in arrays.vector(scores, "scores").tolist()]
         exponents = [(max(values) - value) / self._spread for value in values]
         coins = Coins(or_system(self.source))
         waiting = list(range(len(values)))
@@ -65,7 +65,7 @@ def report_noisy_max(
     monotone: bool = False,
     source: RandomSource | None = None,
 ) -> int:
-    """The index that :class:`ReportNoisyMax` chooses; it costs that mechanism's event."""
+    """Return the index that :class:`ReportNoisyMax` chooses; it costs that mechanism's event."""
     return ReportNoisyMax(epsilon, sensitivity, monotone, source).select(scores)
 
 
@@ -77,5 +77,5 @@ def permute_and_flip(
     monotone: bool = False,
     source: RandomSource | None = None,
 ) -> int:
-    """The index that :class:`PermuteAndFlip` chooses; it costs that mechanism's event."""
+    """Return the index that :class:`PermuteAndFlip` chooses; it costs that mechanism's event."""
     return PermuteAndFlip(epsilon, sensitivity, monotone, source).select(scores)

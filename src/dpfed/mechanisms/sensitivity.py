@@ -45,17 +45,17 @@ class Sensitivity(float):
     def __new__(cls, value: float, norm: str, adjacency: str = ADD_REMOVE) -> Sensitivity:
         """Return the sensitivity, if it is positive and finite."""
         self = super().__new__(cls, checks.positive(sensitivity=round_up(_fraction(sensitivity=value))))
-        self.norm = _one_of("norm", norm, NORMS)
+        self.norm = _require_one_of("norm", norm, NORMS)
         self.adjacency = checks.adjacency(adjacency)
         return self
 
     def __mul__(self, other: float) -> Sensitivity:
-        return _rounded_up(Fraction(self) * _fraction(factor=other), self.norm, self.adjacency)
+        return _round_up(Fraction(self) * _fraction(factor=other), self.norm, self.adjacency)
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: float) -> Sensitivity:
-        return _rounded_up(Fraction(self) / _fraction(divisor=other), self.norm, self.adjacency)
+        return _round_up(Fraction(self) / _fraction(divisor=other), self.norm, self.adjacency)
 
     def __repr__(self) -> str:
         return f"Sensitivity({float(self):.10g}, norm={self.norm!r}, adjacency={self.adjacency!r})"
@@ -65,7 +65,7 @@ class Sensitivity(float):
 
 
 def in_norm(norm: str, sensitivity: Any, adjacency: str = ADD_REMOVE) -> Sensitivity:
-    """The sensitivity in that norm; a bare number is taken to be in it, under that adjacency."""
+    """Return the sensitivity in that norm; a bare number is taken to be in it, under that adjacency."""
     if not isinstance(sensitivity, Sensitivity):
         return Sensitivity(sensitivity, norm, adjacency)
     if sensitivity.norm != norm:
@@ -85,8 +85,8 @@ def clipped_update(clip_norm: float, *, unit: str, adjacency: str = REPLACE_ONE,
     so it is 2S under both adjacencies.
     """
     bound = _fraction(clip_norm=clip_norm)
-    is_whole = _one_of("unit", unit, UNITS) == "client"
-    return _rounded_up(bound * (_moves(adjacency) if is_whole else 2), norm, adjacency)
+    is_whole = _require_one_of("unit", unit, tuple(UNITS)) == "client"
+    return _round_up(bound * (_count_moved(adjacency) if is_whole else 2), norm, adjacency)
 
 
 def fedavg_step(
@@ -101,7 +101,7 @@ def fedavg_step(
     normaliser: str = "public",
     optimizer: str = "sgd",
 ) -> Sensitivity:
-    """The sensitivity of a client's model after `steps` full-batch gradient steps.
+    """Return the sensitivity of a client's model after `steps` full-batch gradient steps.
 
     Each record's gradient is clipped to C in `norm`, summed, divided by the public constant `records` = I and
     multiplied by the learning rate η. One step moves by 2Cη/I under replace-one and Cη/I under add/remove.
@@ -114,19 +114,19 @@ def fedavg_step(
     the later steps, has no bound there) and optimisers with state are refused.
     """
     _require_sgd(optimizer)
-    _one_of("clipping", clipping, ("example", "batch"))
+    _require_one_of("clipping", clipping, ("example", "batch"))
     _require_public_normaliser(normaliser, adjacency)
     bound = _fraction(clip_norm=clip_norm) * _fraction(learning_rate=learning_rate)
     records, steps = checks.count(records=records), checks.count(steps=steps)
     if clipping == "batch":
-        return _rounded_up(2 * bound * steps, norm, adjacency)
+        return _round_up(2 * bound * steps, norm, adjacency)
     if steps > 1 and checks.adjacency(adjacency) == ADD_REMOVE:
         raise InvalidArgument(
             "steps",
             f"{steps} local steps have no add/remove bound, because the number of records has none: ask for "
             "replace_one, take one step, or clip the whole update and use clipped_update(..., unit='record')",
         )
-    return _rounded_up(bound * (Fraction(_moves(adjacency), records) + 2 * (steps - 1)), norm, adjacency)
+    return _round_up(bound * (Fraction(_count_moved(adjacency), records) + 2 * (steps - 1)), norm, adjacency)
 
 
 def iadmm_step(
@@ -141,7 +141,7 @@ def iadmm_step(
     state: str = "released",
     optimizer: str = "sgd",
 ) -> Sensitivity:
-    """The sensitivity of the primal z = (ρw + λ + ζz_prev − g)/(ρ + ζ) of one inexact ADMM step.
+    """Return the sensitivity of the primal z = (ρw + λ + ζz_prev − g)/(ρ + ζ) of one inexact ADMM step.
 
     g is the sum of per-record gradients clipped to C in `norm`, over the public total I; ρ is the penalty and
     ζ the proximity: 2C/(I(ρ + ζ)) under replace-one, C/(I(ρ + ζ)) under add/remove.
@@ -156,7 +156,7 @@ def iadmm_step(
             f"iadmm_step bounds one local step, got steps={steps}: take one, or clip the whole update and "
             "use clipped_update(..., unit='record')",
         )
-    if _one_of("state", state, ("released", "exact")) == "exact":
+    if _require_one_of("state", state, ("released", "exact")) == "exact":
         raise InvalidArgument(
             "state",
             "an exact dual or previous iterate carries the private data of earlier rounds: compute both from "
@@ -165,16 +165,16 @@ def iadmm_step(
     divisor = _fraction(penalty=penalty) + Fraction(checks.non_negative(proximity=proximity))
     divisor *= checks.count(total_records=total_records)
     bound = _fraction(clip_norm=clip_norm)
-    return _rounded_up(_moves(adjacency) * bound / divisor, norm, adjacency)
+    return _round_up(_count_moved(adjacency) * bound / divisor, norm, adjacency)
 
 
-def _moves(adjacency: str) -> int:
-    """How many clipped contributions differ between neighbours."""
+def _count_moved(adjacency: str) -> int:
+    """Return how many clipped contributions differ between neighbours."""
     return 2 if checks.adjacency(adjacency) == REPLACE_ONE else 1
 
 
 def _require_public_normaliser(normaliser: str, adjacency: str) -> None:
-    if _one_of("normaliser", normaliser, ("public", "realised")) == "realised" and adjacency == ADD_REMOVE:
+    if _require_one_of("normaliser", normaliser, ("public", "realised")) == "realised" and adjacency == ADD_REMOVE:
         raise InvalidArgument(
             "normaliser",
             "a mean over the true count changes with every record under add/remove: divide by a public "
@@ -192,7 +192,7 @@ def _require_sgd(optimizer: str) -> None:
 
 
 def _fraction(**value: Any) -> Fraction:
-    """Return the positive number as it is: a float of it may be less."""
+    """Return the positive number as an exact fraction: a float of it may be less."""
     nearest = checks.positive(**value)
     (number,) = value.values()
     if not isinstance(number, Rational):
@@ -200,11 +200,11 @@ def _fraction(**value: Any) -> Fraction:
     return Fraction(int(number.numerator), int(number.denominator))
 
 
-def _one_of(argument: str, value: str, allowed: tuple[str, ...]) -> str:
+def _require_one_of(argument: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise InvalidArgument(argument, f"{argument} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
     return value
 
 
-def _rounded_up(value: Fraction, norm: str, adjacency: str) -> Sensitivity:
+def _round_up(value: Fraction, norm: str, adjacency: str) -> Sensitivity:
     return Sensitivity(round_up(value), norm, adjacency)

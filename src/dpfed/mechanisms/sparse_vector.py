@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 
-from dpfed import checks, structure
+from dpfed import arrays, checks
 from dpfed import events as ev
 from dpfed.errors import BudgetExceeded
 from dpfed.mechanisms.sensitivity import Sensitivity, in_norm
@@ -47,7 +47,7 @@ class SparseVector:
     ) -> None:
         self.epsilon = checks.positive(epsilon=epsilon)
         self.sensitivity = in_norm("linf", sensitivity)
-        self.threshold = structure.number(threshold, "threshold")
+        self.threshold = arrays.number(threshold, "threshold")
         self.max_positives = checks.count(max_positives=max_positives)
         self.monotone = monotone
         self.positives = 0
@@ -68,7 +68,7 @@ class SparseVector:
 
     @property
     def event(self) -> ev.Event:
-        """What the whole stream of answers is charged as."""
+        """The event of the whole stream of answers."""
         return ev.PureDP(self.epsilon, adjacency=self.sensitivity.adjacency)
 
     @property
@@ -82,9 +82,9 @@ class SparseVector:
         return self.positives >= self.max_positives
 
     def is_above(self, value: float) -> bool:
-        """Return whether the noisy value reaches the noisy threshold; refused once all positives are given."""
+        """Return whether the noisy value reaches the noisy threshold; refuse once all positives are given."""
         # Their difference, because noise on a large value would be rounded as coarsely as the value is.
-        above = structure.number(value, "value") - self.threshold
+        above = arrays.number(value, "value") - self.threshold
         self._require_own_process()
         with self._lock:
             if self.is_exhausted:
@@ -92,7 +92,7 @@ class SparseVector:
                     f"all {self.max_positives} positive answers are given: open a new SparseVector, at its own ε"
                 )
             noisy = above + self.query_scale * float(self._source.laplace())
-            answer = noisy >= self._line()
+            answer = noisy >= self._draw_threshold_noise()
             self.positives += answer
         return answer
 
@@ -104,7 +104,7 @@ class SparseVector:
     def _threshold_share(self) -> float:
         return float(1 / (1 + self._factor ** (2 / 3)))
 
-    def _line(self) -> float:
+    def _draw_threshold_noise(self) -> float:
         if self._threshold_noise is None:
             self._threshold_noise = self.threshold_scale * float(self._source.laplace())
         return self._threshold_noise

@@ -25,7 +25,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfed import checks, structure
+from dpfed import arrays, checks
 from dpfed.checks import ADD_REMOVE
 from dpfed.errors import AdjacencyMismatch, InvalidArgument, PrivacyError
 from dpfed.events import TreeAggregation
@@ -62,7 +62,7 @@ class PartialSums(Generic[Value]):
     """
 
     def __init__(self, noised: Callable[[Value], Value], event: TreeAggregation) -> None:
-        self._noised = noised
+        self._add_node_noise = noised
         self._event = event
         self._taken = 0
         self._is_whole = True
@@ -71,18 +71,18 @@ class PartialSums(Generic[Value]):
         self._lock = threading.Lock()
 
     def add(self, value: Value) -> Value:
-        """By how much this number changes the noisy partial sum."""
+        """Return by how much this number changes the noisy partial sum."""
         with self._lock:
-            return self._added(value)
+            return self._add(value)
 
-    def _added(self, value: Value) -> Value:
+    def _add(self, value: Value) -> Value:
         self._begin()
         self._is_whole = False
-        node, before = _Node(0, value, self._noised(value)), None
+        node, before = _Node(0, value, self._add_node_noise(value)), None
         while self._open and self._open[-1].level == node.level:
             left = self._open.pop()
             before = left.estimate if before is None else before + left.estimate
-            node = self._joined(left, node)
+            node = self._join(left, node)
         self._open.append(node)
         self._is_whole = True
         change: Value = node.estimate if before is None else node.estimate - before
@@ -103,29 +103,31 @@ class PartialSums(Generic[Value]):
             self._open = []
         self._taken += 1
 
-    def _joined(self, left: _Node[Value], right: _Node[Value]) -> _Node[Value]:
+    def _join(self, left: _Node[Value], right: _Node[Value]) -> _Node[Value]:
         level, total = left.level + 1, left.total + right.total
         share = 1 / (2 - 2.0**-level)
-        estimate = share * self._noised(total) + (1 - share) * (left.estimate + right.estimate)
+        estimate = share * self._add_node_noise(total) + (1 - share) * (left.estimate + right.estimate)
         return _Node(level, total, estimate)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise PrivacyError("a tree was to be copied or pickled, but a copy would use its noise with other data")
+        raise PrivacyError(
+            "a tree was to be copied or pickled, but a copy would use its noise with other data: start a new tree"
+        )
 
 
 class TreeMechanism:
-    """Adds noise to up to ``event.steps`` numbers or arrays of one shape, so that their partial sums have little.
+    """Noise on up to ``event.steps`` numbers or arrays of one shape, of which their partial sums have little.
 
     `sensitivity` bounds in L2 what one unit contributes to one call. The caller keeps the pattern that the event
     states: one unit in at most max_participations calls, min_separation apart, and where it takes part moves nobody.
 
     Privacy: ``event``, which must be charged before the first call; all calls are this one event. With one unit added
     or removed all nodes together move by sensitivity × √(squared_sensitivity(event)) at most
-    (:mod:`dpfed.accounting.participation`), replaced, by twice that; each has noise of noise_multiplier × sensitivity.
-    What one call is given may depend on what earlier calls gave (Denisov et al. 2022, Theorem 2.1). Values are rounded
-    to a fixed grid of step g and cut at about ±2³² scales over the steps, which moves no two of them apart by more
-    than g a coordinate, and are added up as whole numbers; noise is widened for that. Nothing is stored: a program
-    that ended has lost its tree, and goes on with a new one and a new charge.
+    (:mod:`dpfed.accounting.tree_sensitivity`), replaced, by twice that; each has noise of noise_multiplier ×
+    sensitivity. What one call is given may depend on what earlier calls gave (Denisov et al. 2022, Theorem 2.1). Values
+    are rounded to a fixed grid of step g and cut at about ±2³² scales over the steps, which moves no two of them apart
+    by more than g a coordinate, and are added up as whole numbers; noise is widened for that. Nothing is stored: a
+    program that ended has lost its tree, and goes on with a new one and a new charge.
     """
 
     def __init__(
@@ -139,7 +141,7 @@ class TreeMechanism:
             message = "a tree's sensitivity is what adding or removing one unit moves, and the accountant doubles it"
             raise AdjacencyMismatch(f"{message} for replace_one, got {self.sensitivity!r}")
         self._source = or_system(source)
-        self._sums: PartialSums[Any] = PartialSums(self._noised, event)
+        self._sums: PartialSums[Any] = PartialSums(self._add_node_noise, event)
         self._dimension: int | None = None
 
     @property
@@ -153,8 +155,8 @@ class TreeMechanism:
         return self._source.is_private
 
     def add_noise(self, x: Any) -> Any:
-        """x with noise, such that what was given so far adds up to the noisy partial sum of the tree."""
-        parts = structure.leaves(x, "x")
+        """Add noise to x, such that all that was returned so far adds up to the noisy partial sum of the tree."""
+        parts = arrays.leaves(x, "x")
         vector = np.concatenate([part.ravel() for part in parts])
         if self._dimension not in (None, vector.size):
             message = f"x must have {self._dimension} numbers, as before in this tree, got {vector.size}"
@@ -163,13 +165,13 @@ class TreeMechanism:
         most = _ROOM // self.event.steps
         with np.errstate(over="ignore"):
             steps = np.clip(np.rint(vector / self._grid), -most, most).astype(np.int64)
-        return structure.rebuild(x, split(self._sums.add(steps) * self._grid, parts))
+        return arrays.rebuild(x, split(self._sums.add(steps) * self._grid, parts))
 
     @property
     def _grid(self) -> float:
         return grid_step(self.scale) * _COARSER
 
-    def _noised(self, total: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _add_node_noise(self, total: NDArray[np.int64]) -> NDArray[np.int64]:
         widening = 1.0 + self._grid * math.sqrt(total.size) / float(self.sensitivity)
         steps = self.scale * widening * _ROUNDING / self._grid
         if not steps * _LONGEST_DRAW < _ROOM // 2:

@@ -5,8 +5,7 @@ No layer mixes examples or keeps statistics of them: GroupNorm and LayerNorm onl
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from dpfed.names import load_lazily
 
 _HOME = {
     "build": "dpfed.models.registry",
@@ -20,12 +19,4 @@ _HOME = {
 
 __all__ = [*_HOME]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'dpfed.models' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = load_lazily(__name__, _HOME)

@@ -33,18 +33,18 @@ class CNN(nn.Module):
                 nn.ReLU(),
                 nn.MaxPool2d(2, stride=1),
                 nn.Flatten(),
-                nn.Linear(32 * _side(size) ** 2, 32),
+                nn.Linear(32 * _compute_side(size) ** 2, 32),
                 nn.ReLU(),
                 nn.Linear(32, checks.count(classes=classes)),
             )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores of shape (B, classes)."""
+        """Return scores of shape (B, classes)."""
         scores: Tensor = self.layers(images)
         return scores
 
 
-def _side(size: int) -> int:
-    """The side of the maps that reach the first linear layer."""
+def _compute_side(size: int) -> int:
+    """Return the side of the feature maps that reach the first linear layer."""
     pooled = (size - 2) // 2 + 1 - 1
     return (pooled - 4) // 2 + 1 - 1

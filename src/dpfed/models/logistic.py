@@ -22,6 +22,6 @@ class Logistic(nn.Module):
             self.linear = nn.Linear(checks.count(features=features), checks.count(classes=classes))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Scores of shape (B, classes)."""
+        """Return scores of shape (B, classes)."""
         scores: Tensor = self.linear(inputs.flatten(1))
         return scores

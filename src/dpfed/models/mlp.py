@@ -29,6 +29,6 @@ class MLP(nn.Module):
             self.layers = nn.Sequential(nn.Flatten(), *inner, nn.Linear(widths[-1], checks.count(classes=classes)))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Scores of shape (B, classes)."""
+        """Return scores of shape (B, classes)."""
         scores: Tensor = self.layers(inputs)
         return scores

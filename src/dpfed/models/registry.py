@@ -1,4 +1,4 @@
-"""A model by its name, as a configuration file gives it.
+"""The models of dpfed by name, as a configuration file gives it.
 
 >>> build("mlp", features=4, hidden=(8,), classes=3, seed=1)
 MLP(
@@ -37,11 +37,11 @@ KINDS: dict[str, type[nn.Module]] = {
 
 
 def build(kind: str, **options: Any) -> nn.Module:
-    """The model of that kind; options that are not given have the defaults of its class."""
+    """Build the model of that kind; options that are not given have the defaults of its class."""
     if kind not in KINDS:
         raise InvalidArgument("kind", f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
     known = list(inspect.signature(KINDS[kind]).parameters)
     unknown = [name for name in options if name not in known]
     if unknown:
-        raise InvalidArgument(unknown[0], f"{kind} has no option {unknown[0]!r}; it has {', '.join(known)}")
+        raise InvalidArgument(unknown[0], f"{kind} has no option {unknown[0]!r}: use {', '.join(known)}")
     return KINDS[kind](**options)

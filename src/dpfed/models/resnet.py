@@ -1,4 +1,4 @@
-"""A small residual network whose normalisation looks at one example only: GroupNorm (Wu and He 2018).
+"""A small residual network that normalises each example by itself: GroupNorm (Wu and He 2018).
 
 BatchNorm would let one example move the others' gradients, so that no clip bounds what it contributes.
 
@@ -37,14 +37,14 @@ class ResNet(nn.Module):
         check_widths(widths, groups)
         checks.count(blocks=blocks)
         with seeded(seed):
-            self.stem = convolution(checks.count(channels=channels), widths[0], 1)
+            self.stem = make_convolution(checks.count(channels=channels), widths[0], 1)
             self.norm = nn.GroupNorm(groups, widths[0])
-            stages = [stage(*sizes, blocks, groups) for sizes in pairwise([widths[0], *widths])]
+            stages = [make_stage(*sizes, blocks, groups) for sizes in pairwise([widths[0], *widths])]
             self.stages = nn.Sequential(*(block for blocks_of_stage in stages for block in blocks_of_stage))
             self.head = nn.Linear(widths[-1], checks.count(classes=classes))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores of shape (B, classes)."""
+        """Return scores of shape (B, classes)."""
         maps = self.stages(functional.relu(self.norm(self.stem(images))))
         scores: Tensor = self.head(maps.mean((2, 3)))
         return scores
@@ -55,30 +55,30 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, before: int, after: int, stride: int, groups: int) -> None:
         super().__init__()
-        self.first, self.first_norm = convolution(before, after, stride), nn.GroupNorm(groups, after)
-        self.second, self.second_norm = convolution(after, after, 1), nn.GroupNorm(groups, after)
+        self.first, self.first_norm = make_convolution(before, after, stride), nn.GroupNorm(groups, after)
+        self.second, self.second_norm = make_convolution(after, after, 1), nn.GroupNorm(groups, after)
         is_same = before == after and stride == 1
         self.shortcut = nn.Identity() if is_same else nn.Conv2d(before, after, 1, stride=stride, bias=False)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Maps of the width after the block."""
+        """Return feature maps with the width after the block."""
         inner = functional.relu(self.first_norm(self.first(maps)))
         return functional.relu(self.second_norm(self.second(inner)) + self.shortcut(maps))
 
 
-def stage(before: int, after: int, blocks: int, groups: int) -> list[ResidualBlock]:
-    """The blocks of one width; the first halves the resolution if it changes the width."""
+def make_stage(before: int, after: int, blocks: int, groups: int) -> list[ResidualBlock]:
+    """Return the blocks of one width; the first halves the resolution if it changes the width."""
     first = ResidualBlock(before, after, 1 if before == after else 2, groups)
     return [first, *(ResidualBlock(after, after, 1, groups) for _ in range(blocks - 1))]
 
 
-def convolution(before: int, after: int, stride: int) -> nn.Conv2d:
-    """A 3×3 convolution without a bias: the normalisation after it has one."""
+def make_convolution(before: int, after: int, stride: int) -> nn.Conv2d:
+    """Return a 3×3 convolution without a bias: the normalisation after it has one."""
     return nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False)
 
 
 def check_widths(widths: Sequence[int], groups: int) -> None:
-    """Nothing, if there are widths and each can be split into so many groups."""
+    """Refuse widths that cannot be split into so many groups, and an empty list."""
     checks.count(groups=groups)
     for width in widths:
         if checks.count(widths=width) % groups:

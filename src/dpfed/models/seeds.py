@@ -22,7 +22,7 @@ from dpfed.errors import InvalidArgument
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """A block in which torch draws from the seed; its own generator is left as it was."""
+    """Seed torch inside a `with` block; its own generator is left as it was."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise InvalidArgument("seed", f"seed must be a whole number from 0 to 2⁶³−1, got {seed!r}")
     with torch.random.fork_rng(devices=[]):

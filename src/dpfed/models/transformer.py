@@ -42,12 +42,12 @@ class Transformer(nn.Module):
         with seeded(seed):
             self.tokens = nn.Embedding(checks.count(vocabulary=vocabulary), width)
             self.positions = nn.Embedding(length, width)
-            self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(checks.count(layers=layers))))
+            self.blocks = nn.Sequential(*(TransformerBlock(width, heads) for _ in range(checks.count(layers=layers))))
             self.norm = nn.LayerNorm(width)
             self.head = nn.Linear(width, checks.count(classes=classes))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Scores of shape (B, classes) of token ids of shape (B, at most ``length``)."""
+        """Return scores of shape (B, classes) for token ids of shape (B, at most ``length``)."""
         if tokens.shape[-1] > self.length:
             message = f"tokens must be at most {self.length} long, got {tokens.shape[-1]}: cut them or raise length"
             raise InvalidArgument("tokens", message)
@@ -57,23 +57,23 @@ class Transformer(nn.Module):
         return scores
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Self-attention and a two-layer perceptron of twice the width, each behind a LayerNorm and beside a shortcut."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.attention_norm, self.attention = nn.LayerNorm(width), Attention(width, heads)
+        self.attention_norm, self.attention = nn.LayerNorm(width), SelfAttention(width, heads)
         self.inner_norm = nn.LayerNorm(width)
         self.inner = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
     def forward(self, states: Tensor) -> Tensor:
-        """States of the shape of those before."""
+        """Return states of the same shape."""
         attended = states + self.attention(self.attention_norm(states))
         after: Tensor = attended + self.inner(self.inner_norm(attended))
         return after
 
 
-class Attention(nn.Module):
+class SelfAttention(nn.Module):
     """Multi-head self-attention from two Linear layers."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -83,7 +83,7 @@ class Attention(nn.Module):
         self.join = nn.Linear(width, width)
 
     def forward(self, states: Tensor) -> Tensor:
-        """What every token takes from the others of its example."""
+        """Return the attended states of every token."""
         split = (
             self.project(states).unflatten(-1, (3, self.heads, states.shape[-1] // self.heads)).permute(2, 0, 3, 1, 4)
         )

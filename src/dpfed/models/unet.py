@@ -16,12 +16,12 @@ from torch.nn import functional
 
 from dpfed import checks
 from dpfed.errors import InvalidArgument
-from dpfed.models.resnet import check_widths, convolution
+from dpfed.models.resnet import check_widths, make_convolution
 from dpfed.models.seeds import seeded
 
 
 class UNet(nn.Module):
-    """A way down through the widths, each at half the resolution, and a way up with shortcuts between the two."""
+    """An encoder through the widths, each at half the resolution, and a decoder with skip connections."""
 
     def __init__(
         self,
@@ -37,13 +37,13 @@ class UNet(nn.Module):
         sizes = list(pairwise([checks.count(channels=channels), *widths]))
         ups = [(below, above) for above, below in reversed(list(pairwise(widths)))]
         with seeded(seed):
-            self.down = nn.ModuleList(double(*size, groups) for size in sizes)
+            self.down = nn.ModuleList(make_double(*size, groups) for size in sizes)
             self.rise = nn.ModuleList(nn.ConvTranspose2d(below, above, 2, stride=2) for below, above in ups)
-            self.up = nn.ModuleList(double(2 * above, above, groups) for _, above in ups)
+            self.up = nn.ModuleList(make_double(2 * above, above, groups) for _, above in ups)
             self.head = nn.Conv2d(widths[0], checks.count(classes=classes), 1)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Scores of shape (B, classes, height, width)."""
+        """Return scores of shape (B, classes, height, width)."""
         self._check_sides(images)
         passed: list[Tensor] = []
         for level in self.down:
@@ -62,8 +62,8 @@ class UNet(nn.Module):
             raise InvalidArgument("images", message)
 
 
-def double(before: int, after: int, groups: int) -> nn.Sequential:
-    """Two 3×3 convolutions, each with GroupNorm and ReLU."""
+def make_double(before: int, after: int, groups: int) -> nn.Sequential:
+    """Return two 3×3 convolutions, each with GroupNorm and ReLU."""
     sizes = ((before, after), (after, after))
-    layers = ((convolution(*size, 1), nn.GroupNorm(groups, after), nn.ReLU()) for size in sizes)
+    layers = ((make_convolution(*size, 1), nn.GroupNorm(groups, after), nn.ReLU()) for size in sizes)
     return nn.Sequential(*(layer for layers_of_size in layers for layer in layers_of_size))

@@ -1,9 +1,9 @@
-"""The card that goes with an exported model: what it is, how to feed it, and what is promised for its training data.
+"""The card of an exported model: what it is, which inputs it takes, and what is promised for its training data.
 
 >>> card = {"model": "m.safetensors", "sha256": "ab", "run": "study", "kind": "logistic", "options": {}, "classes": [],
 ...         "shape": None, "scaling": {}, "parameters": {"linear.bias": [2]}, "rounds": "2 of 2", "status": "finished",
 ...         "is_private": True, "promises": [], "scores": {}, "head": "", "not_covered": [], "dpfed": "0.1"}
->>> print(as_markdown(card).splitlines()[0])
+>>> print(render_card(card).splitlines()[0])
 # study: m.safetensors
 """
 
@@ -15,15 +15,17 @@ from typing import Any
 
 from dpfed import __version__
 from dpfed.config.run import RunConfig
-from dpfed.report.run_facts import RunFacts
+from dpfed.report.facts import RunFacts
 from dpfed.rounding import decimal_up
-from dpfed.runs import NOT_PRIVATE
+from dpfed.runs.directory import NOT_PRIVATE
 
 Card = Mapping[str, Any]
 
 
-def card(facts: RunFacts, config: RunConfig, model: str, sha256: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """What everyone may know of the model, as plain JSON values."""
+def make_card(
+    facts: RunFacts, config: RunConfig, model: str, sha256: str, parameters: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what everyone may know of the model, as plain JSON values."""
     data = config.data
     scaling = {"feature_bounds": data.feature_bounds, "mean": data.mean, "scale": data.scale}
     last = facts.by_round[-1].scores if facts.by_round else ()
@@ -40,7 +42,7 @@ def card(facts: RunFacts, config: RunConfig, model: str, sha256: str, parameters
         "rounds": f"{facts.rounds_done} of {facts.rounds}",
         "status": facts.status,
         "is_private": facts.is_private,
-        "promises": [_promise(unit) for unit in facts.units],
+        "promises": [_collect_promise(unit) for unit in facts.units],
         "scores": {score.name: score.value for score in last if not score.mark},
         "head": facts.head,
         "not_covered": list(facts.not_covered),
@@ -48,19 +50,19 @@ def card(facts: RunFacts, config: RunConfig, model: str, sha256: str, parameters
     }
 
 
-def as_markdown(card: Card) -> str:
-    """The card for a person."""
+def render_card(card: Card) -> str:
+    """Return the card as Markdown."""
     lines = [f"# {card['run']}: {card['model']}", ""]
-    lines += [*_privacy(card), "", "## The model", "", *_model(card)]
+    lines += [*_render_privacy(card), "", "## The model", "", *_render_model(card)]
     if card["scores"]:
         lines += ["", "## How good it is", "", "On held-out records that were declared public:", ""]
         lines += [f"- {name}: {value:.4g}" for name, value in card["scores"].items()]
     if card["not_covered"]:
-        lines += ["", "## Not covered by the promise", "", *_items(card["not_covered"])]
+        lines += ["", "## Not covered by the promise", "", *_render_items(card["not_covered"])]
     return "\n".join([*lines, "", f"Made by dpfed {card['dpfed']}.", ""])
 
 
-def _promise(unit: Any) -> dict[str, Any]:
+def _collect_promise(unit: Any) -> dict[str, Any]:
     return {
         "unit": unit.unit,
         "adjacency": unit.adjacency,
@@ -71,11 +73,11 @@ def _promise(unit: Any) -> dict[str, Any]:
     }
 
 
-def _privacy(card: Card) -> list[str]:
+def _render_privacy(card: Card) -> list[str]:
     if not card["is_private"]:
-        return [f"**{NOT_PRIVATE}**: its noise came from a seed, and whoever knows it can take the noise off."]
+        return [f"**{NOT_PRIVATE}**: its noise came from a seed, and whoever knows it can subtract the noise."]
     if not card["promises"]:
-        return ["Trained without any protection: nothing was noised."]
+        return ["Trained without any protection: no noise was added."]
     lines = ["## What is promised", ""]
     for promise in card["promises"]:
         epsilon, relation = decimal_up(promise["epsilon"]), promise["adjacency"].replace("_", "-")
@@ -84,7 +86,7 @@ def _privacy(card: Card) -> list[str]:
     return [*lines, *(["", f"The ledger's head after the last round: `{card['head']}`"] if card["head"] else [])]
 
 
-def _model(card: Card) -> list[str]:
+def _render_model(card: Card) -> list[str]:
     inputs = json.dumps(card["scaling"]) if card["scaling"] else "as they are"
     facts = {
         "kind": f"{card['kind']} {json.dumps(card['options'])}" if card["options"] else card["kind"],
@@ -98,5 +100,5 @@ def _model(card: Card) -> list[str]:
     return [f"- {name}: {value}" for name, value in facts.items() if value]
 
 
-def _items(lines: Iterable[str]) -> list[str]:
+def _render_items(lines: Iterable[str]) -> list[str]:
     return [f"- {line}" for line in lines]

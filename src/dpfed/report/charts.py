@@ -1,8 +1,8 @@
-"""Small line charts as SVG to stand inside a page: they print, need no script, and take the page's colour.
+"""Small line charts as SVG inside a page: they can be printed, need no script, and take the page's colour.
 
-No text of a user is ever drawn: names stand in the page, where they are escaped.
+No text of a user is ever drawn: names are in the page, where they are escaped.
 
->>> drawing = by_round([(1, 0.5), (2, 0.7)], rounds=4, target=1.0)
+>>> drawing = draw_by_round([(1, 0.5), (2, 0.7)], rounds=4, target=1.0)
 >>> drawing.startswith("<svg"), "script" in drawing
 (True, False)
 """
@@ -36,15 +36,15 @@ SETTINGS: dict[Any, Any] = {
     "ytick.color": INK,
 }
 NO_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
-# What a page has already, or what would be there twice with two drawings.
+# Parts that the page has already, or that two drawings would have twice.
 SURPLUS = re.compile(
     r'<style.*?</style>|<metadata.*?</metadata>|(?<=<g) id="[^"]*"| font-family: [^;"]*;?',
     re.DOTALL,
 )
 
 
-def by_round(points: Iterable[tuple[int, float]], rounds: int, target: float | None = None) -> str:
-    """Values over the rounds of a plan, with a dashed line at the target if there is one; it starts at 0 then."""
+def draw_by_round(points: Iterable[tuple[int, float]], rounds: int, target: float | None = None) -> str:
+    """Draw values over the rounds of a plan; with a target, a dashed line shows it and the axis starts at 0."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -52,10 +52,10 @@ def by_round(points: Iterable[tuple[int, float]], rounds: int, target: float | N
         figure = Figure(figsize=SIZE, layout="constrained")
         axes = figure.subplots()
         _draw_values(axes, [point for point in points if math.isfinite(point[1])])
-        _frame(axes, rounds)
+        _draw_axes(axes, rounds)
         if target is not None and math.isfinite(target):
             _draw_target(axes, target)
-        return _svg(figure)
+        return _write_svg(figure)
 
 
 def _draw_values(axes: Axes, points: list[tuple[int, float]]) -> None:
@@ -78,7 +78,7 @@ def _draw_target(axes: Axes, target: float) -> None:
     )
 
 
-def _frame(axes: Axes, rounds: int) -> None:
+def _draw_axes(axes: Axes, rounds: int) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlim(0.5, rounds + 0.5)
@@ -89,7 +89,7 @@ def _frame(axes: Axes, rounds: int) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _svg(figure: Figure) -> str:
+def _write_svg(figure: Figure) -> str:
     stream = io.BytesIO()
     figure.savefig(stream, format="svg", transparent=True, metadata=NO_METADATA)
     text = stream.getvalue().decode()

@@ -1,12 +1,12 @@
-"""An account's statement as a page: what a data owner reads in a terminal and files as Markdown, HTML or JSON.
+"""The statement of an account: what a data owner reads in a terminal, and keeps as Markdown, HTML or JSON.
 
 All but the JSON show one `Page`, so they cannot disagree.
 
->>> from dpfed.ledger.model import Terms
+>>> from dpfed.ledger.rules import Terms
 >>> from dpfed.ledger.views import Balance
 >>> cap = Guarantee(1.0, 1e-5)
 >>> icu = Balance(Terms("icu", 1.0, 1e-5), cap, 0.4, 0.1, 0.5, 0.2, entries=3, status="open", mode="filter")
->>> print(promise(icu))
+>>> print(describe_promise(icu))
 Everything charged to this account, however its runs were chosen, is together within ε = 1 at δ = 1e-05 for one \
 record, add-remove. Whoever sees everything released ...
 """
@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpfed.guarantee import Guarantee
-from dpfed.report.figures import digits_for, figures, moment, percent, printable
+from dpfed.report.documents import Alarm, Cell, Document, DocumentTable, Gauge, Pairs, Section
+from dpfed.report.figures import digits_for, format_balance, format_percent, format_time, replace_controls
 from dpfed.rounding import decimal_up
 
 if TYPE_CHECKING:
-    from dpfed.ledger.model import Terms
+    from dpfed.ledger.rules import Terms
     from dpfed.ledger.views import Balance, Line, Statement
 
 WORDS = {
@@ -37,12 +38,10 @@ NOT_COVERED = (
     "below where they cannot write, and verify against it."
 )
 
-Pairs = tuple[tuple[str, str], ...]
-
 
 @dataclass(frozen=True)
 class Entry:
-    """One line as it is shown, with the balance after it; ``tone`` is charge, late, refused or empty."""
+    """One line of a statement, with the balance after it; ``tone`` is charge, late, refused or empty."""
 
     number: str
     at: str
@@ -71,40 +70,64 @@ class Page:
     head: str
 
 
-def page(statement: Statement) -> Page:
-    """The statement in words; texts of users are kept as they are, but for what could steer a terminal."""
+def make_page(statement: Statement) -> Page:
+    """Return the statement in words; texts of users are kept as they are, without control characters."""
     balance = statement.balance
     digits = digits_for(balance.cap.epsilon)
     return Page(
-        title=f"Privacy statement of account {printable(balance.account.name)}",
+        title=f"Privacy statement of account {replace_controls(balance.account.name)}",
         at=statement.at,
-        alarm=alarm(balance),
-        terms=(("Period", _period(statement)), *terms_in_words(balance)),
-        entries=tuple(_entry(line, balance.account, digits) for line in statement.lines),
-        closing=figures(balance.spent, balance.reserved, balance.remaining, digits),
-        balance=_closing(statement, digits),
-        notes=_notes(statement),
+        alarm=describe_overspending(balance),
+        terms=(("Period", _describe_period(statement)), *describe_terms(balance)),
+        entries=tuple(_make_entry(line, balance.account, digits) for line in statement.lines),
+        closing=format_balance(balance.spent, balance.reserved, balance.remaining, digits),
+        balance=_describe_balance(statement, digits),
+        notes=_write_notes(statement),
         share=balance.share,
         head=str(statement.head),
     )
 
 
-def facts(statement: Statement) -> dict[str, Any]:
-    """The statement as plain values, numbers unrounded; an infinite one stays a float."""
+def make_document(page: Page) -> Document:
+    """Return the page as a document, to be rendered as HTML or Markdown."""
+    head = ("No.", "Date (UTC)", "Entry", "Spent ε", "Reserved ε", "Remaining ε")
+    rows = tuple(
+        (each.number, each.at, Cell(each.kind, each.what, each.detail), each.spent, each.reserved, each.remaining)
+        for each in page.entries
+    )
+    tones, closing = tuple(each.tone for each in page.entries), ("", "", "Closing balance", *page.closing)
+    entries = DocumentTable(head, rows, numbers=(0, 3, 4, 5), unbroken=(1,), tones=tones, closing=closing)
+    gauge = Gauge(page.balance[:3], page.share, is_over=bool(page.alarm))
+    return Document(
+        title=page.title,
+        subtitle=page.at,
+        alarms=(Alarm(page.alarm, is_grave=True),) if page.alarm else (),
+        sections=(
+            Section("The account", pairs=page.terms),
+            Section("Balance", gauge=gauge, pairs=page.balance[3:]),
+            Section("Entries", tables=(entries,)),
+            Section("How to read it", pairs=page.notes),
+        ),
+        footer=f"Head of the ledger when this was written: {page.head}",
+    )
+
+
+def collect_facts(statement: Statement) -> dict[str, Any]:
+    """Return the statement as plain values, with numbers unrounded; an infinite one stays a float."""
     return {
-        **balance_facts(statement.balance),
+        **collect_balance(statement.balance),
         "exact_epsilon_ex_post": statement.exact,
-        "promise": promise(statement.balance),
+        "promise": describe_promise(statement.balance),
         "seen_whole_by": list(statement.seen_whole_by),
         "beside": list(statement.beside),
-        "lines": [_line_facts(line) for line in statement.lines],
+        "lines": [_collect_line(line) for line in statement.lines],
         "head": str(statement.head),
         "at": statement.at,
     }
 
 
-def balance_facts(balance: Balance) -> dict[str, Any]:
-    """Where an account stands as plain values."""
+def collect_balance(balance: Balance) -> dict[str, Any]:
+    """Return the balance and the terms of an account as plain values."""
     cap = balance.cap
     return {
         "account": balance.account.name,
@@ -124,18 +147,18 @@ def balance_facts(balance: Balance) -> dict[str, Any]:
     }
 
 
-def alarm(balance: Balance) -> str:
-    """What must be said first of an overspent account; empty for any other."""
+def describe_overspending(balance: Balance) -> str:
+    """Return the warning for an overspent account; an empty text for any other."""
     if not balance.is_overspent:
         return ""
     return (
-        f"{printable(balance.account.name)} is OVERSPENT: ε = {decimal_up(balance.spent)} was charged and its cap is "
-        f"{balance.cap.epsilon:g}"
+        f"{replace_controls(balance.account.name)} is OVERSPENT: ε = {decimal_up(balance.spent)} was charged and its "
+        f"cap is {balance.cap.epsilon:g}"
     )
 
 
-def promise(balance: Balance) -> str:
-    """What the account promises to a person whose data it stands for."""
+def describe_promise(balance: Balance) -> str:
+    """Describe what the account promises to somebody whose data it protects."""
     cap = balance.cap
     whom = f"for one {cap.unit}, {cap.adjacency.replace('_', '-')}"
     if balance.is_overspent:
@@ -155,8 +178,8 @@ def promise(balance: Balance) -> str:
     )
 
 
-def terms_in_words(balance: Balance) -> Pairs:
-    """What was agreed when the account was opened, and where it stands."""
+def describe_terms(balance: Balance) -> Pairs:
+    """Describe the terms of an account, and its status."""
     terms, cap = balance.account, balance.cap
     raised = "" if terms.epsilon == cap.epsilon else f" (opened with {terms.epsilon:g}, then topped up)"
     orders = ", ".join(f"{order:.6g}" for order in terms.orders)
@@ -165,27 +188,27 @@ def terms_in_words(balance: Balance) -> Pairs:
         ("Purpose", terms.purpose or "–"),
         ("Protected", f"one {terms.unit}, {terms.adjacency.replace('_', '-')}"),
         ("Cap", f"ε = {cap.epsilon:g}{raised} at δ = {terms.delta:g}"),
-        ("Source", _source(terms)),
+        ("Source", _describe_source(terms)),
         ("Parent", terms.parent or ""),
         ("Overlaps", ", ".join(terms.overlaps)),
         ("Counted", f"as a filter at Rényi order{'s' * (len(terms.orders) > 1)} {orders}, declared when it was opened"),
-        ("Expires", "" if terms.expires is None else moment(terms.expires)),
-        ("Status", _status(balance)),
+        ("Expires", "" if terms.expires is None else format_time(terms.expires)),
+        ("Status", _describe_status(balance)),
         *((f"Label {key}", text or "–") for key, text in terms.labels.items()),
     ]
-    return tuple((printable(name), printable(text)) for name, text in pairs if text)
+    return tuple((replace_controls(name), replace_controls(text)) for name, text in pairs if text)
 
 
-def _entry(line: Line, terms: Terms, digits: int) -> Entry:
+def _make_entry(line: Line, terms: Terms, digits: int) -> Entry:
     note = f"with a cap of ε = {terms.epsilon:g}" if line.kind == "opened" else line.note
     run = "" if line.run is None else f"run {line.run}"
-    spent, reserved, remaining = figures(line.spent, line.reserved, line.remaining, digits)
+    spent, reserved, remaining = format_balance(line.spent, line.reserved, line.remaining, digits)
     return Entry(
         number=str(line.first) if line.first == line.last else f"{line.first}–{line.last}",
         at=line.at[:16].replace("T", " "),
-        kind=WORDS.get(line.kind, printable(line.kind)),
+        kind=WORDS.get(line.kind, replace_controls(line.kind)),
         what="" if line.event is None else f"{line.count or 0:,} × {line.event}",
-        detail=printable(" · ".join(part for part in (run, note) if part)),
+        detail=replace_controls(" · ".join(part for part in (run, note) if part)),
         spent=spent,
         reserved=reserved,
         remaining=remaining,
@@ -193,24 +216,24 @@ def _entry(line: Line, terms: Terms, digits: int) -> Entry:
     )
 
 
-def _closing(statement: Statement, digits: int) -> Pairs:
+def _describe_balance(statement: Statement, digits: int) -> Pairs:
     balance = statement.balance
-    spent, reserved, remaining = figures(balance.spent, balance.reserved, balance.remaining, digits)
+    spent, reserved, remaining = format_balance(balance.spent, balance.reserved, balance.remaining, digits)
     used = "of the filter's room is spent or reserved" if balance.mode == "filter" else "taken by one plan"
     return (
         ("Spent", f"ε = {spent}"),
         ("Reserved", f"ε = {reserved}"),
         ("Remaining", f"ε = {remaining}"),
-        ("Share", f"{percent(balance.share)} {used}"),
+        ("Share", f"{format_percent(balance.share)} {used}"),
         ("Exact ε ex post", f"{decimal_up(statement.exact)} for what was charged so far"),
     )
 
 
-def _notes(statement: Statement) -> Pairs:
+def _write_notes(statement: Statement) -> Pairs:
     balance = statement.balance
     notes = [
-        ("What is promised", promise(balance)),
-        ("The source", _seen(statement)),
+        ("What is promised", describe_promise(balance)),
+        ("The source", _describe_coverage(statement)),
         (
             "Exact ε ex post",
             "Would be the guarantee had every charge been planned in advance. It is at most what is spent, and no "
@@ -226,10 +249,10 @@ def _notes(statement: Statement) -> Pairs:
     return (*notes, ("Not covered", NOT_COVERED))
 
 
-def _seen(statement: Statement) -> str:
-    """Who sees what is charged for the account's data, and who may be charged for them besides."""
+def _describe_coverage(statement: Statement) -> str:
+    """Describe which account sees all charges on the source, and which others may be charged for the same data."""
     if statement.balance.account.name not in statement.seen_whole_by:
-        others = ", ".join(printable(other) for other in statement.seen_whole_by)
+        others = ", ".join(replace_controls(other) for other in statement.seen_whole_by)
         seen = f"The whole of this source is seen by account {others}: what is promised for the source is stated there."
     elif not statement.beside:
         return "This account sees every charge on its source."
@@ -237,19 +260,19 @@ def _seen(statement: Statement) -> str:
         seen = "Every charge for its source, unit and adjacency is seen here."
     if not statement.beside:
         return seen
-    beside = ", ".join(printable(other) for other in statement.beside)
+    beside = ", ".join(replace_controls(other) for other in statement.beside)
     return (
         f"{seen} The same data may be charged besides to {beside}, for another unit or adjacency or as part of more "
         "data: that is not in this statement, but in theirs."
     )
 
 
-def _period(statement: Statement) -> str:
+def _describe_period(statement: Statement) -> str:
     first = statement.lines[0].at if statement.lines else statement.at
     return f"{first[:10]} to {statement.at[:10]}"
 
 
-def _status(balance: Balance) -> str:
+def _describe_status(balance: Balance) -> str:
     if balance.mode == "exact":
         return f"{balance.status}: its one plan was admitted by its exact ε, so nothing more can be charged"
     if balance.is_overspent:
@@ -257,12 +280,12 @@ def _status(balance: Balance) -> str:
     return balance.status
 
 
-def _source(terms: Terms) -> str:
+def _describe_source(terms: Terms) -> str:
     kind, _, name = terms.source.partition(":")
     return f"{name} (declared)" if kind == "declared" else f"data with keyed fingerprint no. {name}"
 
 
-def _line_facts(line: Line) -> dict[str, Any]:
+def _collect_line(line: Line) -> dict[str, Any]:
     return {
         "first": line.first,
         "last": line.last,

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from dpfed.names import load_lazily
 
-_HOME = {"check": "dpfed.training.checking"}
+_HOME = {"check": "dpfed.training.checking.model"}
 
 __all__ = [*_HOME]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'dpfed.training' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = load_lazily(__name__, _HOME)

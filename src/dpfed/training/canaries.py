@@ -7,7 +7,7 @@ in at most ``plan.tree.max_participations`` steps, ``plan.pass_steps`` apart). N
 Where the clip norm adapts, canaries are in the sum and not in the count.
 
 >>> import torch
->>> clipped({"w": torch.tensor([3.0, 4.0])}, {"w": torch.zeros(2)}, Clip(10.0))["w"].tolist()
+>>> clip_canary({"w": torch.tensor([3.0, 4.0])}, {"w": torch.zeros(2)}, Clip(10.0))["w"].tolist()
 [3.0, 4.0]
 """
 
@@ -20,19 +20,21 @@ from torch import Tensor
 
 from dpfed.clipping import clip_gradients
 from dpfed.errors import InvalidArgument
-from dpfed.training.clip import Clip, group_of
+from dpfed.training.engine.clip import Clip, group_of
 
 Gradient = Mapping[str, Tensor]
 # The canaries of a step, by its number; none for most.
 Canaries = Callable[[int], Iterable[Gradient]]
 
 
-def clipped(canary: Gradient, parameters: Mapping[str, Tensor], clip: Clip) -> dict[str, Tensor]:
-    """The canary as the one record it stands for: as given, or cut by the clip; float64, by parameter name."""
+def clip_canary(canary: Gradient, parameters: Mapping[str, Tensor], clip: Clip) -> dict[str, Tensor]:
+    """Return the canary, clipped like the gradient of one record: float64 tensors by parameter name."""
     for name, value in canary.items():
         if name not in parameters or not isinstance(value, Tensor) or value.shape != parameters[name].shape:
             raise InvalidArgument(
-                "canaries", f"a canary must map names of trainable parameters to tensors of their shape, not {name!r}"
+                "canaries",
+                f"a canary has {name!r}, which is not a trainable parameter with a tensor of its shape, so there is "
+                "nothing to add it to: give {name: torch.ones_like(parameter)}, with names of model.named_parameters()",
             )
     wide = {name: value.detach().to("cpu", torch.float64) for name, value in canary.items()}
     groups: dict[str, dict[str, Tensor]] = {}

@@ -15,22 +15,18 @@ with. Facts are the caller's, such as the step or the head of the ledger (never 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from dpfed.errors import InvalidArgument
-from dpfed.runs import write_durably
+from dpfed.runs import tensor_files
 
 FORMAT = 1
-NOTE = "dpfed"
 MODEL, OPTIMIZER = "model.", "optimizer."
 Tensors = dict[str, Tensor]
 
@@ -38,22 +34,23 @@ Tensors = dict[str, Tensor]
 def save(
     path: str | Path, model: nn.Module, *, optimizer: Optimizer | None = None, facts: Mapping[str, Any] | None = None
 ) -> None:
-    """Writes the model's parameters, the optimizer's state and the facts, durably and all at once."""
+    """Write the model's parameters, the optimizer's state and the facts, durably and all at once."""
     tensors = _parameters(model)
     state, groups = _optimizer_state(optimizer, tensors)
     tensors |= state
     _check_finite(path, tensors)
     note = {"format": FORMAT, "facts": dict(facts or {}), "optimizer": groups}
-    write_durably(Path(path), to_bytes({name: _plain(tensor) for name, tensor in tensors.items()}, {NOTE: _json(note)}))
+    plain = {name: _copy(tensor) for name, tensor in tensors.items()}
+    tensor_files.write(Path(path), plain, note, library=tensor_files.TORCH)
 
 
 def load(path: str | Path, model: nn.Module, *, optimizer: Optimizer | None = None) -> dict[str, Any]:
-    """The facts of a checkpoint whose parameters and optimizer's state are now those of the arguments."""
+    """Load the parameters into the model, and the state into the optimizer; return the facts of the checkpoint."""
     note, tensors = _read(Path(path))
     _check_finite(path, tensors)
     own = _parameters(model)
     _check_fit(path, own, {name: tensor for name, tensor in tensors.items() if not name.startswith(OPTIMIZER)})
-    restored = _checked_optimizer(path, optimizer, note["optimizer"], tensors)
+    restored = _check_optimizer(path, optimizer, note["optimizer"], tensors)
     with torch.no_grad():
         for name, parameter in own.items():
             parameter.copy_(tensors[name])
@@ -83,23 +80,23 @@ def _optimizer_state(optimizer: Optimizer | None, own: Tensors) -> tuple[Tensors
     return tensors, {"groups": saved["param_groups"], "state": plain}
 
 
-def _checked_optimizer(path: str | Path, optimizer: Optimizer | None, note: Any, tensors: Tensors) -> dict[str, Any]:
-    """What ``load_state_dict`` of the optimizer takes, if it fits; empty without an optimizer."""
+def _check_optimizer(path: str | Path, optimizer: Optimizer | None, note: Any, tensors: Tensors) -> dict[str, Any]:
+    """Return the state for the optimizer's ``load_state_dict``, if it fits; {} without an optimizer."""
     found = {name: tensor for name, tensor in tensors.items() if name.startswith(OPTIMIZER)}
     if optimizer is None:
         if found or note is not None:
-            _refuse(path, "holds an optimizer's state: give the optimizer too")
+            _refuse(path, "holds an optimizer's state, which would be lost: call load(path, model, optimizer=...)")
         return {}
     if not isinstance(note, dict) or set(note) != {"groups", "state"} or not isinstance(note["state"], dict):
-        _refuse(path, "holds no optimizer's state: load it without an optimizer")
+        _refuse(path, "holds no optimizer's state to load: call load(path, model) without an optimizer")
     _check_groups(path, optimizer, note["groups"])
     state: dict[int, dict[str, Any]] = {}
     for name, value in {**note["state"], **found}.items():
         if isinstance(value, Tensor):
             _check_state_shape(name, value, optimizer)
         index, _, entry = name.removeprefix(OPTIMIZER).partition(".")
-        if not index.isdecimal() or int(index) >= len(_trained(optimizer)) or not entry:
-            _refuse(path, f"has the state {name!r}, which belongs to no parameter of the optimizer")
+        if not index.isdecimal() or int(index) >= len(_parameters_of(optimizer)) or not entry:
+            _refuse(path, f"has the state {name!r}, which belongs to no parameter of the optimizer: build the same one")
         state.setdefault(int(index), {})[entry] = value
     return {"state": state, "param_groups": note["groups"]}
 
@@ -114,23 +111,27 @@ def _check_groups(path: str | Path, optimizer: Optimizer, groups: Any) -> None:
 
 def _check_same_parameters(optimizer: Optimizer, own: Tensors) -> None:
     known = {id(parameter) for parameter in own.values()}
-    if any(id(parameter) not in known for parameter in _trained(optimizer)):
+    if any(id(parameter) not in known for parameter in _parameters_of(optimizer)):
         raise InvalidArgument(
-            "optimizer", "optimizer must train parameters of this model only: build it from the model"
+            "optimizer",
+            "optimizer trains parameters that are not this model's, and would not find them again: build it from "
+            "model.parameters()",
         )
 
 
 def _check_state_shape(name: str, tensor: Tensor, optimizer: Optimizer) -> None:
     index = name.removeprefix(OPTIMIZER).partition(".")[0]
-    trained = _trained(optimizer)
+    trained = _parameters_of(optimizer)
     if not index.isdecimal() or int(index) >= len(trained):
-        raise InvalidArgument("optimizer", f"the state {name!r} belongs to no parameter of the optimizer")
+        raise InvalidArgument(
+            "optimizer", f"the state {name!r} belongs to no parameter of the optimizer: build the same one"
+        )
     if tensor.shape not in ((), trained[int(index)].shape):
         message = f"the optimizer's state {name!r} of shape {tuple(tensor.shape)} has not the shape of its parameter"
         raise InvalidArgument("optimizer", f"{message}: use an optimizer with elementwise state, such as SGD or Adam")
 
 
-def _trained(optimizer: Optimizer) -> list[Tensor]:
+def _parameters_of(optimizer: Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
@@ -142,7 +143,7 @@ def _parameters(model: nn.Module) -> Tensors:
 
 
 def _check_fit(path: str | Path, own: Tensors, found: Tensors) -> None:
-    """Nothing, if both have the same names, shapes and types."""
+    """Refuse a file whose names, shapes or types are not those of the model."""
     missing, unknown = sorted(set(own) - set(found)), sorted(set(found) - set(own))
     if missing or unknown:
         what = f"lacks {missing[0]!r}" if missing else f"has {unknown[0]!r}, which the model has not"
@@ -156,7 +157,10 @@ def _check_fit(path: str | Path, own: Tensors, found: Tensors) -> None:
 def _check_finite(path: str | Path, tensors: Tensors) -> None:
     for name, tensor in tensors.items():
         if not bool(torch.isfinite(tensor).all()):
-            _refuse(path, f"would carry numbers in {name!r} that are not finite: go back to an earlier model")
+            _refuse(
+                path,
+                f"would hold NaN or infinity in {name!r}, which nobody can train: go back to an earlier model",
+            )
 
 
 # --- the file ---
@@ -164,30 +168,18 @@ def _check_finite(path: str | Path, tensors: Tensors) -> None:
 
 def _read(path: Path) -> tuple[dict[str, Any], Tensors]:
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            # Copies: what is read may be a view of the file, which somebody may cut.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 - it is not a dict
-        note = json.loads(metadata[NOTE])
-    except (OSError, SafetensorError, KeyError, ValueError, RecursionError) as error:
-        _refuse(
-            path, f"is no checkpoint of dpfed ({type(error).__name__}); pickles are never read: use checkpoint.save"
-        )
-    if not isinstance(note, dict) or set(note) != {"format", "facts", "optimizer"} or note["format"] != FORMAT:
+        note, tensors = tensor_files.read(path, library=tensor_files.TORCH)
+    except tensor_files.Unreadable as error:
+        message = f"is no checkpoint of dpfed ({error.kind}), and pickles, which run code, are never read"
+        _refuse(path, f"{message}: write it with checkpoint.save")
+    if set(note) != {"format", "facts", "optimizer"} or note["format"] != FORMAT:
         _refuse(path, f"is not of format {FORMAT}: read it with the version of dpfed that wrote it")
     if not isinstance(note["facts"], dict):
         _refuse(path, "has facts that are no JSON object: write it again with checkpoint.save")
     return note, tensors
 
 
-def _json(note: dict[str, Any]) -> str:
-    try:
-        return json.dumps(note, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise InvalidArgument("facts", f"facts and the optimizer's options must be JSON values: {error}") from None
-
-
-def _plain(tensor: Tensor) -> Tensor:
+def _copy(tensor: Tensor) -> Tensor:
     # A copy: parameters may share memory (a view of another), which the format cannot hold.
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
 

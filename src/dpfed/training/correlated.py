@@ -24,7 +24,7 @@ from dpfed.training.noise import GRID, NoiseSource
 
 
 class CorrelatedNoise:
-    """Adds to the tensors of each step the change of the noise of a tree; std is the noise of one node.
+    """Noise of DP-FTRL: what each step gets is the change of a tree's noise; `std` is the noise of one node.
 
     Privacy: ``event`` for all calls together, in ideal arithmetic, if one unit moves the tensors of a call by at most
     std / noise_multiplier in L2 norm and keeps the event's pattern. The changes are a linear function of the nodes'
@@ -38,31 +38,33 @@ class CorrelatedNoise:
         self._size = 0
         self._dtype = torch.float32
         # The tree of zeros: what is summed has no part in it, and its changes are noise alone.
-        self._changes: PartialSums[Tensor] = PartialSums(self._node, event)
+        self._changes: PartialSums[Tensor] = PartialSums(self._draw_node, event)
 
     def add(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """New tensors with noise on every number: same names, shapes, precisions and devices."""
+        """Return new tensors with noise on every number: same names, shapes, precisions and devices."""
         if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
-            message = "tensors must be finite: NaN or infinity is released as it is, leave such examples out before"
+            message = (
+                "tensors must be finite, since noise hides neither NaN nor infinity: leave such examples out before"
+            )
             raise InvalidArgument("tensors", message)
         self._size = sum(tensor.numel() for tensor in tensors.values())
         is_wide = any(tensor.dtype == torch.float64 for tensor in tensors.values())
         self._dtype = torch.float64 if is_wide else torch.float32
         change = self._changes.add(torch.zeros(()))
         parts = torch.split(change, [tensor.numel() for tensor in tensors.values()])
-        return {name: _sum(tensors[name], part) for name, part in zip(tensors, parts, strict=True)}
+        return {name: _add_change(tensors[name], part) for name, part in zip(tensors, parts, strict=True)}
 
-    def _node(self, _: Tensor) -> Tensor:
+    def _draw_node(self, _: Tensor) -> Tensor:
         return self._noise.add({"node": torch.zeros(self._size, dtype=self._dtype)}, self._std)["node"]
 
 
 def require_floats(noise: NoiseSource) -> None:
-    """Refuses noise on a grid: the changes of a tree's noise are not on it."""
+    """Refuse noise on a grid: the changes of a tree's noise are not on it."""
     if noise.mode == GRID:
-        message = "the noise of a tree is weighed and is on no grid"
+        message = "the noise of a tree is a weighted sum, which is on no grid"
         raise InvalidArgument("noise", f'{message}: use noise="float", or a plan without a tree')
 
 
-def _sum(tensor: Tensor, change: Tensor) -> Tensor:
+def _add_change(tensor: Tensor, change: Tensor) -> Tensor:
     wide = tensor.to(change.dtype) + change.view(tensor.shape).to(tensor.device)
     return wide.to(tensor.dtype)

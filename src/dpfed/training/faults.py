@@ -1,7 +1,7 @@
-"""What is a record's own fault: nobody may hear of it, by an error or by a warning, since that would tell of a draw.
+"""Failures that one record causes: no error and no warning may show them, since that would tell who was drawn.
 
 >>> import warnings
->>> with unheard():
+>>> with warnings_hidden():
 ...     warnings.warn_explicit("this image has no date", UserWarning, "images.py", 1)
 """
 
@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# Not of a record: somebody wants the program to end. All else may be, also what is no Exception (a panic in Rust).
+# Not caused by a record: somebody wants the program to end. All else may be, also what is no Exception (a Rust panic).
 STOPS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
-    """Show no warning inside; filters stay as they are, so that one that is an error is an error."""
+def warnings_hidden() -> Iterator[None]:
+    """Show no warnings inside; the filters stay, so that a warning that is turned into an error still is one."""
     before = warnings.showwarning
     warnings.showwarning = _show_nothing
     try:
@@ -28,4 +28,4 @@ def unheard() -> Iterator[None]:
 
 
 def _show_nothing(*_: Any, **__: Any) -> None:
-    """Show nothing."""
+    """Do nothing, in place of ``warnings.showwarning``."""

@@ -59,11 +59,11 @@ class MT19937(np.random.MT19937):
         np.random.MT19937.state.__set__(self, value)  # type: ignore[attr-defined]
 
 
-class _Lent:
-    """The global generators while they are private: how many scopes are open, and what brings the old states back.
+class _GlobalStates:
+    """The states of the global generators: how many private scopes are open, and what restores the public states.
 
     Scopes may overlap in any order, since loops of two runs, and generators that are collected late, end when they
-    like: the first one to begin puts the public states away, and the last one to end brings them back.
+    like: the first one to begin saves the public states, and the last one to end restores them.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class _Lent:
         self._numpy = MT19937()
 
     def enter(self, generators: tuple[torch.Generator, ...]) -> None:
-        """Put the public states away, as far as no open scope has done so."""
+        """Save the public states, as far as no open scope has done so."""
         self._scopes += 1
         if self._scopes == 1:
             self._restore = {id(np.random): _restore_numpy(), id(random): _restore_python()}
@@ -84,7 +84,7 @@ class _Lent:
                 self._restore[id(generator)] = _restore_torch(generator)
 
     def leave(self) -> None:
-        """Bring the public states back if this was the last scope."""
+        """Restore the public states if this was the last scope."""
         self._scopes -= 1
         if not self._scopes:
             self.owner = None
@@ -100,7 +100,7 @@ class _Lent:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether nobody else has seeded torch's generator, or numpy's; for Python's there is no telling."""
+        """Whether nobody else has seeded torch's generator, or numpy's; for Python's nobody can know."""
         is_numpy = mtrand.get_bit_generator() is self._numpy and not self._numpy.is_reseeded
         return is_numpy and self.is_private
 
@@ -110,12 +110,12 @@ class _Lent:
             own = secret if not number else hashlib.shake_256(secret + number.to_bytes(4)).digest(_TORCH_BYTES)
             self._seeds[id(generator)] = _fill(generator, own[:_TORCH_BYTES])
         mtrand.set_bit_generator(self._numpy)
-        np.random.seed(_words(secret[_TORCH_BYTES : _TORCH_BYTES + _NUMPY_BYTES]))
+        np.random.seed(_to_words(secret[_TORCH_BYTES : _TORCH_BYTES + _NUMPY_BYTES]))
         self._numpy.is_reseeded = False
         random.seed(secret[-_PYTHON_BYTES:])
 
 
-_LENT = _Lent()
+_GLOBAL = _GlobalStates()
 
 
 class Generators:
@@ -134,30 +134,30 @@ class Generators:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Lend the generators to what runs inside, and put their former states back afterwards."""
-        with _LENT.lock:
-            _LENT.enter(self._torch)
+        """Make the generators private inside, and restore their former states afterwards."""
+        with _GLOBAL.lock:
+            _GLOBAL.enter(self._torch)
         try:
-            if _LENT.owner is not self:
+            if _GLOBAL.owner is not self:
                 self.refresh()
             yield
         finally:
-            with _LENT.lock:
-                _LENT.leave()
+            with _GLOBAL.lock:
+                _GLOBAL.leave()
 
     def refresh(self) -> None:
-        """Make sure that the numbers that come next are private, whatever was seeded meanwhile."""
-        with _LENT.lock:
-            if _LENT.owner is self and _LENT.is_untouched:
+        """Make the next random numbers private, whatever was seeded meanwhile."""
+        with _GLOBAL.lock:
+            if _GLOBAL.owner is self and _GLOBAL.is_untouched:
                 random.seed(self._source.bytes(_PYTHON_BYTES))
             else:
-                _LENT.fill(self._torch, self._source.bytes(_BYTES))
-                _LENT.owner = self
+                _GLOBAL.fill(self._torch, self._source.bytes(_BYTES))
+                _GLOBAL.owner = self
 
     @property
     def are_private(self) -> bool:
         """Whether a scope is open and torch's generator was not seeded inside it by somebody else."""
-        return _LENT.is_private
+        return _GLOBAL.is_private
 
     def for_workers(self, worker_init_fn: Callable[[int], object] | None) -> dict[str, Any]:
         """Return the settings of a DataLoader whose workers draw private numbers."""
@@ -167,7 +167,7 @@ class Generators:
 
 
 class WorkerSeeds:
-    """The user's worker_init_fn, after which the worker's generators get secret states of their own."""
+    """A worker_init_fn that calls the user's own and then gives the worker's generators secret states."""
 
     def __init__(self, worker_init_fn: Callable[[int], object] | None, secret: bytes) -> None:
         self._init = worker_init_fn
@@ -179,7 +179,7 @@ class WorkerSeeds:
             self._init(worker_id)
         worker = get_worker_info()
         parts = (self._secret, worker_id, 0 if worker is None else worker.seed)
-        _LENT.fill((torch.default_generator,), hashlib.shake_256(repr(parts).encode()).digest(_BYTES))
+        _GLOBAL.fill((torch.default_generator,), hashlib.shake_256(repr(parts).encode()).digest(_BYTES))
 
     def __repr__(self) -> str:
         return f"WorkerSeeds({self._init!r})"
@@ -187,8 +187,8 @@ class WorkerSeeds:
 
 @contextmanager
 def pinned(seed: int = 0) -> Iterator[None]:
-    """Let all generators start from a seed inside, for trials on made-up records; their states come back afterwards."""
-    with _LENT.lock, _put_away():
+    """Seed all generators inside, for trials on made-up records, and restore their states afterwards."""
+    with _GLOBAL.lock, _states_restored():
         torch.default_generator.manual_seed(seed)  # torch.manual_seed asks for every kind of device, which takes long
         mtrand.set_bit_generator(_PINNED)
         np.random.seed(seed)
@@ -198,20 +198,20 @@ def pinned(seed: int = 0) -> Iterator[None]:
 
 @contextmanager
 def restored() -> Iterator[None]:
-    """Let what is drawn inside change nothing outside: the states of all generators come back afterwards."""
-    with _put_away():
+    """Restore the states of all generators afterwards, so that what is drawn inside changes nothing outside."""
+    with _states_restored():
         mtrand.set_bit_generator(copy.deepcopy(mtrand.get_bit_generator()))
         yield
 
 
-def renumbered() -> None:
-    """Let torch's generator go on from a seed that nobody chose, by which another one that somebody sets is noticed."""
+def mark_seed() -> None:
+    """Give torch's generator a random seed, so that a seed that somebody sets later is noticed by the difference."""
     torch.default_generator.manual_seed(int(torch.randint(1 << 48, 1 << 62, ())))
 
 
 @contextmanager
-def _put_away() -> Iterator[None]:
-    """Bring back the states of torch and Python, and the generator of numpy, which must be another one inside."""
+def _states_restored() -> Iterator[None]:
+    """Restore torch's and Python's states, and numpy's generator; the caller gives numpy another one inside."""
     restore = [_restore_torch(torch.default_generator), _restore_numpy(), _restore_python()]
     try:
         yield
@@ -246,12 +246,12 @@ def _fill(generator: torch.Generator, secret: bytes) -> int:
     state = _BLANK.clone()
     words = state.numpy().view(np.uint64)
     words[0] = seed
-    words[_STATE] = _words(secret[8:])
+    words[_STATE] = _to_words(secret[8:])
     generator.set_state(state)
     return seed
 
 
-def _words(secret: bytes) -> np.ndarray[Any, np.dtype[np.uint32]]:
+def _to_words(secret: bytes) -> np.ndarray[Any, np.dtype[np.uint32]]:
     return np.frombuffer(secret, dtype=np.uint32)
 
 

@@ -32,10 +32,10 @@ from dpfed import checks
 from dpfed.errors import InvalidArgument
 from dpfed.randomness import or_system
 from dpfed.training.generators import Generators
-from dpfed.training.reading import Piece, Readable, Together, require_spare
+from dpfed.training.reading import Collator, MicroBatch, Readable, require_spare
 from dpfed.training.sampling import Draw, Sampler
 
-_KEPT = (
+_KEPT_SETTINGS = (
     "collate_fn",
     "num_workers",
     "pin_memory",
@@ -47,23 +47,23 @@ _KEPT = (
 
 
 class Batch:
-    """The micro-batches of one draw, whose records are apart (`reading`); an empty draw has none and still counts.
+    """The micro-batches of one draw, whose records do not mix (`reading`); an empty draw has none and still counts.
 
     Each iteration reads the same records from the first on. Inside it the generators of torch, numpy and Python are
-    private (`Generators`), and what the data set may have seeded is forgotten before a micro-batch is handed out.
+    private (`Generators`), also where the data set seeds them while a micro-batch is read.
     """
 
-    def __init__(self, draw: Draw, read: Callable[[], Iterator[Piece]], generators: Generators) -> None:
+    def __init__(self, draw: Draw, read: Callable[[], Iterator[MicroBatch]], generators: Generators) -> None:
         self.number = draw.number
         self.token = draw.token
         self.indices = draw.indices
         self._read = read
         self._generators = generators
-        self.parts: int | None = None  # how many micro-batches there are, once all were handed out
-        self._observer: Callable[[Piece, int], None] | None = None
+        self.parts: int | None = None  # how many micro-batches there are, once all were read
+        self._observer: Callable[[MicroBatch, int], None] | None = None
 
-    def shown_to(self, observer: Callable[[Piece, int], None]) -> None:
-        """Show every micro-batch, and its number, to the observer before it is handed out."""
+    def show_to(self, observer: Callable[[MicroBatch, int], None]) -> None:
+        """Call the observer with every micro-batch, and its number, before the loop gets it."""
         self._observer = observer
 
     @property
@@ -75,8 +75,8 @@ class Batch:
         for piece in self.pieces():
             yield piece.values
 
-    def pieces(self) -> Iterator[Piece]:
-        """Yield the micro-batches, each with how many of its rows are of records that were drawn."""
+    def pieces(self) -> Iterator[MicroBatch]:
+        """Yield the micro-batches; each knows how many of its rows are records that were drawn."""
         number = 0
         with self._generators.scope():
             for piece in self._read():
@@ -94,11 +94,11 @@ class Batch:
 class Loader:
     """The draws of a sampler as batches of collated records, at most `max_physical_batch` of them at a time.
 
-    A DataLoader keeps its collate_fn, workers, pinning and the like; its own batches are replaced, so one that was
-    told how to sample, batch or drop is refused. Its workers get private random numbers, whatever its generator and
-    worker_init_fn say. Leaving the loop and coming back goes on with the next draw. Records are moved to the
-    `device`, if one is given. With `parts` every micro-batch has exactly `max_physical_batch` rows, and there are at
-    least so many of them: rows that nobody was drawn for are a record once more (`reading.Piece`).
+    A DataLoader keeps its collate_fn, workers, pinning and the like; its own batches are replaced, so one with a
+    sampler, batches or drop_last of its own is refused. Its workers get private random numbers, whatever its
+    generator and worker_init_fn say. Leaving the loop and coming back goes on with the next draw. Records are moved to
+    the `device`, if one is given. With `parts` every micro-batch has exactly `max_physical_batch` rows, and there are
+    at least `parts` of them: rows beyond those of the draw repeat a record (`reading.MicroBatch`).
     """
 
     def __init__(
@@ -113,18 +113,18 @@ class Loader:
     ) -> None:
         self.sampler = sampler
         self.max_physical_batch = checks.count(max_physical_batch=max_physical_batch)
-        settings = _settings_of(data) if isinstance(data, DataLoader) else {}
-        records = _records(data.dataset if isinstance(data, DataLoader) else data, sampler)
+        settings = _read_settings(data) if isinstance(data, DataLoader) else {}
+        records = _require_records(data.dataset if isinstance(data, DataLoader) else data, sampler)
         self._generators = Generators(or_system(None)) if generators is None else generators
         self._parts = parts if sampler.size_of_data else 0
         rows = self.max_physical_batch if parts else 0
-        self._fetch = _Fetch(records, settings.pop("collate_fn", default_collate), rows)
+        self._reader = _Reader(records, settings.pop("collate_fn", default_collate), rows)
         self._device = device
-        self._ahead: _Ahead | None = None
+        self._ahead: _Prefetch | None = None
         if isinstance(data, DataLoader) and (data.num_workers or data.pin_memory):
             settings |= self._generators.for_workers(data.worker_init_fn)
-            make = partial(DataLoader, self._fetch.records, collate_fn=self._fetch.together, **settings)
-            self._ahead = _Ahead(make, sampler, self._cut)
+            make = partial(DataLoader, self._reader.records, collate_fn=self._reader.collator, **settings)
+            self._ahead = _Prefetch(make, sampler, self._cut)
         self._batches = self._serve()
 
     def __len__(self) -> int:
@@ -134,19 +134,20 @@ class Loader:
         return self._batches
 
     def _serve(self) -> Iterator[Batch]:
+        """Yield one batch for each draw of the sampler; its records are read when the batch is used."""
         for draw in self.sampler if self._ahead is None else self._ahead.draws():
             yield Batch(draw, partial(self._read, draw), self._generators)
 
-    def _read(self, draw: Draw) -> Iterator[Piece]:
+    def _read(self, draw: Draw) -> Iterator[MicroBatch]:
         for key, indices in self._cut(draw):
-            if not self._fetch.is_plain or self._ahead is not None:
+            if not self._reader.is_plain or self._ahead is not None:
                 self._generators.refresh()  # for what the data set draws; the loop may have seeded something
             ready = None if self._ahead is None else self._ahead.take(key)
-            for piece in self._fetch(indices) if ready is None else ready:
-                yield piece if self._device is None else piece._replace(values=moved(piece.values, self._device))
+            for piece in self._reader(indices) if ready is None else ready:
+                yield piece if self._device is None else piece._replace(values=move(piece.values, self._device))
 
     def _cut(self, draw: Draw) -> Iterator[tuple[_Key, Tensor]]:
-        """Cut a draw into parts of at most so many records; an empty draw has none, unless it must be filled."""
+        """Yield the draw in parts of at most `max_physical_batch` records, filled up with empty parts to `parts`."""
         indices, most = draw.indices, self.max_physical_batch
         drawn = indices.shape[0]
         found = torch.split(indices, most) if drawn > most else (indices,) if drawn else ()
@@ -155,37 +156,37 @@ class Loader:
             yield (draw.number, number), part
 
 
-_Key = tuple[int, int]  # the number of a draw, and that of a piece in it
+_Key = tuple[int, int]  # the number of a draw, and that of a micro-batch in it
 _Cut = Callable[[Draw], Iterator[tuple[_Key, Tensor]]]
 _NEVER: _Key = (2**63, 0)
 
 
-class _Fetch:
-    """Reads records in this process, as a DataLoader without workers does."""
+class _Reader:
+    """A reader of records in this process, like a DataLoader without workers."""
 
     def __init__(self, records: Any, collate: Callable[[Any], Any], rows: int) -> None:
         self.is_plain = type(records) is TensorDataset and collate is default_collate
         self.records = Readable(records)
-        self.together = Together(collate, rows=rows, spare=require_spare(records) if rows and len(records) else None)
+        self.collator = Collator(collate, rows=rows, spare=require_spare(records) if rows and len(records) else None)
         self._tensors = records.tensors if self.is_plain else ()
         self._rows = rows
 
-    def __call__(self, indices: Tensor) -> list[Piece]:
-        """Return the records with these numbers, collated."""
+    def __call__(self, indices: Tensor) -> list[MicroBatch]:
+        """Return the records with these numbers as micro-batches."""
         if not self.is_plain:
-            return self.together(self.records.__getitems__(indices.tolist()))
-        # At once, which gives the same and takes a tenth of the time.
+            return self.collator(self.records.__getitems__(indices.tolist()))
+        # One index_select, which gives the same and takes a tenth of the time.
         drawn = indices.shape[0]
         if drawn < self._rows:
             indices = torch.cat([indices, indices.new_zeros(self._rows - drawn)])
-        return [Piece([tensor.index_select(0, indices.to(tensor.device)) for tensor in self._tensors], drawn)]
+        return [MicroBatch([tensor.index_select(0, indices.to(tensor.device)) for tensor in self._tensors], drawn)]
 
 
-class _Ahead:
-    """Pieces of draws that workers fetch before they are asked for, in the order of the draws.
+class _Prefetch:
+    """Micro-batches that workers fetch before the loop asks for them, in the order of the draws.
 
-    What was given out is not fetched by workers again, and after a failure nothing is: a piece that comes late would
-    be taken for another one.
+    What the loop has read is not fetched by workers again, and after a failure nothing is: a micro-batch that comes
+    late would be taken for another one.
     """
 
     def __init__(self, make: Callable[..., DataLoader[Any]], sampler: Sampler, cut: _Cut) -> None:
@@ -200,16 +201,16 @@ class _Ahead:
         self._found: Iterator[Any] | None = None
 
     def draws(self) -> Iterator[Draw]:
-        """Give the draws, some of which the workers may have been told of before."""
+        """Yield the draws; the workers may have begun some of them already."""
         self._more = iter(self._sampler)
         while self._waiting or self._draw():
             yield self._waiting.popleft()
         for _ in () if self._found is None else self._found:  # to its end, where it stops the workers
             pass
 
-    def take(self, key: _Key) -> list[Piece] | None:
-        """Return these pieces, passing over those before them; or None if workers do not have them any more."""
-        pieces: list[Piece] | None = None
+    def take(self, key: _Key) -> list[MicroBatch] | None:
+        """Return the micro-batches of this key and drop earlier ones; None if the workers no longer have them."""
+        pieces: list[MicroBatch] | None = None
         try:
             while self._last < key:
                 if self._found is None:
@@ -235,34 +236,37 @@ class _Ahead:
                 yield indices.tolist()
 
 
-def moved(piece: Any, device: torch.device) -> Any:
-    """Return the piece with all its tensors, and what else can be moved, on the device."""
+def move(piece: Any, device: torch.device) -> Any:
+    """Return the values with all tensors, and whatever else has ``.to``, on the device."""
     if hasattr(piece, "to"):
         return piece.to(device)
     if isinstance(piece, dict):
-        return {name: moved(value, device) for name, value in piece.items()}
+        return {name: move(value, device) for name, value in piece.items()}
     if isinstance(piece, list | tuple):
-        parts = [moved(value, device) for value in piece]
+        parts = [move(value, device) for value in piece]
         return type(piece)(*parts) if hasattr(piece, "_fields") else type(piece)(parts)
     return piece
 
 
-def _records(data: Any, sampler: Sampler) -> Dataset[Any]:
+def _require_records(data: Any, sampler: Sampler) -> Dataset[Any]:
     if isinstance(data, IterableDataset) or not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
         message = (
-            f"data must have records that can be drawn by number, got {type(data).__name__}: "
-            "who is in a batch of a stream is nobody's draw; give a Dataset with __getitem__ and __len__"
+            f"data must have records that can be drawn by number, got {type(data).__name__}, and batches of a stream "
+            "are no Poisson samples: give a Dataset with __getitem__ and __len__"
         )
         raise InvalidArgument("data", message)
     if len(data) != sampler.size_of_data:
-        message = f"data has {len(data)} records and the sampler decides about {sampler.size_of_data}: they must agree"
+        message = (
+            f"data has {len(data)} records and the sampler draws from {sampler.size_of_data}, so some could never be "
+            f"drawn or do not exist: use size_of_data={len(data)}"
+        )
         raise InvalidArgument("data", message)
     records: Dataset[Any] = data
     return records
 
 
-def _settings_of(loader: DataLoader[Any]) -> dict[str, Any]:
-    """What of the loader does not touch which records are in a batch."""
+def _read_settings(loader: DataLoader[Any]) -> dict[str, Any]:
+    """Return the loader's settings that do not decide which records are in a batch; refuse those that do."""
     if isinstance(loader.dataset, IterableDataset):
         return {}  # refused with the reason that fits
     if loader.batch_size is None:
@@ -271,16 +275,16 @@ def _settings_of(loader: DataLoader[Any]) -> dict[str, Any]:
         _refuse("has drop_last=True, and every draw counts", "leave it out")
     if not _is_plain(loader.sampler):
         _refuse(f"has a sampler of its own ({type(loader.sampler).__name__})", "leave it out")
-    return {name: getattr(loader, name) for name in _KEPT}
+    return {name: getattr(loader, name) for name in _KEPT_SETTINGS}
 
 
 def _is_plain(sampler: Any) -> bool:
-    """Whether it is what shuffle=False or shuffle=True makes: every record once."""
+    """Return whether this is what shuffle=False or shuffle=True makes: every record once."""
     if type(sampler) is RandomSampler:
         return not sampler.replacement and sampler.num_samples == len(sampler.data_source)
     return type(sampler) is SequentialSampler
 
 
 def _refuse(what: str, remedy: str) -> NoReturn:
-    message = f"the DataLoader {what}; batches must be the draws that are charged: {remedy}"
+    message = f"the DataLoader {what}, but batches must be the draws that are charged: {remedy}"
     raise InvalidArgument("data", message)

@@ -6,9 +6,9 @@ nothing is timed, and nothing but the form of a record decides.
 
 >>> import torch
 >>> from torch import nn
->>> from dpfed.training.forward import of_model
+>>> from dpfed.training.engine.forward import make_forward
 >>> model, loss = nn.Conv1d(1, 200, 10_000), lambda output, _: output.flatten(1).sum(1)
->>> rows(model, of_model(model, loss, torch.ones(3, 1, 10_000), torch.ones(3)))
+>>> count_rows(model, make_forward(model, loss, torch.ones(3, 1, 10_000), torch.ones(3)), is_written=True)
 131
 """
 
@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from dpfed.training.capture import Capture
-from dpfed.training.forward import Forward
+from dpfed.training.engine.capture import Capture
+from dpfed.training.engine.forward import Forward
+from dpfed.training.engine.rules import registry
+from dpfed.training.engine.rules.contributions import Call
 from dpfed.training.generators import pinned
-from dpfed.training.rules import registry
-from dpfed.training.rules.pieces import Call
 
 # What one micro-batch may take: a constant, so that sums are rounded alike on every machine.
 BUDGET = 1 << 30
@@ -34,33 +34,33 @@ BUDGET = 1 << 30
 TIMES = 4
 # Above this the rounding of a float32 sum of clipped gradients could use up the margin of `clip.TOLERANCE`.
 MOST = 1024
-UNKNOWN = 256  # where nothing can be known of a model
+UNKNOWN = 256  # examples at a time, where a model does not show what it keeps
 
 
-def rows(model: nn.Module, forward: Forward) -> int:
-    """Return how many examples like those of the pass may go through the model at a time."""
+def count_rows(model: nn.Module, forward: Forward, *, is_written: bool = False) -> int:
+    """Return how many examples like these fit into memory; `is_written` says that all gradients are written out."""
     try:
-        each = bytes_each(model, forward)
+        each = estimate_bytes(model, forward, is_written=is_written)
     except RuntimeError:  # torch.func in a model shows nobody what it keeps
         return UNKNOWN
     return min(MOST, max(1, BUDGET // max(1, each)))
 
 
-def bytes_each(model: nn.Module, forward: Forward) -> int:
-    """Return about how many bytes one example takes: for what autograd keeps of it, and for its own gradients."""
-    own = _places(chain(model.parameters(), model.buffers()))
+def estimate_bytes(model: nn.Module, forward: Forward, *, is_written: bool = False) -> int:
+    """Return about how many bytes one example takes: what autograd saves for it, and its own gradients."""
+    own = _list_addresses(chain(model.parameters(), model.buffers()))
     kept: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
+        return tensor.detach()  # a result that its own node keeps, as that of softmax, would keep the graph for ever
 
     capture = Capture(model)
     try:
         with pinned(), torch.enable_grad(), saved_tensors_hooks(keep, lambda tensor: tensor):
             losses = forward.losses()  # held until all was counted, or a place could be taken a second time
-            written = sum(map(_written, capture.taken()))
+            written = sum(_count_written(call, is_written) for call in capture.take())
             held = sum(size for place, size in kept.items() if place not in own)
         del losses
     finally:
@@ -68,15 +68,16 @@ def bytes_each(model: nn.Module, forward: Forward) -> int:
     return TIMES * held // forward.size + written
 
 
-def _places(tensors: Iterable[Tensor]) -> set[int]:
+def _list_addresses(tensors: Iterable[Tensor]) -> set[int]:
     return {tensor.untyped_storage().data_ptr() for tensor in tensors}
 
 
-def _written(call: Call) -> int:
-    """Return the bytes of one example's gradient for a layer, if it is written out."""
+def _count_written(call: Call, is_written: bool) -> int:
+    """Return the bytes of one example's gradient of a layer; 0 for a layer that never writes it out."""
     rule = registry.rule_of(call.module)
     is_factored = rule is registry.LINEAR and call.x is not None and call.x.dim() == 2
-    if is_factored or rule in (registry.EMBEDDING, registry.BAG):
+    is_hidden = rule.hides is not None and not is_written and rule.hides(call)
+    if is_factored or is_hidden or rule in (registry.EMBEDDING, registry.BAG):
         return 0
     parameters = [value for value in call.module.parameters(recurse=False) if value.requires_grad]
     return sum(value.numel() * value.element_size() for value in parameters)

@@ -51,7 +51,7 @@ _workspaces = threading.local()
 
 
 class NoiseSource:
-    """Adds N(0, std²), or Laplace noise of scale std, to every number of a dict of tensors; each call draws new noise.
+    """A source of noise for tensors: N(0, std²), or Laplace of scale std, on every number and new at each call.
 
     Privacy: where one unit moves all tensors together by at most C in L2 norm, one call is the event
     Gaussian(std/C) in mode "float", for ideal arithmetic, and Gaussian(std/grid_sensitivity(C, d, g)) in mode
@@ -82,11 +82,11 @@ class NoiseSource:
         return GRID if self.mode == GRID else "ideal arithmetic"
 
     def grid(self, std: float) -> float:
-        """The step of the grid for noise of that standard deviation, whatever the data; 0 in mode "float"."""
+        """Return the step of the grid for noise of that standard deviation, whatever the data; 0 in mode "float"."""
         return grid_step(checks.positive(std=std)) if self.mode == GRID else 0.0
 
     def std(self, noise_multiplier: float, clip_norm: float, dimension: int, norm: str = "l2") -> float:
-        """The std at which noise on `dimension` numbers is the event Gaussian(noise_multiplier), or Laplace for L1."""
+        """Return the std at which noise on `dimension` numbers is Gaussian(noise_multiplier), or Laplace for L1."""
         multiplier = checks.positive(noise_multiplier=noise_multiplier)
         grid = self.grid(multiplier * checks.positive(clip_norm=clip_norm))
         while True:
@@ -96,7 +96,7 @@ class NoiseSource:
             grid = self.grid(std)  # paying for the grid took the noise to the next power of two
 
     def add(self, tensors: Mapping[str, Tensor], std: float, norm: str = "l2") -> dict[str, Tensor]:
-        """New tensors with noise on every number: same names, shapes, precisions and devices.
+        """Return new tensors with noise on every number: same names, shapes, precisions and devices.
 
         The noise is Gaussian of that standard deviation, or with `norm="l1"` Laplace's of that scale.
         """
@@ -113,30 +113,30 @@ class NoiseSource:
 
     def _add_in(self, dtype: torch.dtype, tensors: Mapping[str, Tensor], std: float, norm: str) -> dict[str, Tensor]:
         _require_in_range(std, torch.float64 if self.mode == GRID else dtype)
-        vector = torch.cat([_flat(tensor, dtype) for tensor in tensors.values()])
-        for piece in _pieces(vector):
+        vector = torch.cat([_flatten(tensor, dtype) for tensor in tensors.values()])
+        for piece in _split(vector):
             self._add_(piece, std, norm)
         _require_finite(vector, tensors, std)
         parts = torch.split_with_sizes(vector, [tensor.numel() for tensor in tensors.values()])
-        return {name: _like(tensors[name], part, std) for name, part in zip(tensors, parts, strict=True)}
+        return {name: _restore_form(tensors[name], part, std) for name, part in zip(tensors, parts, strict=True)}
 
     def _add_(self, piece: Tensor, std: float, norm: str) -> None:
         pairs = (piece.shape[0] + 1) // 2
         if norm == "l1":
             _add_laplace_(piece, torch.from_numpy(self._source.laplace(piece.shape[0])), std, self.grid(std))
         elif self.mode == GRID:
-            _add_on_grid_(piece, _normals64(self._source, pairs), std)
+            _add_on_grid_(piece, _draw_normals64(self._source, pairs), std)
         elif piece.dtype == torch.float32:
-            _add_floats_(piece, _normals32(self._source, pairs), std)
+            _add_floats_(piece, _draw_normals32(self._source, pairs), std)
         else:
-            _add_floats_(piece, _normals64(self._source, pairs), std)
+            _add_floats_(piece, _draw_normals64(self._source, pairs), std)
 
     def __repr__(self) -> str:
         return f"NoiseSource(mode={self.mode!r})" + ("" if self.is_private else " [NOT PRIVATE]")
 
 
 def grid_sensitivity(clip_norm: float, dimension: int, grid: float, norm: str = "l2") -> float:
-    """clip_norm + grid × √dimension, rounded up: how far one unit moves a sum that was rounded to the grid.
+    """Return how far one unit moves a sum that was rounded to the grid: clip_norm + grid × √dimension, rounded up.
 
     Nearest rounding moves two neighbouring sums apart by at most one step in each coordinate. In L1 it is
     clip_norm + grid × dimension.
@@ -151,7 +151,7 @@ def grid_sensitivity(clip_norm: float, dimension: int, grid: float, norm: str = 
 
 @dataclass(frozen=True, slots=True)
 class _Space:
-    """This thread's memory for so many Box–Muller pairs; new memory would cost as much as the noise."""
+    """Memory of one thread for `pairs` Box–Muller pairs; new memory would cost as much as the noise."""
 
     memory: Tensor
     pairs: int
@@ -163,8 +163,8 @@ class _Space:
     flat: Tensor  # all of these
 
 
-def _space(dtype: torch.dtype, pairs: int) -> _Space:
-    """Return this thread's memory: the same views again where as many pairs are asked for as the last time."""
+def _reuse_space(dtype: torch.dtype, pairs: int) -> _Space:
+    """Return this thread's memory for so many pairs; the views of the last call, if that had as many."""
     name = "narrow" if dtype == torch.float32 else "wide"
     space: _Space | None = getattr(_workspaces, name, None)
     if space is None or space.pairs != pairs:
@@ -186,30 +186,30 @@ def _add_floats_(piece: Tensor, normals: Tensor, std: float) -> None:
 def _add_on_grid_(piece: Tensor, normals: Tensor, std: float) -> None:
     grid = grid_step(std)
     noise = normals[: len(piece)].mul_(std * _MARGIN[torch.float64] / grid).round_()
-    piece.copy_(_steps_(piece.to(torch.float64), grid).add_(noise).mul_(grid))
+    piece.copy_(_round_to_steps_(piece.to(torch.float64), grid).add_(noise).mul_(grid))
 
 
 def _add_laplace_(piece: Tensor, draws: Tensor, scale: float, grid: float) -> None:
     draws.mul_(scale * _MARGIN[torch.float64])
     if grid:
-        piece.copy_(_steps_(piece.double(), grid).add_(draws.mul_(1 / grid).round_()).mul_(grid))
+        piece.copy_(_round_to_steps_(piece.double(), grid).add_(draws.mul_(1 / grid).round_()).mul_(grid))
     else:
         piece.add_(draws)
 
 
-def _steps_(values: Tensor, grid: float) -> Tensor:
+def _round_to_steps_(values: Tensor, grid: float) -> Tensor:
     # Adding 0 makes −0 a plain 0: the sign of a zero would tell the sign of what was rounded to it.
     return values.mul_(1 / grid).round_().add_(0.0)
 
 
-def _normals32(source: RandomSource, pairs: int) -> Tensor:
-    """Standard normal draws by numpy, whose float32 functions take a third of the time of torch's.
+def _draw_normals32(source: RandomSource, pairs: int) -> Tensor:
+    """Return standard normal draws by numpy, whose float32 functions take a third of the time of torch's.
 
     For every float32 that can occur here they were off by at most 3.9 (log) and 1.5 (sine, cosine) units in the last
     place, with numpy 2.4 on AVX-512; a test looks at a sample on every machine. The root halves the first, and four
     roundings more are half a unit each, so that a draw is off by less than 6 of them: _MARGIN is 8.
     """
-    space = _space(torch.float32, pairs)
+    space = _reuse_space(torch.float32, pairs)
     source.fill(space.words)
     radius, normals = space.radius.numpy(), space.normals.numpy()
     cosine, sine = normals
@@ -230,7 +230,7 @@ def _normals32(source: RandomSource, pairs: int) -> Tensor:
 
 
 def _refine_(radius: NDArray[np.float32], uniforms: NDArray[np.uint32], source: RandomSource) -> None:
-    """Draws the longest and the shortest radii again, given their leading 31 bits, with 53 bits more.
+    """Draw the longest and the shortest radii again, given their leading 31 bits, with 53 bits more.
 
     Without it the law would end at 6.6 standard deviations, and one pair in 2²⁵ would be exactly zero.
     """
@@ -244,9 +244,9 @@ def _refine_(radius: NDArray[np.float32], uniforms: NDArray[np.uint32], source: 
     radius[extreme] = np.sqrt(-2.0 * np.where(is_long, np.log(distance), np.log1p(-distance)))
 
 
-def _normals64(source: RandomSource, pairs: int) -> Tensor:
-    """Standard normal draws by torch, which is faster than numpy in float64."""
-    space = _space(torch.float64, pairs)
+def _draw_normals64(source: RandomSource, pairs: int) -> Tensor:
+    """Return standard normal draws by torch, which is faster than numpy in float64."""
+    space = _reuse_space(torch.float64, pairs)
     source.fill(space.words)
     radius, (cosine, sine) = space.radius, space.normals
     uniforms = np.right_shift(space.uniforms, np.uint64(1), out=space.uniforms)
@@ -259,29 +259,32 @@ def _normals64(source: RandomSource, pairs: int) -> Tensor:
     return space.flat
 
 
-def _like(tensor: Tensor, values: Tensor, std: float) -> Tensor:
-    """The values in the tensor's shape, precision and place."""
+def _restore_form(tensor: Tensor, values: Tensor, std: float) -> Tensor:
+    """Return the values in the tensor's shape, precision and device."""
     like = values.view(tensor.shape)
     if tensor.dtype != values.dtype:
         like = like.to(tensor.dtype)
         if not is_finite(like):
-            raise _beyond(std, tensor.dtype)
+            raise _make_overflow_error(std, tensor.dtype)
     return like if tensor.is_cpu else like.to(tensor.device)
 
 
-def _flat(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+def _flatten(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     flat = tensor.detach().reshape(-1)
     return flat if tensor.is_cpu and tensor.dtype == dtype else flat.to("cpu", dtype)
 
 
-def _pieces(vector: Tensor) -> Iterator[Tensor]:
+def _split(vector: Tensor) -> Iterator[Tensor]:
     return iter(torch.split(vector, 2 * _PAIRS) if vector.shape[0] > 2 * _PAIRS else (vector,))
 
 
 def _require_floats(name: str, tensor: Tensor) -> None:
     if not isinstance(tensor, Tensor) or tensor.dtype not in (*_NARROW, torch.float64):
         kind = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
-        message = f"tensors must hold float64, float32, bfloat16 or float16 numbers, got {kind} for {name!r}"
+        message = (
+            f"tensors must hold float64, float32, bfloat16 or float16 numbers, as noise is not a whole number, got "
+            f"{kind} for {name!r}: convert it with .float()"
+        )
         raise InvalidArgument("tensors", message)
     if tensor.layout != torch.strided:
         message = f"{name!r} is sparse, and noise belongs on its zeros too: give tensor.to_dense()"
@@ -297,22 +300,27 @@ def _require_norm(norm: str) -> str:
 def _require_in_range(std: float, dtype: torch.dtype) -> None:
     least, most = _STD_RANGE[dtype]
     if not least <= std <= most:
-        message = f"std must be from {least:.0e} to {most:.0e} for {dtype}, where noise does not vanish, got {std:g}"
+        message = (
+            f"std must be from {least:.0e} to {most:.0e} for {dtype}, or noise is rounded away, got {std:g}: "
+            "change clip_norm or noise_multiplier"
+        )
         raise InvalidArgument("std", message)
 
 
 def _require_finite(noisy: Tensor, tensors: Mapping[str, Tensor], std: float) -> None:
-    """Refuse numbers that are not finite with their noise; only then it matters whose fault it is."""
+    """Refuse a noised sum that is not finite, and say whether the tensors or the noise made it so."""
     if is_finite(noisy):
         return
     if not all(map(is_finite, tensors.values())):
-        message = "tensors must be finite: NaN or infinity is released as it is: leave such examples out before"
+        message = "tensors must be finite, since noise hides neither NaN nor infinity: leave such examples out before"
         raise InvalidArgument("tensors", message)
-    raise _beyond(std, noisy.dtype)
+    raise _make_overflow_error(std, noisy.dtype)
 
 
-def _beyond(std: float, dtype: torch.dtype) -> InvalidArgument:
-    return InvalidArgument("std", f"std must be finite: {std:g} takes the noise beyond the numbers of {dtype}")
+def _make_overflow_error(std: float, dtype: torch.dtype) -> InvalidArgument:
+    return InvalidArgument(
+        "std", f"std {std:g} takes the noise beyond the numbers of {dtype}, and what overflows is infinite: lower std"
+    )
 
 
 def is_finite(values: Tensor) -> bool:

@@ -15,28 +15,28 @@ nothing. Where a client's whole update is clipped (style `user`) the terms may d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpfed import checks
+from dpfed.arrays import read_only
 from dpfed.errors import InvalidArgument
-from dpfed.structure import read_only
 
 Vector = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class LocalObjective:
-    """Loss + ⟨shift, w⟩ + pull/2·‖w − anchor‖², minimised from `start`; without an anchor, `start` is the anchor.
+    """A client's loss + ⟨shift, w⟩ + pull/2·‖w − anchor‖², minimised from `start`, the anchor if none is given.
 
     Vectors are flat, in the order of the model's layout, and cannot be written into. No shift is None.
     """
 
     start: Vector
-    anchor: Vector = None  # type: ignore[assignment]  # it is the start then
+    anchor: Vector = None  # type: ignore[assignment]  # __post_init__ puts the start
     pull: float = 0.0
     shift: Vector | None = None
 
@@ -53,8 +53,14 @@ class LocalObjective:
 
     @classmethod
     def of(cls, value: LocalObjective | Vector) -> LocalObjective:
-        """Return the objective itself, or that of the loss alone from these weights."""
+        """Return the value if it is an objective, or the plain objective that starts from these weights."""
         return value if isinstance(value, cls) else cls(np.asarray(value))
+
+    def copied(self) -> LocalObjective:
+        """Return the same in memory of its own: torch writes also into what numpy says cannot be written into."""
+        start = self.start.copy()
+        anchor = start if self.anchor is self.start else self.anchor.copy()
+        return replace(self, start=start, anchor=anchor, shift=None if self.shift is None else self.shift.copy())
 
     @property
     def is_plain(self) -> bool:
@@ -67,5 +73,8 @@ class LocalObjective:
             return
         if value.shape != self.start.shape or not np.isfinite(value).all():
             shape = self.start.shape
-            message = f"{name} must hold finite numbers in the shape {shape} of the weights, got shape {value.shape}"
+            message = (
+                f"{name} must hold finite numbers in the shape {shape} of the weights it is added to, got shape "
+                f"{value.shape}: make it from the task's weights"
+            )
             raise InvalidArgument(name, message)

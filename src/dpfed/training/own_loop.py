@@ -1,4 +1,4 @@
-"""Watching a loop that computes losses itself: from a micro-batch to the model, and from the model to the losses.
+"""A watch over a loop that computes losses itself: from a micro-batch to the model, and from there to the losses.
 
 The model's own call can be run again, and the engine looks at it as at any other program. What the loop does before and
 after it cannot; so it is watched while it happens (`independence`), every time, and losses in which examples could have
@@ -9,14 +9,14 @@ met are refused.
 >>> model = nn.Linear(2, 1)
 >>> loop = OwnLoop(model)
 >>> inputs, targets = torch.randn(4, 2), torch.randn(4)
->>> loop.begin(Piece((inputs, targets), drawn=3))
+>>> loop.begin(MicroBatch((inputs, targets), drawn=3))
 >>> loop.require_apart((model(inputs).squeeze(1) - targets).square())
->>> loop.begin(Piece((inputs, targets), drawn=3))
+>>> loop.begin(MicroBatch((inputs, targets), drawn=3))
 >>> loop.require_apart((model(inputs) - targets).square().mean(1))      # (4, 1) − (4): each with each
 Traceback (most recent call last):
     ...
-dpfed.errors.InvalidArgument: sub in this loop is not known to keep examples apart, and then clipping protects none: \
-compute each loss from its own row, or give make_private the loss and call step(batch)
+dpfed.errors.InvalidArgument: sub in this loop is not known to keep examples apart, and mixed ones are not \
+protected: compute each loss from its own row, or give make_private the loss and call step(batch)
 >>> loop.close()
 """
 
@@ -32,24 +32,26 @@ from torch.autograd.graph import Node
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from dpfed.errors import InvalidArgument
-from dpfed.training.forward import tensors_of
-from dpfed.training.independence import Watch
-from dpfed.training.lone import Lone
-from dpfed.training.marks import NONE, Place, address, mark_of
-from dpfed.training.operations import FRONT
-from dpfed.training.reading import Piece
+from dpfed.training.engine.forward import tensors_of
+from dpfed.training.engine.watch.independence import ExampleWatch
+from dpfed.training.engine.watch.lone import SingleRowWatch
+from dpfed.training.engine.watch.marks import NONE, Place, address, mark_of
+from dpfed.training.engine.watch.operation import FRONT
+from dpfed.training.reading import MicroBatch
 
 _REMEDY = "compute each loss from its own row, or give make_private the loss and call step(batch)"
 
 
-def second_time() -> InvalidArgument:
-    """Return the refusal of losses that are not those of an open micro-batch."""
-    message = "these losses are not those of the micro-batch that was handed out last, or come a second time"
-    return InvalidArgument("losses", f"{message}: call backward once for each, before the next one")
+def make_stale_losses_error() -> InvalidArgument:
+    """Return the error for losses that are not those of the open micro-batch."""
+    message = (
+        "these losses are not those of the last micro-batch, or are used a second time, and a record adds one loss"
+    )
+    return InvalidArgument("losses", f"{message}: call backward once for each micro-batch, before the next one")
 
 
-class Handed(NamedTuple):
-    """A micro-batch by its number, how many of its rows were drawn, and whether its records have the usual form."""
+class OpenMicroBatch(NamedTuple):
+    """The micro-batch that the loop works on: its number, how many rows were drawn, and if their form is usual."""
 
     number: int
     drawn: int
@@ -57,16 +59,16 @@ class Handed(NamedTuple):
 
 
 class OwnLoop:
-    """Hooks on a model that leave its own call out of what is watched; made for one loop at a time."""
+    """A watch over one loop at a time, with hooks that leave out the model's own calls, which the engine checks."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._watch: Watch | Lone | None = None
-        self._handed: Handed | None = None  # out last
+        self._watch: ExampleWatch | SingleRowWatch | None = None
+        self._open: OpenMicroBatch | None = None
         self._is_on = False
         self._depth = 0
         self._is_mixed = False
         self._calls: list[list[Node]] = []  # of the model in this micro-batch, by what they gave that has a gradient
-        self._earlier: list[StorageWeakRef] = []  # memory of micro-batches that were handed out before
+        self._earlier: list[StorageWeakRef] = []  # memory of micro-batches of this loop
         self._handles = [
             model.register_forward_pre_hook(self._enter_model, with_kwargs=True, prepend=True),
             model.register_forward_hook(self._leave_model, always_call=True),
@@ -74,37 +76,37 @@ class OwnLoop:
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy of the model has a copy of its hooks, which watches nothing: references to memory have one owner each.
-        nothing: dict[str, Any] = {"_watch": None, "_handed": None, "_is_on": False, "_calls": [], "_earlier": []}
+        nothing: dict[str, Any] = {"_watch": None, "_open": None, "_is_on": False, "_calls": [], "_earlier": []}
         return {**self.__dict__, **nothing}
 
-    def begin(self, piece: Piece, number: int = 0) -> None:
-        """Watch from here on; one row alone can meet nothing but what is left of earlier ones."""
+    def begin(self, piece: MicroBatch, number: int = 0) -> None:
+        """Begin to watch a micro-batch; a single row can mix only with what is left of earlier ones."""
         self.end()
-        self._handed = Handed(number, piece.drawn, piece.is_usual)
+        self._open = OpenMicroBatch(number, piece.drawn, piece.is_usual)
         given = list(tensors_of(piece.values))
         if not given:
-            message = "a micro-batch must be of tensors, or tuples, lists and dicts of them, or nobody can watch it"
+            message = "a micro-batch must be of tensors, or tuples, lists and dicts of them, or mixing cannot be seen"
             raise InvalidArgument("data", f"{message}: let the collate_fn make them so")
         size = given[0].shape[0] if given and given[0].dim() else 0
         self._depth, self._is_mixed, self._calls = 0, False, []
         if size > 1:
-            watch = Watch(size, [tensor for tensor in given if tensor.shape[:1] == (size,)])
-            watch.marks.recall(self._left(given))
+            watch = ExampleWatch(size, [tensor for tensor in given if tensor.shape[:1] == (size,)])
+            watch.marks.mark_mixed(self._find_leftovers(given))
             self._watch = watch
         else:
-            self._watch = Lone(given, self._left(given))
+            self._watch = SingleRowWatch(given, self._find_leftovers(given))
         self._switch(is_on=True)
 
-    def _left(self, given: list[Tensor]) -> list[torch.UntypedStorage]:
-        """Return what is still in use of the memory of earlier micro-batches, without that of this one."""
+    def _find_leftovers(self, given: list[Tensor]) -> list[torch.UntypedStorage]:
+        """Return the memory of earlier micro-batches that is still in use, without that of this one."""
         found = [torch.UntypedStorage._new_with_weak_ptr(reference.cdata) for reference in self._earlier]
         self._earlier = [each for each, storage in zip(self._earlier, found, strict=True) if storage is not None]
         own = set(map(address, given))
         return [storage for storage in found if storage is not None and storage.data_ptr() not in own]
 
-    def end(self) -> Watch | Lone | None:
+    def end(self) -> ExampleWatch | SingleRowWatch | None:
         """Stop watching; return what was seen, None if nothing was watched."""
-        self._handed = None
+        self._open = None
         self._switch(is_on=False)
         watch, self._watch, self._calls = self._watch, None, []
         known = {reference.cdata for reference in self._earlier}
@@ -115,25 +117,25 @@ class OwnLoop:
         return watch
 
     @property
-    def handed(self) -> Handed:
-        """The micro-batch that is open."""
-        if self._handed is None:
-            raise second_time()
-        return self._handed
+    def current(self) -> OpenMicroBatch:
+        """The micro-batch that is watched."""
+        if self._open is None:
+            raise make_stale_losses_error()
+        return self._open
 
     def require_apart(self, losses: Tensor) -> None:
-        """Refuse losses of this micro-batch in which examples could have met, or that Python could have chosen by."""
+        """Refuse losses of this micro-batch in which examples may be mixed, or may have decided a branch of Python."""
         calls, watch = self._calls, self.end()
-        if isinstance(watch, Lone) and watch.is_mixed(losses):
-            raise _mixed("what is left of an earlier micro-batch")
-        if not isinstance(watch, Watch):
+        if isinstance(watch, SingleRowWatch) and watch.is_mixed(losses):
+            raise _make_mixing_error("what is left of an earlier micro-batch")
+        if not isinstance(watch, ExampleWatch):
             return
         if watch.escaped is not None:
             message = f"{watch.escaped} before backward lets Python decide by the records of a batch"
             raise InvalidArgument("losses", f"{message}: call it afterwards, on what was released, or not at all")
         if self._is_mixed or not watch.marks.is_in_front(losses):
-            raise _mixed(watch.why or "something")
-        _require_looked_at(losses, calls)
+            raise _make_mixing_error(watch.why or "something")
+        _require_used_calls(losses, calls)
 
     def close(self) -> None:
         """Take the hooks off the model."""
@@ -149,7 +151,7 @@ class OwnLoop:
     def _enter_model(self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         self._depth += 1
         # Without gradients the engine has nothing to look at, and the call is a part of the loop like any other.
-        if isinstance(self._watch, Watch) and self._depth == 1 and torch.is_grad_enabled():
+        if isinstance(self._watch, ExampleWatch) and self._depth == 1 and torch.is_grad_enabled():
             self._switch(is_on=False)
             with DisableTorchFunction():  # what is asked of torch in here is not the model's doing
                 fit = partial(_is_fit, self._watch)
@@ -158,7 +160,7 @@ class OwnLoop:
     def _leave_model(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         self._depth -= 1
         watch = self._watch
-        if not isinstance(watch, Watch) or self._depth or self._is_on:
+        if not isinstance(watch, ExampleWatch) or self._depth or self._is_on:
             return
         for tensor in tensors_of(output):
             # That this is where its examples are, the engine sees: it looks at the model's call.
@@ -169,29 +171,29 @@ class OwnLoop:
         self._switch(is_on=True)
 
 
-def _is_fit(watch: Watch, tensor: Tensor) -> bool:
-    """Return whether the model may take this for rows of examples, or for something that all have in common."""
+def _is_fit(watch: ExampleWatch, tensor: Tensor) -> bool:
+    """Return whether the tensor has one row for each example, or is the same for all of them."""
     if watch.is_example(tensor):
         return watch.marks.is_in_front(tensor)
     return tensor.shape[:1] != (watch.marks.size,) or watch.marks.is_alike(tensor, FRONT)
 
 
-def _require_looked_at(losses: Tensor, calls: list[list[Node]]) -> None:
-    """Refuse losses beside calls of the model that the engine does not look at, since nothing is to learn there."""
-    if len(calls) < 2:  # of a single one the engine itself says so
+def _require_used_calls(losses: Tensor, calls: list[list[Node]]) -> None:
+    """Refuse losses if a call of the model has no part in them: the engine checks only calls with a gradient."""
+    if len(calls) < 2:  # the engine itself refuses a single one
         return
-    used = _below(losses)
+    used = _list_nodes(losses)
     if not all(any(node in used for node in call) for call in calls):
-        message = "the model was called for something without a part in the gradient, which nobody looks at"
+        message = "the model was called for something without a part in the gradient, where mixing is not checked"
         raise InvalidArgument("losses", f"{message}: call it under torch.no_grad(), or after backward")
 
 
-def _mixed(what: str) -> InvalidArgument:
+def _make_mixing_error(what: str) -> InvalidArgument:
     message = f"{what} in this loop is not known to keep examples apart"
-    return InvalidArgument("losses", f"{message}, and then clipping protects none: {_REMEDY}")
+    return InvalidArgument("losses", f"{message}, and mixed ones are not protected: {_REMEDY}")
 
 
-def _below(losses: Tensor) -> set[Node]:
+def _list_nodes(losses: Tensor) -> set[Node]:
     """Return the nodes of the losses' graph."""
     waiting = [] if losses.grad_fn is None else [losses.grad_fn]
     seen = set(waiting)

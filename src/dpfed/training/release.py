@@ -1,10 +1,10 @@
-"""What one step lets out: the mean gradient with noise and, where the clip norm adapts, a count with noise of its own.
+"""What one step releases: the noised mean gradient and, where the clip norm adapts, a noised count.
 
 Whatever is computed from these two (the next model, the next clip norm) is as public as they are. Nothing else of a
 step may leave it.
 
 >>> import torch
->>> from dpfed.plan import LocalPlan
+>>> from dpfed.plan.plan import LocalPlan
 >>> plan = LocalPlan(size=50, batch_size=10, steps=5, clip_norm=1.0, noise_multiplier=2.0)
 >>> release = Release(plan, NoiseSource(), {"weight": torch.zeros(3)})
 >>> release.mean({"weight": torch.ones(3, dtype=torch.float64)})["weight"].shape, release.clip_norm
@@ -18,16 +18,16 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from dpfed.adaptive import AdaptiveClip
 from dpfed.events import TreeAggregation
-from dpfed.plan import LocalPlan
-from dpfed.training.clip import LEAST_CLIP_NORM, MOST_CLIP_NORM
+from dpfed.plan.adaptive import AdaptiveClip
+from dpfed.plan.plan import LocalPlan
 from dpfed.training.correlated import CorrelatedNoise
+from dpfed.training.engine.clip import LEAST_CLIP_NORM, MOST_CLIP_NORM
 from dpfed.training.noise import GRID, NoiseSource
 
 
 class Release:
-    """Turns the clipped sums of a run's draws, one after the other, into what may be seen of them.
+    """The releases of a run: each clipped sum in turn becomes a noised mean, which may be public.
 
     Privacy: where adding or removing one record moves the sum by at most `clip_norm` in the plan's norm, and the count
     by at most 1/2, one call of `mean` is the noised sum, or the pair of sum and count, of ``plan.step_event`` before
@@ -52,15 +52,15 @@ class Release:
         return self._clip_norm
 
     def mean(self, total: Mapping[str, Tensor], count: float = 0.0) -> dict[str, Tensor]:
-        """The sum with noise over the public batch size; what the sum leaves out is zero."""
-        sums = {name: self._summand(total.get(name), value) for name, value in self._parameters.items()}
+        """Return the sum with noise, divided by the public batch size; parameters missing in the sum count as zero."""
+        sums = {name: self._prepare_sum(total.get(name), value) for name, value in self._parameters.items()}
         noisy = self._tree.add(sums) if self._tree else self._noise.add(sums, self._std, self._plan.norm)
         if self._plan.adaptive is not None:
             self._adapt(self._plan.adaptive, count)
         size = self._plan.batch_size
         return {name: noisy[name].div_(size).to(value.dtype) for name, value in self._parameters.items()}
 
-    def _summand(self, total: Tensor | None, parameter: Tensor) -> Tensor:
+    def _prepare_sum(self, total: Tensor | None, parameter: Tensor) -> Tensor:
         # In one precision whatever was drawn: roundings after the noise must not tell an empty draw from another.
         dtype = torch.float64 if self._noise.mode == GRID else parameter.dtype
         return torch.zeros_like(parameter, dtype=dtype) if total is None else total.to(dtype)

@@ -1,8 +1,8 @@
-"""What can be found wrong before anything is drawn, noised or spent.
+"""Checks of data, model, loss and optimizer before anything is drawn, noised or spent.
 
 A refusal in the middle of training, because of one record, would tell that this record was drawn. So what can be
 checked on all data at once is checked here, without sampling; later a record that is not finite counts as zero, and
-nobody hears of it. Model and loss are tried on made-up records of the form that the first ones have.
+no message says so. Model and loss are tried on made-up records of the form that the first ones have.
 
 >>> import torch
 >>> from torch import nn
@@ -28,12 +28,12 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from dpfed.errors import InvalidArgument, PrivacyError
-from dpfed.training import compat
-from dpfed.training.forward import Forward, mapped, of_model, tensors_of
+from dpfed.training.engine.forward import Forward, make_forward, map_tensors, tensors_of
+from dpfed.training.engine.gradients import ClippedGradients
 from dpfed.training.generators import pinned
-from dpfed.training.gradients import ClippedGradients
-from dpfed.training.loading import moved
-from dpfed.training.reading import Together
+from dpfed.training.layers import compat
+from dpfed.training.loading import move
+from dpfed.training.reading import Collator
 
 Loss = Callable[[Any, Any], Tensor]
 Fetch = Callable[[Tensor], tuple[Any, Any]]  # inputs and targets of the examples with these numbers
@@ -44,22 +44,34 @@ MOST_NUMBERS = 1 << 20
 
 
 def require_trainable(model: nn.Module, optimizer: Optimizer) -> None:
-    """Nothing, unless the optimizer would train something else than the model, or with gradients without noise."""
+    """Refuse an optimizer that trains anything but the model, or that computes gradients again, without noise."""
     trained = {id(value) for value in model.parameters() if value.requires_grad}
     given = {id(value) for group in optimizer.param_groups for value in group["params"]}
     if not trained:
-        raise InvalidArgument("model", "model has no trainable parameter: set requires_grad on what is to be trained")
+        raise InvalidArgument(
+            "model",
+            "model has no trainable parameter, so nothing can be learned: set requires_grad on some",
+        )
     if not trained <= given:
         raise InvalidArgument(
-            "optimizer", "optimizer lacks trainable parameters of the model: make it from model.parameters()"
+            "optimizer",
+            "optimizer lacks trainable parameters of the model, which would get noise and no step: build it from "
+            "model.parameters()",
         )
     if given - {id(value) for value in model.parameters()}:
-        raise InvalidArgument("optimizer", "optimizer holds parameters that are not the model's, which no noise covers")
+        raise InvalidArgument(
+            "optimizer",
+            "optimizer has parameters that are not the model's, which no noise covers: build it from "
+            "model.parameters()",
+        )
     if not all(map(_is_finite, model.parameters())):
-        raise InvalidArgument("model", "model has parameters that are not finite: start from others")
+        raise InvalidArgument(
+            "model",
+            "model has parameters that are NaN or infinite, from which nothing is learned: load or initialise it again",
+        )
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
-        message = f"{type(optimizer).__name__} computes gradients several times a step: use one without a closure"
+        message = f"{type(optimizer).__name__} computes gradients several times a step, without noise: use SGD or Adam"
         raise InvalidArgument("optimizer", message)
 
 
@@ -71,21 +83,21 @@ def require_sound(
     A `TensorDataset` is looked at as a whole; of other data sets the first records alone, for their form. Returns the
     pass over a few examples of that form that was tried, if there was one.
     """
-    tensors = _whole(data)
+    tensors = _find_tensors(data)
     if not all(map(_is_finite, tensors)):
         message = "fill or remove them by a rule that looks at one record at a time, or at none"
         raise InvalidArgument("data", f"data has values that are not finite: {message}")
     if loss is None:
         return None
     if tensors:
-        inputs, targets = pair(tensors)
+        inputs, targets = split_pair(tensors)
         blank = tuple(part.new_zeros((TRIED, *part.shape[1:]), device=device) for part in tensors)
-        forward = _require_fitting(model, loss, _made_up_pairs(blank))
+        forward = _require_fitting(model, loss, _make_up_pairs(blank))
         require_in_range(model, loss, inputs, targets, device)
         return forward
-    if (records := _readable(data)) is not None:
-        fetch = _first(records, data.collate_fn if isinstance(data, DataLoader) else default_collate, device)
-        return _require_fitting(model, loss, [*_made_up_pairs(fetch(torch.arange(TRIED))), fetch])
+    if (records := _find_records(data)) is not None:
+        fetch = _read_first(records, data.collate_fn if isinstance(data, DataLoader) else default_collate, device)
+        return _require_fitting(model, loss, [*_make_up_pairs(fetch(torch.arange(TRIED))), fetch])
     return None
 
 
@@ -99,7 +111,7 @@ def require_in_range(
     """
     if not len(inputs):
         return
-    rare = _with_each_value(targets)
+    rare = _find_each_value(targets)
     extremes = torch.stack([inputs.amin(0), inputs.amax(0)])
     shown = torch.cat([extremes, inputs[rare[:AT_ONCE]]]), targets[torch.cat([rare[:1], rare[:1], rare[:AT_ONCE]])]
     if _runs(model, loss, *shown, device):
@@ -110,22 +122,24 @@ def require_in_range(
     for some in torch.split(rest, AT_ONCE) if len(rest) else ():
         rows = some.repeat(2)  # a layer that plain training may have refuses a batch of one
         if not _runs(model, loss, inputs[rows], targets[rows], device):
-            message = "the model or the loss fails on a record, of which some value has no place in it"
+            message = "the model or the loss fails on a record with some value out of range, and would when it is drawn"
             remedy = "look for labels that are no class of the model, and for tokens outside its table"
             raise InvalidArgument("data", f"{message}: {remedy}")
 
 
-def pair(piece: Any) -> tuple[Any, Any]:
+def split_pair(piece: Any) -> tuple[Any, Any]:
     """Return inputs and targets of collated records; refuse records of another form."""
     if not isinstance(piece, list | tuple) or len(piece) != 2:
         raise InvalidArgument(
-            "data", "step takes records of inputs and target: compute the losses yourself and call backward(losses)"
+            "data",
+            "step needs records that are pairs of inputs and target, to call loss(model(inputs), target): give such "
+            "data, or compute the losses yourself and call backward(losses)",
         )
     return piece[0], piece[1]
 
 
-def _readable(data: Any) -> Any:
-    """Return the records if they can be read by number; what is wrong with others is said by the loader."""
+def _find_records(data: Any) -> Any:
+    """Return the records if they can be read by number, else None: the loader says what is wrong with others."""
     records: Any = data.dataset if isinstance(data, DataLoader) else data
     is_stream = isinstance(records, IterableDataset) or not (
         hasattr(records, "__len__") and hasattr(records, "__getitem__")
@@ -133,9 +147,9 @@ def _readable(data: Any) -> Any:
     return None if is_stream or getattr(data, "batch_size", 1) is None or not len(records) else records
 
 
-def _first(records: Any, collate: Callable[[Any], Any], device: torch.device | None) -> Fetch:
-    """Read the first records, once; return what collates those of them that are asked for."""
-    together = Together(collate)
+def _read_first(records: Any, collate: Callable[[Any], Any], device: torch.device | None) -> Fetch:
+    """Read the first records, once; return a function that collates those with given numbers."""
+    together = Collator(collate)
     try:
         with pinned():  # an augmentation draws nothing that the script would have drawn
             read = [records[number % len(records)] for number in range(TRIED)]
@@ -150,27 +164,27 @@ def _first(records: Any, collate: Callable[[Any], Any], device: torch.device | N
 
     def fetch(rows: Tensor) -> tuple[Any, Any]:
         (piece,) = together([alike[row % len(alike)] for row in rows.tolist()])
-        return pair(piece.values if device is None else moved(piece.values, device))
+        return split_pair(piece.values if device is None else move(piece.values, device))
 
     return fetch
 
 
-def _made_up_pairs(like: Any) -> list[Fetch]:
-    """Return examples that have the form of these and tell nothing of them; none if they are not of tensors alone."""
+def _make_up_pairs(like: Any) -> list[Fetch]:
+    """Return made-up examples that share the form of these and nothing else; none if a part is no tensor."""
     try:
-        parts = [(_made_up(like[0], is_varied=True), _made_up(like[1], is_varied=varied)) for varied in (True, False)]
-        parts.append((_made_up(like[0], is_varied=False), _made_up(like[1], is_varied=False)))
+        parts = [(_make_up(like[0], is_varied=True), _make_up(like[1], is_varied=varied)) for varied in (True, False)]
+        parts.append((_make_up(like[0], is_varied=False), _make_up(like[1], is_varied=False)))
     except TypeError:
         return []
-    return [partial(_taken, part) for part in parts]
+    return [partial(_take_rows, part) for part in parts]
 
 
-def _made_up(part: Any, *, is_varied: bool) -> Any:
-    """Numbers between ¼ and ¾, so that logarithms and such exist; of whole ones 0 and 1, or 0 alone."""
+def _make_up(part: Any, *, is_varied: bool) -> Any:
+    """Return made-up numbers: between ¼ and ¾, where logarithms exist; if whole, 0 and 1, or 0 if not varied."""
     if isinstance(part, dict):
-        return {name: _made_up(value, is_varied=is_varied) for name, value in part.items()}
+        return {name: _make_up(value, is_varied=is_varied) for name, value in part.items()}
     if isinstance(part, list | tuple):
-        parts = [_made_up(value, is_varied=is_varied) for value in part]
+        parts = [_make_up(value, is_varied=is_varied) for value in part]
         return type(part)(*parts) if hasattr(part, "_fields") else type(part)(parts)
     if not isinstance(part, Tensor) or part.shape[:1] != (TRIED,) or part.is_complex():
         raise TypeError(type(part).__name__)
@@ -180,15 +194,15 @@ def _made_up(part: Any, *, is_varied: bool) -> Any:
     return (bits * is_varied).to(part).view(part.shape)
 
 
-def _taken(part: Any, rows: Tensor) -> Any:
+def _take_rows(part: Any, rows: Tensor) -> Any:
     """Return these rows of every tensor."""
-    return mapped(part, lambda value: value[rows.to(value.device)])
+    return map_tensors(part, lambda value: value[rows.to(value.device)])
 
 
 def _require_fitting(model: nn.Module, loss: Loss, several: list[Fetch]) -> Forward:
-    """Refuse unless model and loss run on one of these kinds of examples; some models know no token 0 or length 0.
+    """Return the first forward pass that runs on these kinds of examples; refuse model and loss if none does.
 
-    Returns the pass that ran.
+    Several kinds, because some models know no token 0 or length 0.
     """
     errors = []
     for fetch in several:
@@ -199,64 +213,63 @@ def _require_fitting(model: nn.Module, loss: Loss, several: list[Fetch]) -> Forw
         except Exception as error:
             errors.append(error)
     if isinstance(several[0], partial):  # made up, so that its error shows nothing of the data
-        shapes = [_shape(part) for part in several[0](torch.arange(TRIED))]
+        shapes = [_shape_of(part) for part in several[0](torch.arange(TRIED))]
         what = f"made-up examples of shape {shapes[0]} with targets of shape {shapes[1]}"
         if isinstance(errors[0], _NotFinite):
-            raise InvalidArgument("loss", f"the loss is not finite on {what}: start from other parameters")
+            raise InvalidArgument("loss", f"the loss is NaN or infinite on {what}: initialise the model again")
         raise InvalidArgument("data", f"the model or the loss fails on {what}: {errors[0]}") from errors[0]
     message = f"the model or the loss fails on the first records ({type(errors[0]).__name__})"
     raise InvalidArgument("data", f"{message}: try `loss(model(inputs), targets)` on them")
 
 
 class _NotFinite(ValueError):
-    """The losses are not finite."""
+    """An error for losses that are not finite."""
 
 
 def probe(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> None:
-    """Refuse a model or a loss that mixes these made-up examples, or keeps something of them."""
-    compat.probe(_Rows(model, loss, partial(_taken, (inputs, targets))), torch.arange(len(inputs)))
+    """Refuse a model or a loss that mixes these made-up examples, or stores something of them."""
+    compat.probe(_Trial(model, loss, partial(_take_rows, (inputs, targets))), torch.arange(len(inputs)))
 
 
 def try_out(model: nn.Module, loss: Loss, inputs: Any, targets: Any) -> None:
-    """Refuse a model or a loss that fails, mixes or keeps something of these three examples, which are made up."""
-    _try(model, loss, partial(_taken, (inputs, targets)))
+    """Refuse a model or a loss that fails on these three made-up examples, mixes them, or stores something."""
+    _try(model, loss, partial(_take_rows, (inputs, targets)))
 
 
 def _try(model: nn.Module, loss: Loss, fetch: Fetch) -> Forward:
-    """Refuse losses that are not one number for each example, for one, two and three of them, or that mix.
-
-    Returns the pass over the three.
-    """
-    rows = _Rows(model, loss, fetch)
+    """Return the pass over three examples; refuse losses that mix, or are not one number for each of 1, 2 and 3."""
+    rows = _Trial(model, loss, fetch)
     for count in range(1, TRIED + 1):
-        compat.trial(rows, torch.arange(count))
+        compat.run_trial(rows, torch.arange(count))
         require_one_each(rows.losses, count)
         if not _is_finite(rows.losses):
             raise _NotFinite
     compat.probe(rows, torch.arange(TRIED))
-    forward = of_model(model, loss, *fetch(torch.arange(TRIED)))
+    forward = make_forward(model, loss, *fetch(torch.arange(TRIED)))
     with pinned(), ClippedGradients(model, clip_norm=1.0, takes_losses=False) as gradients:
         gradients.clipped(forward)
     return forward
 
 
 def require_one_each(losses: Any, count: int) -> None:
-    """Refuse losses that are not one number for each of so many examples."""
+    """Refuse losses that are not one number for each of `count` examples."""
     if not isinstance(losses, Tensor) or losses.shape != (count,):
         shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
-        message = f"the loss must give one number per example, shape ({count},) for {count}, got {shape}"
+        message = f"the loss must give one number per example to clip each, shape ({count},) for {count}, got {shape}"
         remedy = 'use reduction="none", .flatten(1).mean(1) where an example has several values, and no .squeeze()'
         raise InvalidArgument("loss", f"{message}: {remedy}")
 
 
-def _shape(part: Any) -> Any:
+def _shape_of(part: Any) -> Any:
     if isinstance(part, Tensor):
         return tuple(part.shape[1:])
-    return {name: _shape(value) for name, value in part.items()} if isinstance(part, dict) else [*map(_shape, part)]
+    return (
+        {name: _shape_of(value) for name, value in part.items()} if isinstance(part, dict) else [*map(_shape_of, part)]
+    )
 
 
-def _with_each_value(targets: Tensor) -> Tensor:
-    """Return records that have, together, each of the first whole numbers found; or the smallest and the largest."""
+def _find_each_value(targets: Tensor) -> Tensor:
+    """Return numbers of records that have each whole number of the targets; or the smallest and the largest."""
     flat = targets.reshape(len(targets), -1)
     if not flat.shape[1]:
         return torch.arange(1)
@@ -275,7 +288,7 @@ def _with_each_value(targets: Tensor) -> Tensor:
 def _runs(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, device: torch.device | None) -> bool:
     pair = (inputs, targets) if device is None else (inputs.to(device), targets.to(device))
     try:
-        compat.trial(_Rows(model, loss, partial(_taken, pair)), torch.arange(len(inputs)))
+        compat.run_trial(_Trial(model, loss, partial(_take_rows, pair)), torch.arange(len(inputs)))
     except PrivacyError:
         raise
     except Exception:
@@ -283,8 +296,8 @@ def _runs(model: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, device:
     return True
 
 
-class _Rows(nn.Module):
-    """Outputs and losses of the examples with the given numbers."""
+class _Trial(nn.Module):
+    """A module that runs model and loss on the examples with given numbers, so that `compat` can try both."""
 
     def __init__(self, model: nn.Module, loss: Loss, fetch: Fetch) -> None:
         super().__init__()
@@ -305,8 +318,8 @@ def _is_finite(values: Tensor) -> bool:
     return bool(torch.isfinite(values).all())
 
 
-def _whole(data: Dataset[Any] | DataLoader[Any]) -> tuple[Tensor, ...]:
-    """The tensors that hold all data as the model will see them; none where something comes between."""
+def _find_tensors(data: Dataset[Any] | DataLoader[Any]) -> tuple[Tensor, ...]:
+    """Return the tensors that hold all data as the model sees them; () where the data set computes records."""
     is_plain = not isinstance(data, DataLoader) or data.collate_fn is default_collate
     records = data.dataset if isinstance(data, DataLoader) else data
     if is_plain and type(records) is Subset and type(records.dataset) is TensorDataset:

@@ -1,10 +1,10 @@
-"""Why a model is trained one example at a time, and what there is to do about it.
+"""Why a model is trained one example at a time, and how to make it fast.
 
-That is correct whatever the model does, and many times slower, so nobody should have to find out by a clock: it is said
-once, when training begins.
+One example at a time is correct whatever the model does, and many times slower. So a warning says it once, when
+training begins.
 
 >>> from torch import nn
->>> told(nn.Sequential(nn.GRU(3, 4)), ["0.weight_ih_l0 is used outside its layer"])
+>>> explain(nn.Sequential(nn.GRU(3, 4)), ["0.weight_ih_l0 is used outside its layer"])
 'this model is trained one example at a time, which is exact and slow: 0.weight_ih_l0 is used outside its layer (pad \
 sequences in place of packing them, give the GRU inputs with an axis of examples, and use the layer as torch has it)'
 """
@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from torch import nn
 
 from dpfed.errors import SlowModelWarning
-from dpfed.training.twins import KINDS
+from dpfed.training.layers.twins import KINDS
 
-# What is said of a program (`attribution`, `programs`), by its words.
+# What to do about a reason that `attribution` or `programs` give, by words in it.
 REMEDIES = {
     "is used outside its layer": "call the layer, not a function with its weight; give a bare parameter a small module",
     "by a layer and its child": "let only one of them own the parameter",
@@ -35,21 +35,21 @@ REMEDIES = {
 
 
 def warn(model: nn.Module, reasons: Sequence[str], stacklevel: int) -> None:
-    """Say once why a model is slow; nothing if it is not."""
+    """Warn that the model is slow, with the reasons, if there are any."""
     if reasons:
-        warnings.warn(told(model, reasons), SlowModelWarning, stacklevel=stacklevel + 1)
+        warnings.warn(explain(model, reasons), SlowModelWarning, stacklevel=stacklevel + 1)
 
 
-def told(model: nn.Module, reasons: Sequence[str]) -> str:
-    """Return the reasons, each with its remedy."""
-    parts = [f"{why} ({remedy})" if (remedy := remedy_of(model, why)) else why for why in reasons]
+def explain(model: nn.Module, reasons: Sequence[str]) -> str:
+    """Return a sentence with the reasons, each with its remedy."""
+    parts = [f"{why} ({remedy})" if (remedy := find_remedy(model, why)) else why for why in reasons]
     return f"this model is trained one example at a time, which is exact and slow: {'; '.join(parts)}"
 
 
-def remedy_of(model: nn.Module, why: str) -> str | None:
-    """Return what to do about a reason, if anything is known."""
+def find_remedy(model: nn.Module, why: str) -> str | None:
+    """Return what to do about a reason; None if nothing is known."""
     words = next((words for words in REMEDIES if words in why), None)
-    if words == "is used outside its layer" and (kind := _hidden(model, why.removesuffix(f" {words}"))) is not None:
+    if words == "is used outside its layer" and (kind := _find_kind(model, why.removesuffix(f" {words}"))) is not None:
         padded = "" if kind.endswith("Cell") else "pad sequences in place of packing them, "
         return f"{padded}give the {kind} inputs with an axis of examples, and use the layer as torch has it"
     if words == "lets the examples decide" and any(isinstance(module, nn.RNNBase) for module in model.modules()):
@@ -57,8 +57,8 @@ def remedy_of(model: nn.Module, why: str) -> str | None:
     return None if words is None else REMEDIES[words]
 
 
-def _hidden(model: nn.Module, parameter: str) -> str | None:
-    """Return the kind of layer that the parameter belongs to, if it is one that has a twin."""
+def _find_kind(model: nn.Module, parameter: str) -> str | None:
+    """Return the name of the layer type that owns the parameter, if that type has a twin."""
     owner, _, _ = parameter.rpartition(".")
     module = dict(model.named_modules()).get(owner)
     return None if module is None else next((kind.__name__ for kind in KINDS if isinstance(module, kind)), None)

@@ -14,8 +14,8 @@ from dpfed.federated.algorithms.fedavg import FedAvg
 from dpfed.federated.algorithms.fedopt import OPTIMIZERS, FedOpt
 from dpfed.federated.algorithms.fedprox import FedProx
 from dpfed.federated.algorithms.protocol import ModelChange
-from dpfed.federated.algorithms.registry import build, checked
-from dpfed.federated.update import Task
+from dpfed.federated.algorithms.registry import build, require_algorithm
+from dpfed.federated.messages import Task
 
 SIZE = 3
 ALL = [FedAvg(0.5), FedProx(0.1, 0.5), *(FedOpt(optimizer=name) for name in OPTIMIZERS)]
@@ -207,7 +207,7 @@ def test_an_algorithm_of_the_earlier_form_goes_on_working(tmp_path):
     assert found.start(np.ones(2))["weights"].tolist() == [1.0, 1.0]
     assert found.step({"weights": np.zeros(2)}, np.array([3.0, -3.0]))["weights"].tolist() == [0.25, 0.0]
     assert found.objective(Task(1, {"weights": np.zeros(2)}), {}).pull == 0.5
-    assert checked(found) is found
+    assert require_algorithm(found) is found
 
 
 class Counting:
@@ -226,19 +226,19 @@ class Counting:
 
 
 def test_the_state_of_an_earlier_algorithm_is_kept_beside_the_model():
-    found = checked(Counting("rounds"))
+    found = require_algorithm(Counting("rounds"))
     state = found.step(found.step(found.start(np.zeros(2)), np.ones(2)), np.ones(2))
     assert {name: value.tolist() for name, value in state.items()} == {"weights": [2.0, 2.0], "rounds": [2.0, 2.0]}
     with pytest.raises(InvalidArgument, match="choose another"):
-        checked(Counting("weights")).start(np.zeros(2))
+        require_algorithm(Counting("weights")).start(np.zeros(2))
 
 
 def test_a_proximal_strength_that_is_no_number_is_refused():
     strange = Counting("rounds")
     strange.proximal = -1.0
     with pytest.raises(InvalidArgument, match="proximal"):
-        checked(strange)
+        require_algorithm(strange)
     with pytest.raises(InvalidArgument, match="lacks one"):
-        checked(FedAvg)
+        require_algorithm(FedAvg)
     with pytest.raises(InvalidArgument, match="lacks one"):
-        checked(ModelChange())
+        require_algorithm(ModelChange())

@@ -10,22 +10,21 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpfed.cohort import All, FixedCohort, PoissonCohort
 from dpfed.errors import InvalidArgument
 from dpfed.federated.algorithms import registry
 from dpfed.federated.algorithms.feddyn import FedDyn
 from dpfed.federated.algorithms.scaffold import Scaffold
-from dpfed.federated.client_states import ClientStates
 from dpfed.federated.engine import Federation
-from dpfed.federated.runners.ensemble import EnsembleRunner
-from dpfed.federated.runners.local import LocalRunner
-from dpfed.federated.torch_client import TorchClient, TorchModel
-from dpfed.federated.update import Task
+from dpfed.federated.messages import Task
+from dpfed.federated.runners.in_process import LocalRunner
+from dpfed.federated.runners.together import EnsembleRunner
+from dpfed.federated.state.clients import ClientStates
+from dpfed.federated.torch.client import TorchClient, TorchModel
 from dpfed.models.logistic import Logistic
-from dpfed.plan import ClientPlan, LocalPlan, Plan
+from dpfed.plan.cohort import All, FixedCohort, PoissonCohort
+from dpfed.plan.plan import ClientPlan, LocalPlan, Plan
 from dpfed.randomness import SeededSource
-from dpfed.training.recipe import Recipe
-from dpfed.training.schedules import Cosine
+from dpfed.training.optimizing import Cosine, OptimizerSettings
 from studies import DIMENSION, SilentSource
 
 STATEFUL = {"scaffold": Scaffold(), "feddyn": FedDyn(alpha=2.0)}
@@ -68,7 +67,7 @@ def a_plan(**changed):
 @every
 def test_unequal_weights_are_refused(name):
     with pytest.raises(InvalidArgument, match="weighting: equal"):
-        registry.bound(STATEFUL[name], a_plan(weighting="declared"))
+        registry.bind(STATEFUL[name], a_plan(weighting="declared"))
 
 
 @pytest.mark.parametrize("changed", [{"steps": 4}, {"learning_rate": 0.2}])
@@ -76,15 +75,15 @@ def test_scaffold_is_for_equal_steps_and_feddyn_for_any(changed):
     plan = a_plan()
     plan = replace(plan, local={**plan.local, "b": replace(plan.local["b"], **changed)})
     with pytest.raises(InvalidArgument, match="same steps and learning_rate"):
-        registry.bound(STATEFUL["scaffold"], plan)
-    registry.bound(STATEFUL["feddyn"], plan)
+        registry.bind(STATEFUL["scaffold"], plan)
+    registry.bind(STATEFUL["feddyn"], plan)
 
 
 RECIPES = [
-    Recipe(momentum=0.5),
-    Recipe(optimizer="adam"),
-    Recipe(weight_decay=0.1),
-    Recipe(schedule=Cosine()),
+    OptimizerSettings(momentum=0.5),
+    OptimizerSettings(optimizer="adam"),
+    OptimizerSettings(weight_decay=0.1),
+    OptimizerSettings(schedule=Cosine()),
 ]
 
 
@@ -220,7 +219,7 @@ def open_ledger(tmp_path):
 
 def test_scaffold_takes_the_steps_computed_by_hand():
     """K = 3, η = 0.1, m/N = 1/2: c ← c/2 − mean/0.6, cᵢ ← cᵢ − c − Δᵢ/0.3."""
-    scaffold = registry.bound(Scaffold(server_learning_rate=2.0), a_plan(cohort=FixedCohort(2)))
+    scaffold = registry.bind(Scaffold(server_learning_rate=2.0), a_plan(cohort=FixedCohort(2)))
     state = {"weights": np.array([1.0]), "control": np.array([4.0])}
     task = Task(1, scaffold.task(state))
     assert task.vectors == state
@@ -234,7 +233,7 @@ def test_scaffold_takes_the_steps_computed_by_hand():
 
 def test_feddyn_takes_the_steps_computed_by_hand():
     """α = 2, m/N = 1/2: h ← h − mean, w ← w + mean − h/2, gᵢ ← gᵢ − 2Δᵢ."""
-    feddyn = registry.bound(FedDyn(alpha=2.0), a_plan(cohort=FixedCohort(2)))
+    feddyn = registry.bind(FedDyn(alpha=2.0), a_plan(cohort=FixedCohort(2)))
     state = {"weights": np.array([1.0]), "drift": np.array([4.0])}
     task = Task(1, feddyn.task(state))
     assert list(task.vectors) == ["weights"]
@@ -261,7 +260,7 @@ def test_at_zero_noise_one_client_moves_the_mean_of_a_round_by_the_plans_sensiti
         folder = tmp_path / str(number)
         folder.mkdir()
         study = open_study(style, folder=folder, weighting="equal", rounds=3, cohort=cohort)
-        heard = Heard(registry.bound(STATEFUL[name], study.plan))
+        heard = Heard(registry.bind(STATEFUL[name], study.plan))
         study.clients[0].value = value  # from the first round on: it shapes its state
         federation = study.federation(
             study.runner(source=SilentSource()), algorithm=heard.algorithm, source=SilentSource()
@@ -292,7 +291,7 @@ def test_at_zero_noise_a_later_round_moves_by_the_sensitivity_whatever_a_client_
     study = open_study("user", weighting="equal", rounds=3)
     federation = study.federation(algorithm=STATEFUL[name], source=SilentSource())
     next(federation)
-    task = federation._round(2).task
+    task = federation._make_round(2).task
     updates = []
     for value in (0.0, 1e9):
         states = ClientStates(study.folder / "run" / "clients", federation.runner.key(study.plan))
@@ -318,7 +317,7 @@ def test_at_zero_noise_one_record_moves_a_step_by_the_clip_norm_over_the_batch_w
     local = LocalPlan(size=20, batch_size=20, steps=1, learning_rate=0.5, clip_norm=0.25, noise_multiplier=1e-9)
     options = {"client": ClientPlan(clip_norm=1.0, noise_multiplier=1.0)} if style == "hybrid" else {}
     plan = Plan("study", 2, {"a": local, "b": local}, style=style, weighting="equal", **options)
-    algorithm = registry.bound(STATEFUL[name], plan)
+    algorithm = registry.bind(STATEFUL[name], plan)
     draws = np.random.default_rng(2)
     inputs, labels = draws.normal(size=(20, 30)), draws.integers(0, 2, 20)
     changes = []
@@ -334,7 +333,7 @@ def test_at_zero_noise_one_record_moves_a_step_by_the_clip_norm_over_the_batch_w
         size = model.layout.size
         vectors = {"weights": model.first_weights, "control": np.ones(size), "drift": np.ones(size)}
         task = Task(2, vectors, counted={"a": 1, "b": 1})
-        changes.append([each.value for each in runner._trained(clients, task, "1:a")])
+        changes.append([each.value for each in runner._train_all(["a", "b"], task, "1:a")])
     for one, two in zip(*changes, strict=True):
         assert 0 < np.linalg.norm(one - two) <= 0.5 * 0.25 / 20 * (1 + 1e-6)
         assert np.linalg.norm(one) > 100

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dpfed.cohort import PoissonCohort
 from dpfed.errors import AdjacencyMismatch, InvalidArgument, NotReserved
 from dpfed.federated.runners.charging import SharedLedger
 from dpfed.ledger.ledger import Ledger
+from dpfed.plan.cohort import PoissonCohort
 from studies import SIZES, a_plan
 
 ACCOUNTS = {name: f"account-{name}" for name in SIZES}

@@ -16,19 +16,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from dpfed.arrays import Floats
 from dpfed.errors import InvalidArgument
 from dpfed.federated.algorithms.protocol import WEIGHTS, LocalObjective, ModelChange, State, Task
-from dpfed.structure import Floats
 
 
 @runtime_checkable
 class EarlierAlgorithm(Protocol):
-    """How a mean update becomes the next model, and how strongly clients are pulled to the model they were sent."""
+    """The server's step from a mean update to the next model, and the pull of clients to the model they were sent."""
 
     proximal: float
 
     def start(self, size: int) -> State:
-        """Return the state before the first round, for a model of so many numbers."""
+        """Return the state before the first round, for a model of that size."""
 
     def step(self, weights: Floats, update: Floats, state: State) -> tuple[Floats, State]:
         """Return the next model and state."""
@@ -45,7 +45,7 @@ class ServerSide(ModelChange):
 
     def start(self, weights: Floats) -> State:
         """Return the model and the algorithm's own state."""
-        return self._together(weights, self.inner.start(len(weights)))
+        return self._join(weights, self.inner.start(len(weights)))
 
     def objective(self, task: Task, state: State) -> LocalObjective:
         """Return the loss with a pull towards the model that was sent."""
@@ -54,9 +54,9 @@ class ServerSide(ModelChange):
     def step(self, state: State, mean: Floats) -> State:
         """Return what the algorithm makes of the model, the mean update and its own state."""
         own = {name: value for name, value in state.items() if name != WEIGHTS}
-        return self._together(*self.inner.step(state[WEIGHTS], mean, own))
+        return self._join(*self.inner.step(state[WEIGHTS], mean, own))
 
-    def _together(self, weights: Any, own: State) -> State:
+    def _join(self, weights: Any, own: State) -> State:
         if WEIGHTS in own:
             name = type(self.inner).__name__
             message = f"the state of {name} has an array of the name {WEIGHTS!r}, which is the model's"

@@ -8,19 +8,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dpfed import checks
+from dpfed.arrays import Floats
 from dpfed.federated.algorithms.protocol import WEIGHTS, ModelChange, State
-from dpfed.structure import Floats
 
 
 @dataclass(frozen=True)
 class FedAvg(ModelChange):
-    """w ← w + server_learning_rate · update.
+    """FedAvg: w ← w + server_learning_rate · update.
 
     Privacy: post-processing of the noised aggregate.
     """
 
+    kind: ClassVar[str] = "fedavg"
     server_learning_rate: float = 1.0
 
     def __post_init__(self) -> None:

@@ -18,23 +18,24 @@ from typing import ClassVar, Self
 import numpy as np
 
 from dpfed import checks
+from dpfed.arrays import Floats
 from dpfed.federated.algorithms.constants import share_of_clients, with_constants
 from dpfed.federated.algorithms.protocol import WEIGHTS, LocalObjective, ModelChange, State, Task
-from dpfed.plan import Plan
-from dpfed.structure import Floats
+from dpfed.plan.plan import Plan
 
 DRIFT, GRADIENT = "drift", "gradient"
 
 
 @dataclass(frozen=True)
 class FedDyn(ModelChange):
-    """w ← w + update − h/α, from clients whose losses are regularised by α and by what they did before.
+    """FedDyn: w ← w + update − h/α, from clients whose losses are regularised by α and by their own past.
 
     Privacy: nothing but the change of the model leaves a client. h is post-processing of the noised means. gᵢ stays
     with its client, and is made of its changes: in styles `sample` and `hybrid` of released values therefore; in
     `user` the clip of the change is what protects. h adds up the noise of all rounds.
     """
 
+    kind: ClassVar[str] = "feddyn"
     alpha: float
     share: float = field(default=np.nan, init=False, repr=False)  # m/N
     keeps_state: ClassVar[bool] = True
@@ -44,7 +45,7 @@ class FedDyn(ModelChange):
 
     def bound_to(self, plan: Plan) -> Self:
         """Return the algorithm for the plan's cohort."""
-        return with_constants(self, share=share_of_clients(plan, "feddyn"))
+        return with_constants(self, share=share_of_clients(plan, self.kind))
 
     def start(self, weights: Floats) -> State:
         """Return the model, and no drift yet."""

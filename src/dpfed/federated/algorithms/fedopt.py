@@ -20,25 +20,27 @@ adagrad goes with β₁ = 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from dpfed import checks
+from dpfed.arrays import Floats
 from dpfed.errors import InvalidArgument
 from dpfed.federated.algorithms.protocol import WEIGHTS, ModelChange, State
-from dpfed.structure import Floats
 
 OPTIMIZERS = ("momentum", "adam", "yogi", "adagrad")
 
 
 @dataclass(frozen=True)
 class FedOpt(ModelChange):
-    """The next model by a server-side optimizer; `tau` bounds the step where updates are small.
+    """FedOpt, an optimizer on the server; `tau` bounds the step where updates are small.
 
     Privacy: post-processing of the noised aggregate and of a state made of earlier ones. Under noise of standard
     deviation s on the mean, squares of updates are at least about s²: a `tau` far below s adapts to nothing but noise.
     """
 
+    kind: ClassVar[str] = "fedopt"
     optimizer: str = "adam"
     server_learning_rate: float = 0.1
     beta1: float = 0.9

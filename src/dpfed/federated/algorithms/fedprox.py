@@ -11,20 +11,22 @@ Its gradient is known from released values, so it is added after clipping and no
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dpfed import checks
+from dpfed.arrays import Floats
 from dpfed.federated.algorithms.protocol import WEIGHTS, LocalObjective, ModelChange, State, Task
-from dpfed.structure import Floats
 
 
 @dataclass(frozen=True)
 class FedProx(ModelChange):
-    """w ← w + server_learning_rate · update, from clients that add proximal · (w − w_start) to their gradients.
+    """FedProx: w ← w + server_learning_rate · update; clients add proximal · (w − w_start) to their gradients.
 
     Privacy: the server's step is post-processing of the noised aggregate. A client's w and w_start follow from
     released values, so the term is post-processing as well.
     """
 
+    kind: ClassVar[str] = "fedprox"
     proximal: float
     server_learning_rate: float = 1.0
 

@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
-from dpfed.federated.update import WEIGHTS, Task
-from dpfed.federated.weights import Vector
-from dpfed.plan import Plan
-from dpfed.structure import Floats
+from dpfed.arrays import Floats
+from dpfed.federated.messages import WEIGHTS, Task
+from dpfed.federated.state.layout import Vector
+from dpfed.plan.plan import Plan
 from dpfed.training.objective import LocalObjective
 
 __all__ = ["WEIGHTS", "FederatedAlgorithm", "LocalObjective", "ModelChange", "State", "Task"]
@@ -43,7 +43,7 @@ class FederatedAlgorithm(Protocol):
     is clipped as a whole, whatever it depends on of that client. The state of one client depends on another only
     through released values. Draws of a secret Poisson cohort are independent of each other: given those of all other
     clients, what these keep follows from what was released, and a round is still a sampled Gaussian for the one left.
-    Draws of a secret cohort of fixed size are not, and `keeps_state` is refused there (`plan_rules.require_stateful`).
+    Draws of a secret cohort of fixed size are not, and `keeps_state` is refused there (`plan.rules.require_stateful`).
     """
 
     @property

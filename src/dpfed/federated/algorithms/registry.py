@@ -10,31 +10,34 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable
+import pkgutil
+from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from dpfed import plan_rules
 from dpfed.errors import InvalidArgument
+from dpfed.federated import algorithms
 from dpfed.federated.algorithms.earlier import EarlierAlgorithm, ServerSide
-from dpfed.federated.algorithms.fedavg import FedAvg
-from dpfed.federated.algorithms.feddyn import FedDyn
-from dpfed.federated.algorithms.fedopt import FedOpt
-from dpfed.federated.algorithms.fedprox import FedProx
-from dpfed.federated.algorithms.protocol import FederatedAlgorithm
-from dpfed.federated.algorithms.scaffold import Scaffold
-from dpfed.federated.update import Client
-from dpfed.plan import Plan
+from dpfed.federated.algorithms.protocol import FederatedAlgorithm, ModelChange
+from dpfed.federated.messages import Client
+from dpfed.plan import rules
+from dpfed.plan.algorithm import server_rate
+from dpfed.plan.plan import Plan
 from dpfed.references import is_reference, resolve
 
-KINDS: dict[str, Callable[..., FederatedAlgorithm]] = {
-    "fedavg": FedAvg,
-    "fedprox": FedProx,
-    "fedopt": FedOpt,
-    "scaffold": Scaffold,
-    "feddyn": FedDyn,
-}
 VERBS = ("keeps_state", "needs_plain_sgd", "bound_to", "start", "task", "objective", "leaves", "keeps", "step")
+
+
+def _find_kinds() -> dict[str, type[ModelChange]]:
+    """Return the algorithms in the modules beside this one, by the name that a configuration file gives them."""
+    names = [info.name for info in pkgutil.iter_modules(algorithms.__path__)]
+    modules = [import_module(f"{algorithms.__name__}.{name}") for name in names if name != "registry"]
+    classes = [thing for module in modules for thing in vars(module).values() if inspect.isclass(thing)]
+    return {vars(thing)["kind"]: thing for thing in classes if issubclass(thing, ModelChange) and "kind" in vars(thing)}
+
+
+KINDS = _find_kinds()
 
 
 def build(kind: str, *, directory: str | Path | None = None, **options: Any) -> FederatedAlgorithm:
@@ -43,18 +46,23 @@ def build(kind: str, *, directory: str | Path | None = None, **options: Any) -> 
         raise InvalidArgument("kind", f"kind must be one of {', '.join(KINDS)} or package.module:name, got {kind!r}")
     make = KINDS[kind] if kind in KINDS else resolve(kind, directory)
     _require_options(kind, make, options)
-    return checked(make(**options))
+    return require_algorithm(make(**options))
 
 
 def of_plan(plan: Plan) -> FederatedAlgorithm:
     """Return the algorithm that the plan names, bound to the plan's constants."""
-    rate = {} if plan.server_learning_rate == 1.0 else {"server_learning_rate": plan.server_learning_rate}
-    return bound(build(plan.algorithm.name, **{**rate, **plan.algorithm.parameters}), plan)
+    return bind(build_named(plan), plan)
 
 
-def bound(algorithm: Any, plan: Plan) -> FederatedAlgorithm:
+def build_named(plan: Plan, directory: str | Path | None = None) -> FederatedAlgorithm:
+    """Return the algorithm that the plan names, not bound yet; modules of your own are looked for in `directory`."""
+    options = {**server_rate(plan.server_learning_rate), **plan.algorithm.parameters}
+    return build(plan.algorithm.name, directory=directory, **options)
+
+
+def bind(algorithm: Any, plan: Plan) -> FederatedAlgorithm:
     """Return the algorithm with the plan's constants; refuse a plan that it must not be used with."""
-    made = checked(algorithm)
+    made = require_algorithm(algorithm)
     _require_stateful(made, plan)
     found = made.bound_to(plan)
     _require_stateful(found, plan)  # it may be another one
@@ -64,17 +72,17 @@ def bound(algorithm: Any, plan: Plan) -> FederatedAlgorithm:
 def require_fitting_steps(algorithm: FederatedAlgorithm, clients: Iterable[Client]) -> None:
     """Refuse clients with an optimizer of their own where the algorithm reads a mean gradient from their change."""
     if algorithm.needs_plain_sgd and not all(getattr(client, "takes_plain_steps", True) for client in clients):
-        raise not_plain(type(algorithm).__name__.lower())
+        raise optimizer_refusal(type(algorithm).__name__.lower())
 
 
-def not_plain(name: str) -> InvalidArgument:
+def optimizer_refusal(name: str) -> InvalidArgument:
     """Return the refusal of an optimizer that is not plain gradient descent."""
     message = f"{name} reads a client's mean gradient from the change of its model, which takes plain steps"
     remedy = "choose optimizer: sgd without momentum, weight_decay and schedule"
     return InvalidArgument("optimizer", f"{message}: {remedy}")
 
 
-def checked(algorithm: Any) -> FederatedAlgorithm:
+def require_algorithm(algorithm: Any) -> FederatedAlgorithm:
     """Return the algorithm itself, if it is one; one of the earlier form gets the usual client's side."""
     if inspect.isclass(algorithm) or not isinstance(algorithm, FederatedAlgorithm | EarlierAlgorithm):
         name = algorithm.__name__ if inspect.isclass(algorithm) else type(algorithm).__name__
@@ -90,7 +98,7 @@ def checked(algorithm: Any) -> FederatedAlgorithm:
 
 def _require_stateful(algorithm: FederatedAlgorithm, plan: Plan) -> None:
     if algorithm.keeps_state:
-        plan_rules.require_stateful(plan)
+        rules.require_stateful(plan)
         _require_frozen(algorithm)
 
 
@@ -107,7 +115,7 @@ def _require_frozen(algorithm: FederatedAlgorithm) -> None:
 
 def _require_options(kind: str, make: Any, options: dict[str, Any]) -> None:
     if not callable(make):
-        raise InvalidArgument("kind", f"{kind} is no class or function that makes an algorithm")
+        raise InvalidArgument("kind", f"{kind} is no class or function that makes an algorithm: name one that does")
     try:
         inspect.signature(make).bind(**options)
     except TypeError as error:

@@ -20,25 +20,26 @@ from typing import ClassVar, Self
 import numpy as np
 
 from dpfed import checks
+from dpfed.arrays import Floats
 from dpfed.errors import InvalidArgument
 from dpfed.federated.algorithms.constants import length_of_steps, share_of_clients, with_constants
 from dpfed.federated.algorithms.protocol import WEIGHTS, LocalObjective, ModelChange, State, Task
-from dpfed.federated.weights import Vector
-from dpfed.plan import Plan
-from dpfed.structure import Floats
+from dpfed.federated.state.layout import Vector
+from dpfed.plan.plan import Plan
 
 CONTROL = "control"
 
 
 @dataclass(frozen=True)
 class Scaffold(ModelChange):
-    """w ← w + server_learning_rate · update, from clients whose steps are corrected by control variates.
+    """SCAFFOLD: w ← w + server_learning_rate · update, from clients whose steps are corrected by control variates.
 
     Privacy: nothing but the change of the model leaves a client. c is post-processing of the noised mean. cᵢ stays with
     its client, made of c and that change: in styles `sample` and `hybrid` of released values therefore; in `user` the
     clip of the change is what protects. Option I is refused: its cᵢ is a gradient on all records.
     """
 
+    kind: ClassVar[str] = "scaffold"
     server_learning_rate: float = 1.0
     option: int = 2
     share: float = field(default=np.nan, init=False, repr=False)  # m/N
@@ -49,11 +50,11 @@ class Scaffold(ModelChange):
     def __post_init__(self) -> None:
         checks.positive(server_learning_rate=self.server_learning_rate)
         if self.option != 2:
-            raise InvalidArgument("option", f"option must be 2, got {self.option!r}: 1 needs gradients on all records")
+            raise InvalidArgument("option", f"option {self.option!r} needs gradients on all records: leave it out")
 
     def bound_to(self, plan: Plan) -> Self:
         """Return the algorithm for the plan's cohort and steps; these must be the same at all clients."""
-        share, length = share_of_clients(plan, "scaffold"), length_of_steps(plan, "scaffold")
+        share, length = share_of_clients(plan, self.kind), length_of_steps(plan, self.kind)
         return with_constants(self, share=share, length=length)
 
     def start(self, weights: Floats) -> State:

@@ -3,7 +3,7 @@
 In one process all accounts are in one ledger, and one transaction charges a whole cohort. On a network each site will
 charge its own ledger, and the server count how often it asked.
 
->>> from dpfed.plan import LocalPlan
+>>> from dpfed.plan.plan import LocalPlan
 >>> local = LocalPlan(size=8, batch_size=4, steps=3, clip_norm=1.0, noise_multiplier=9.0)
 >>> with Ledger("sqlite:///ledger.db") as ledger:
 ...     _ = ledger.open("ward-2026", epsilon=4.0, delta=1e-5)
@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 from dpfed.errors import AdjacencyMismatch, InvalidArgument
 from dpfed.events import Event
-from dpfed.federated.update import Charged
+from dpfed.federated.messages import Charged
 from dpfed.ledger.ledger import Ledger
 from dpfed.ledger.reservation import Reservation
-from dpfed.plan import Plan
-from dpfed.runs import NO_HEAD
+from dpfed.plan.plan import Plan
+from dpfed.runs.directory import NO_HEAD
 
 
 class _Account(NamedTuple):
@@ -70,7 +70,7 @@ class SharedLedger:
             self._require_fitting(self.ledger, charges)
             for head in known:
                 self.ledger.require(head)
-            self._reservation = self._reserved(self.ledger, charges, is_new=not known)
+            self._reservation = self._reserve_or_resume(self.ledger, charges, is_new=not known)
             self._count(self._reservation)
         elif charges:
             raise InvalidArgument("ledger", f"style {plan.style!r} charges accounts: give the runner a ledger")
@@ -117,7 +117,7 @@ class SharedLedger:
             self._local[name] += 1
 
     def commit_release(self, times: int) -> str:
-        """Return the ledger's head once so many client events are committed to the study's account.
+        """Commit that many client events to the study's account, and return the ledger's head.
 
         The round is marked, even where nothing is due; one whose cohort is secret always commits, and needs no mark.
         """
@@ -154,7 +154,9 @@ class SharedLedger:
         marks = reservation.marks()
         self._begun = max([marks, *self._local.values()]) if plan.is_secret else marks
 
-    def _reserved(self, ledger: Ledger, charges: Mapping[str, Mapping[Event, int]], *, is_new: bool) -> Reservation:
+    def _reserve_or_resume(
+        self, ledger: Ledger, charges: Mapping[str, Mapping[Event, int]], *, is_new: bool
+    ) -> Reservation:
         run = self._plan.name
         if not ledger.has_run(run):
             return ledger.reserve(charges, run=run, fixed_plan=True)

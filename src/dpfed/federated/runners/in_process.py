@@ -1,0 +1,244 @@
+"""All clients in this process, trained one after the other; their charges are `SharedLedger`'s.
+
+>>> from dpfed.plan.plan import LocalPlan
+>>> class Ward:
+...     name, account = "ward", "ward-2026"
+...     def rehearse(self, local, weights): ...
+...     def train(self, local, objective, source):
+...         return source.normal(2)
+>>> local = LocalPlan(size=8, batch_size=4, steps=3, clip_norm=1.0, noise_multiplier=9.0)
+>>> with Ledger("sqlite:///ledger.db") as ledger:
+...     _ = ledger.open("ward-2026", epsilon=4.0, delta=1e-5)
+...     runner = LocalRunner([Ward()], ledger)
+...     _ = runner.enroll(Plan("study", rounds=2, local={"ward": local}), np.zeros(2))
+...     [type(outcome).__name__ for outcome in runner.train(Task(1, {"weights": np.zeros(2)}), ["ward"])]
+...     runner.charged().local
+['Update']
+{'ward': 1}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from dpfed.arrays import Floats
+from dpfed.clipping import clip_per_example
+from dpfed.errors import InvalidArgument, PrivacyError
+from dpfed.federated.algorithms import registry
+from dpfed.federated.algorithms.protocol import FederatedAlgorithm, State
+from dpfed.federated.deadline import INTERRUPTS, Late, within
+from dpfed.federated.messages import EXHAUSTED, FAILED, Charged, Client, Failure, Task, Update
+from dpfed.federated.runners.charging import SharedLedger
+from dpfed.federated.runners.factory import ClientFactory
+from dpfed.federated.state.clients import ClientStates
+from dpfed.federated.state.layout import Vector
+from dpfed.ledger.ledger import Ledger
+from dpfed.plan.plan import Plan
+from dpfed.randomness import RandomSource, or_system
+from dpfed.training.objective import LocalObjective
+
+
+class LocalRunner:
+    """A runner that trains clients one after the other in this process.
+
+    `study` is the account that pays for server noise. Without a ledger only a plan that protects nobody can be run. A
+    client that takes longer than the plan's `client_timeout` has failed. Clients of a population are given as a
+    `ClientFactory`; one that cannot be made has failed too.
+    """
+
+    def __init__(
+        self,
+        clients: Iterable[Client] | ClientFactory,
+        ledger: Ledger | None = None,
+        *,
+        study: str | None = None,
+        source: RandomSource | None = None,
+    ) -> None:
+        self._factory = clients if isinstance(clients, ClientFactory) else None
+        self.clients = {} if isinstance(clients, ClientFactory) else {client.name: client for client in clients}
+        self.charging = SharedLedger(ledger, {name: client.account for name, client in self.clients.items()}, study)
+        self.source = or_system(source)
+        self._run: str | None = None
+        self._states: ClientStates | None = None
+        self._read: dict[str, State] = {}
+        self._common: tuple[Task, LocalObjective] | None = None
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody can predict the noise."""
+        return self.source.is_private
+
+    def enroll(
+        self,
+        plan: Plan,
+        weights: Vector,
+        heads: Iterable[str] = (),
+        *,
+        algorithm: FederatedAlgorithm | None = None,
+        folder: Path | None = None,
+        counted: Iterable[tuple[str, int]] | None = None,
+    ) -> str:
+        """Return the ledger's head once the plan is reserved in every account, or found reserved after a crash.
+
+        A ledger that lacks one of the `heads` was rolled back, and is refused. Without an `algorithm` clients follow
+        the one that the plan names. What it keeps at clients is in the `folder`: for a resumed run that of the clients
+        and rounds `counted` must be there, unchanged; for a new one what is there is of another past.
+        """
+        if self._run not in (None, plan.name):
+            message = f"this runner charges run {self._run!r}: give {plan.name!r} a runner of its own"
+            raise InvalidArgument("runner", message)
+        self._algorithm = registry.of_plan(plan) if algorithm is None else registry.bind(algorithm, plan)
+        self._common = None
+        shown = weights.copy()  # torch writes also into what numpy says cannot be written into
+        registry.require_fitting_steps(self._algorithm, self.clients.values())
+        if self._factory is not None:
+            registry.require_fitting_steps(self._algorithm, self._factory.examples)
+            self._factory.rehearse(plan, shown)
+        self.charging.charges(plan)  # clients that are not the plan's are refused first
+        for client in self.clients.values():
+            client.rehearse(plan.local[client.name], shown)
+        self._plan, self._run = plan, plan.name
+        if counted is not None:  # what was changed is refused before the ledger hears of it
+            self._open_states(folder, counted)
+        self.charging.reserve(plan, heads)
+        if counted is None:  # a new run has no key before it is reserved
+            self._open_states(folder, None)
+        return self.charging.head
+
+    def key(self, plan: Plan, heads: Iterable[str] = ()) -> bytes:
+        """Return the digest of the entry by which the run was reserved: no file and no head shows it.
+
+        A ledger that lacks one of the `heads` was rolled back, and is refused; so is one that has no such run.
+        """
+        return self.charging.key(plan, heads)
+
+    def seals_files(self, plan: Plan) -> bool:
+        """Return whether the ledger says that the files of the run have digests and seals."""
+        return self.charging.seals_files(plan)
+
+    def train(self, task: Task, cohort: Iterable[str]) -> Iterator[Update | Failure]:
+        """Yield each client's update as it is ready, or why there is none.
+
+        Privacy: every charge of the cohort is durable before the first client draws noise. A client that has
+        none left is never asked. Where the cohort is secret, an account that cannot be charged stops the run whether
+        or not its client was drawn.
+        """
+        names = list(dict.fromkeys(cohort))  # one charge, one update
+        able = [name for name in names if self.charging.left(name) > 0]
+        self._read = {}
+        yield from (Failure(name, EXHAUSTED) for name in names if self.charging.left(name) < 1)
+        self.charging.commit_local(able)
+        if able:
+            outcomes = self._train_all(able, task, self.charging.head)
+            yield from (self._finish_update(outcome, task) for outcome in outcomes)
+
+    def charge_release(self, times: int) -> str:
+        """Commit that many client events to the study's account, and return the ledger's head."""
+        return self.charging.commit_release(times)
+
+    def charged(self) -> Charged:
+        """Return what is committed so far."""
+        return self.charging.charged()
+
+    def finish(self, run: str) -> None:
+        """Return to the accounts what was never committed, and forget what clients kept."""
+        self.charging.release(run)
+        if self._states is not None:
+            self._states.forget_all()
+        self._run = None
+
+    def _train_all(self, names: Sequence[str], task: Task, head: str) -> Iterator[Update | Failure]:
+        """Yield the change of each client's model, which has not left it yet."""
+        for name in names:
+            yield self._train_one(name, task, head)
+
+    def _train_one(self, name: str, task: Task, head: str, client: Client | None = None) -> Update | Failure:
+        """Return what the client makes of the task, or why it does not; it is made first unless it is given."""
+        source, local = self._source_of(name, task), self._plan.local[name]
+
+        def train() -> Floats:
+            found = self._make_client(name, task) if client is None else client
+            return found.train(local, objective.copied(), source)
+
+        try:
+            objective = self._make_objective(name, task)
+            return Update(name, task.round, np.asarray(within(self._plan.client_timeout, train)), head)
+        except Late:
+            return self._report_late(name)
+        except INTERRUPTS:
+            raise
+        except BaseException as error:  # whatever a client's data does to it, the others go on
+            return Failure(name, FAILED, error)
+
+    def _make_client(self, name: str, task: Task) -> Client:
+        """Return the client of that name; one of a population is made, which may fail as its training may."""
+        if self._factory is None:
+            return self.clients[name]
+        made = self._factory.client(name, self._plan, task.weights.copy())
+        registry.require_fitting_steps(self._algorithm, [made])
+        return made
+
+    def _make_objective(self, name: str, task: Task) -> LocalObjective:
+        if self._states is not None:
+            return self._algorithm.objective(task.of(name), self._read_state(name, task))
+        if self._common is None or self._common[0] is not task:  # the same for all who keep nothing
+            self._common = task, self._algorithm.objective(task, {})
+        return self._common[1]
+
+    def _finish_update(self, trained: Update | Failure, task: Task) -> Update | Failure:
+        """Return what leaves a client, from the change of its model; what it keeps is stored before."""
+        if isinstance(trained, Failure):
+            return trained
+        try:
+            state, own = self._read_state(trained.client, task), task.of(trained.client)
+            left = np.asarray(self._algorithm.leaves(trained.value, own, state))
+            if self._states is not None:
+                self._states.write(trained.client, task.round, self._compute_state(left, own, state))
+            return trained if left is trained.value else replace(trained, value=left)
+        except INTERRUPTS:
+            raise
+        except BaseException as error:  # of what the client sent, whatever that is
+            return Failure(trained.client, FAILED, error)
+
+    def _compute_state(self, left: Floats, task: Task, state: State) -> State:
+        """Return what a client keeps, from what the server will use of the vector that left it."""
+        used: Floats = left if task.clip_norm is None else clip_per_example(left[None], task.clip_norm)[0]
+        kept = self._algorithm.keeps(used, task, state)
+        if not all(np.isfinite(array).all() for array in kept.values()):
+            raise PrivacyError("what a client keeps is no longer finite: plan with smaller steps")
+        return kept
+
+    def _read_state(self, client: str, task: Task) -> State:
+        """Return what a client kept after its last update that was used; what it kept before that one is removed."""
+        if self._states is not None and client not in self._read:
+            last = task.counted.get(client, 0)
+            self._read[client] = self._states.read(client, last)
+            if last:  # it has none before its first
+                self._states.forget_before(client, last)
+        return self._read.get(client, {})
+
+    def _open_states(self, folder: Path | None, counted: Iterable[tuple[str, int]] | None) -> None:
+        self._states = None
+        if not self._algorithm.keeps_state:
+            return
+        if folder is None:
+            name = self._plan.algorithm.name
+            raise InvalidArgument("folder", f"{name} keeps state at clients: give the folder in which it is stored")
+        self._states = ClientStates(folder, self.key(self._plan))
+        if counted is None:
+            self._states.forget_all()
+        for client, round_number in counted or ():
+            self._states.read(client, round_number)
+
+    def _report_late(self, client: str) -> Failure:
+        message = f"{client} took longer than client_timeout, which is {self._plan.client_timeout:g} s"
+        return Failure(client, FAILED, TimeoutError(f"{message}: raise it if training needs longer"))
+
+    def _source_of(self, name: str, task: Task) -> RandomSource:
+        # No charge comes twice, so even a seeded source never gives the same noise again after a crash. It is the
+        # client's own number: what others were charged in the same ledger changes nothing.
+        return self.source.once(f"charge {self.charging.times(name)} {task.round} {name}")

@@ -1,0 +1,65 @@
+"""How a client's whole update is bounded, and how much noise the server adds to the sum of all.
+
+>>> ClientPlan(clip_norm=1.0, noise_multiplier=1.0).event
+Gaussian(noise_multiplier=1.0)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpfed import checks
+from dpfed import events as ev
+from dpfed.errors import InvalidArgument
+from dpfed.plan.adaptive import AdaptiveClip, noised_event
+from dpfed.plan.tree import RoundTree
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientPlan:
+    """The server's work on the updates of a cohort: clip each to `clip_norm` in L2, add them up, add noise.
+
+    With `adaptive` the clip norm given is the first one, and `noise_multiplier` that of sum and count together. With
+    `tree` the noise of all rounds is correlated (DP-FTRL; `RoundTree`), and `noise_multiplier` is that of a node.
+
+    Privacy: adding or removing one client, while the plan and its denominator stay as they are, moves the sum
+    by at most clip_norm; replacing one, by at most twice that (the accountant doubles it). A round is ``event``
+    for the clients of the cohort (McMahan, Ramage, Talwar and Zhang 2018; unit client). `ServerRelease` executes it.
+    """
+
+    clip_norm: float
+    noise_multiplier: float | None = None
+    adaptive: AdaptiveClip | None = None
+    tree: RoundTree | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clip_norm", checks.positive(clip_norm=self.clip_norm))
+        if self.adaptive is not None and not isinstance(self.adaptive, AdaptiveClip):
+            raise InvalidArgument("adaptive", f"adaptive must be an AdaptiveClip or None, got {self.adaptive!r}")
+        if self.tree is not None and not isinstance(self.tree, RoundTree):
+            raise InvalidArgument("tree", f"tree must be a RoundTree or None, got {self.tree!r}")
+        if self.tree and self.adaptive:
+            raise InvalidArgument("tree", "a tree is proved for one clip norm: leave adaptive clipping out")
+        if self.noise_multiplier is not None:
+            object.__setattr__(self, "noise_multiplier", checks.positive(noise_multiplier=self.noise_multiplier))
+            noised_event(self.noise_multiplier, self.adaptive)  # a count that costs more than both may is refused now
+
+    @property
+    def noise(self) -> float:
+        """The noise multiplier of all that a round releases; refused before there is one."""
+        if self.noise_multiplier is None:
+            message = "the server has no noise yet: give the client plan a noise_multiplier, or use Plan.calibrated"
+            raise InvalidArgument("noise_multiplier", message)
+        return self.noise_multiplier
+
+    @property
+    def sum_noise(self) -> float:
+        """The noise multiplier of the sum alone: above `noise` where a count is released beside it."""
+        return self.adaptive.sum_noise(self.noise) if self.adaptive else self.noise
+
+    @property
+    def event(self) -> ev.Event:
+        """The event of a round for a client of its cohort."""
+        if self.tree:
+            raise InvalidArgument("tree", "the rounds of a tree are one event together: ask for Plan.client_event")
+        return noised_event(self.noise, self.adaptive)

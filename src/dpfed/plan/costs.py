@@ -1,0 +1,249 @@
+"""What rounds cost: ε of unequal sites, alone and together, of what was spent so far, and the noise that a plan needs.
+
+Sites with the same plan are counted once, so a thousand equal clients cost as much time as one.
+
+>>> small, large = ev.Gaussian(noise_multiplier=2.0), ev.Gaussian(noise_multiplier=9.0)
+>>> round(bound_together({"a": small, "b": large, "c": large}, delta=1e-5, sites=1), 3)
+1.993
+>>> round(bound_together({"a": small, "b": large, "c": large}, delta=1e-5, sites=2), 3)
+2.047
+>>> from dpfed.plan.plan import LocalPlan, Plan
+>>> ward = LocalPlan(size=100, batch_size=10, steps=5, clip_norm=1.0, noise_multiplier=2.0)
+>>> plan = Plan("study", rounds=10, local={"a": ward, "b": ward})
+>>> compute_spent(plan, {"record": 1e-5}, {"a": 1, "b": 3}, releases=0).worst_client
+'b'
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from itertools import combinations_with_replacement, islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from dpfed import checks
+from dpfed import events as ev
+from dpfed.accounting.calibrate import TOLERANCE
+from dpfed.accounting.dominance import find_worst
+from dpfed.accounting.queries import epsilon as epsilon_of
+from dpfed.accounting.renyi import DEFAULT_ORDERS, epsilon_from_rdp, rdp
+from dpfed.checks import ADD_REMOVE
+from dpfed.errors import InfeasibleTarget, InvalidArgument
+from dpfed.guarantee import Guarantee
+from dpfed.plan import rules
+from dpfed.plan.adaptive import find_least_noise
+from dpfed.plan.client import ClientPlan
+from dpfed.plan.local import LocalPlan
+
+if TYPE_CHECKING:
+    from dpfed.plan.plan import Plan
+
+MOST_CHOICES = 300  # of sites that one person may be in, each asked of the exact accountant
+
+
+class Spent(NamedTuple):
+    """The statements about the rounds so far, one per unit, and the site whose records pay most."""
+
+    statements: tuple[Guarantee, ...]
+    worst_client: str | None
+
+
+@lru_cache(maxsize=4096)
+def epsilon(event: ev.Event, delta: float, adjacency: str) -> float:
+    """Return the exact ε of an event, cached: rounds and clients ask for the same ones again."""
+    return epsilon_of(event, delta, adjacency=adjacency)
+
+
+def find_worst_site(events: Mapping[str, ev.Event], delta: float, adjacency: str = ADD_REMOVE) -> tuple[str, float]:
+    """Return the site whose event costs most, and its exact ε."""
+    kinds = {id(event): event for event in events.values()}  # many clients share one, and hashing takes its time
+    event, found = find_worst(kinds.values(), lambda event: epsilon(event, delta, adjacency))
+    return next(name for name, own in events.items() if own is event or own == event), found
+
+
+def bound_together(events: Mapping[str, ev.Event], delta: float, sites: int, adjacency: str = ADD_REMOVE) -> float:
+    """Return an upper bound on the ε of any `sites` of the events together.
+
+    Which sites are worst together depends on their whole curves, so each choice is asked of the accountant, as
+    long as there are few. Beyond that, the sum of the largest Rényi divergences at each order bounds them all.
+    """
+    kinds = Counter(events.values())
+    if sites == 1:
+        return find_worst_site(events, delta, adjacency)[1]
+    choices = list(islice(_list_choices(kinds, sites), MOST_CHOICES + 1))
+    if len(choices) > MOST_CHOICES:
+        return _worst_by_rdp(kinds, delta, sites, adjacency)
+    return max(epsilon_of(ev.Composed(choice), delta, adjacency=adjacency) for choice in choices)
+
+
+def calibrate_each(
+    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int, sites: int
+) -> dict[str, LocalPlan]:
+    """Return the sites' plans, each with its own noise, such that any `sites` together keep the guarantee.
+
+    Each is first given the noise for as many sites like itself; unequal ones may cost a little more together,
+    and then all aim a little lower.
+    """
+    target = guarantee
+    for _ in range(30):
+        found = _calibrate_alone(local, target, rounds * sites)
+        worst = _worst(found, rounds, guarantee, sites)
+        if worst <= guarantee.epsilon:
+            return found
+        target = replace(target, epsilon=target.epsilon * guarantee.epsilon / worst * (1 - 1e-4))
+    raise InfeasibleTarget(
+        "guarantee", f"no noise was found at which {sites} sites together keep {guarantee}", ["fewer sites would do"]
+    )
+
+
+def calibrate_alike(
+    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int, sites: int
+) -> dict[str, LocalPlan]:
+    """Return the sites' plans with one least noise for all, at which any `sites` together keep the guarantee."""
+
+    def alike(noise_multiplier: float) -> dict[str, LocalPlan]:
+        known = {
+            part: replace(part, noise_multiplier=noise_multiplier, delta=guarantee.delta, adjacency=guarantee.adjacency)
+            for part in dict.fromkeys(local.values())
+        }
+        return {name: known[part] for name, part in local.items()}
+
+    # As many sites like the worst need enough noise; one of it alone needs at least so much.
+    enough = max(part.noise for part in calibrate_each(local, guarantee, rounds, sites).values())
+    little = max(part.noise for part in _calibrate_alone(local, guarantee, rounds).values())
+    while enough > little * (1 + TOLERANCE):
+        middle = math.sqrt(little * enough)
+        if _worst(alike(middle), rounds, guarantee, sites) <= guarantee.epsilon:
+            enough = middle
+        else:
+            little = middle
+    return alike(enough)
+
+
+def repeat_events(local: Mapping[str, LocalPlan], rounds: Mapping[str, int]) -> dict[str, ev.Event]:
+    """Return the event of that many rounds for the records of each site; no entry for a site without rounds."""
+    pairs = {name: (local[name], times) for name, times in rounds.items() if times}
+    known = {pair: ev.Repeated(pair[0].event, pair[1]) for pair in dict.fromkeys(pairs.values())}
+    return {name: known[pair] for name, pair in pairs.items()}
+
+
+def compute_spent(plan: Plan, deltas: Mapping[str, float], local: Mapping[str, int], releases: int) -> Spent:
+    """Return what that many charges of each client's local event, and of the server's release, cost at each δ."""
+    statements: list[Guarantee] = []
+    worst_client = None
+    if (unit := plan.local_unit) in deltas:
+        events = repeat_events(plan.local, local)
+        delta, relation = deltas[unit], plan.record_adjacency
+        worst_client, found = find_worst_site(events, delta, relation) if events else (None, 0.0)
+        sites = min(plan.max_sites_per_person, len(events))
+        if sites > 1:
+            found = bound_together(events, delta, sites, relation)
+        statements.append(Guarantee(found, delta, unit, relation))
+    if "client" in deltas:
+        delta, relation = deltas["client"], plan.client_adjacency
+        found = epsilon(ev.Repeated(plan.client_event, releases), delta, relation) if releases else 0.0
+        statements.append(Guarantee(found, delta, "client", relation))
+    return Spent(tuple(statements), worst_client)
+
+
+def find_statements(plan: Plan, delta: float | None) -> tuple[Guarantee, ...]:
+    """Return what the whole plan guarantees: one statement per unit, at that δ or at those that were asked for."""
+    costs = {plan.local_unit: plan.record_epsilon, "client": plan.client_epsilon}
+    relations = {plan.local_unit: plan.record_adjacency, "client": plan.client_adjacency}
+    deltas = {unit: _choose_delta(plan, unit, delta) for unit in plan.units}
+    return tuple(Guarantee(costs[unit](at), at, unit, relations[unit]) for unit, at in deltas.items())
+
+
+def find_worst_client(plan: Plan, delta: float | None) -> str:
+    """Return the client whose records pay most for the whole plan."""
+    _require_records(plan)
+    return find_worst_site(record_events(plan), _choose_delta(plan, plan.local_unit, delta), plan.record_adjacency)[0]
+
+
+def find_binding_client(plan: Plan, delta: float | None) -> str:
+    """Return the client that needs the most noise: at equal noise its records would pay most."""
+    _require_records(plan)
+    noise = max((part.noise_multiplier or 0.0 for part in plan.kinds), default=0.0) or 1.0
+    alike = {
+        name: replace(part, noise_multiplier=noise, adaptive=None, delta=None) for name, part in plan.local.items()
+    }
+    at = _choose_delta(plan, plan.local_unit, delta)
+    return find_worst_client(replace(plan, local=alike, guarantee=None, client_guarantee=None), at)
+
+
+def record_events(plan: Plan) -> dict[str, ev.Event]:
+    """Return the event of all charges to each client's account."""
+    return repeat_events(plan.local, dict.fromkeys(plan.local, plan.record_charges))
+
+
+def calibrate(plan: Plan, guarantees: Iterable[Guarantee], noise: str) -> Plan:
+    """Return the plan with the least noise at which all rounds together keep the guarantees, one per unit."""
+    asked = rules.by_unit(plan, guarantees, noise)
+    changed = plan
+    if (promise := asked.get(plan.local_unit)) is not None:
+        search = calibrate_alike if noise == "shared" else calibrate_each
+        parts = search(plan.local, promise, plan.record_charges, plan.max_sites_per_person)
+        changed = replace(changed, local=parts, guarantee=promise)
+    if plan.client is not None and (promise := asked.get("client")) is not None:
+        return replace(changed, client=_calibrate_server(changed, plan.client, promise), client_guarantee=promise)
+    return changed
+
+
+def _calibrate_server(plan: Plan, client: ClientPlan, guarantee: Guarantee) -> ClientPlan:
+    population, times = len(plan.local), plan.client_charges
+
+    def whole_run(noised_sum: ev.Event) -> ev.Event:
+        if client.tree and isinstance(noised_sum, ev.Gaussian):
+            event: ev.Event = client.tree.event(noised_sum.noise_multiplier, plan.rounds, plan.participations)
+        else:
+            event = plan.cohort.event(noised_sum, population)
+        return ev.Repeated(event, times)
+
+    return replace(client, noise_multiplier=find_least_noise(guarantee, whole_run, client.adaptive))
+
+
+def _choose_delta(plan: Plan, unit: str, delta: float | None) -> float:
+    if delta is not None:
+        return checks.positive_probability(delta=delta)
+    promise = plan.client_guarantee if unit == "client" else plan.guarantee
+    if promise is None:
+        message = f"delta is missing: the plan has no guarantee for a {unit} that names one"
+        raise InvalidArgument("delta", f"{message}; give delta, such as 1e-5")
+    return promise.delta
+
+
+def _require_records(plan: Plan) -> None:
+    if not plan.charges_clients:
+        message = f"style {plan.style} protects no {plan.local_unit}, so no site's records pay most"
+        raise InvalidArgument("style", f"{message}: choose style 'sample' or 'hybrid'")
+
+
+def _worst(local: Mapping[str, LocalPlan], rounds: int, guarantee: Guarantee, sites: int) -> float:
+    events = repeat_events(local, dict.fromkeys(local, rounds))
+    return bound_together(events, guarantee.delta, sites, guarantee.adjacency)
+
+
+def _calibrate_alone(local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int) -> dict[str, LocalPlan]:
+    found = {part: part.calibrated(guarantee, rounds) for part in dict.fromkeys(local.values())}
+    return {name: found[part] for name, part in local.items()}
+
+
+def _list_choices(kinds: Mapping[ev.Event, int], sites: int) -> Iterable[tuple[ev.Event, ...]]:
+    for choice in combinations_with_replacement(kinds, sites):
+        if all(times <= kinds[event] for event, times in Counter(choice).items()):
+            yield choice
+
+
+def _worst_by_rdp(kinds: Mapping[ev.Event, int], delta: float, sites: int, adjacency: str) -> float:
+    curves = [
+        rdp(event, DEFAULT_ORDERS, adjacency=adjacency)
+        for event, times in kinds.items()
+        for _ in range(min(times, sites))
+    ]
+    largest = np.sort(np.array(curves), axis=0)[-sites:]
+    return epsilon_from_rdp(DEFAULT_ORDERS, largest.sum(axis=0) * (1 + math.ldexp(1.0, -48)), delta)

@@ -1,0 +1,211 @@
+"""A plan in words: what is protected, from whom and who must be trusted, for a person who signs it.
+
+>>> from dpfed.plan.plan import LocalPlan, Plan
+>>> print(Plan("study", rounds=2, local={"a": LocalPlan(size=9, batch_size=3, steps=1)}, style="none").explain())
+study: 2 rounds, all clients in each, averaged by declared size
+<BLANKLINE>
+- a: 1 step a round on about 3 of 9 declared records, not clipped
+<BLANKLINE>
+- Nobody is protected: nothing is noised, and nothing is charged.
+- A client that fails, takes longer than 3600 s or sends an update of a root mean square above 1000 contributes zero \
+in that round, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dpfed.checks import ADD_REMOVE
+from dpfed.guarantee import RECORD, UNITS, Guarantee
+from dpfed.plan.local import LocalPlan
+from dpfed.plan.population import Population
+from dpfed.plan.rules import ROWS
+from dpfed.plan.tree import RoundTree
+from dpfed.rounding import decimal_up
+
+if TYPE_CHECKING:
+    from dpfed.plan.plan import Plan
+
+MOST_NAMES = 20  # more clients are listed by the plan they share
+MOST_CURVES = 30  # of unequal sites, each asked of the accountant
+DELTAS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
+
+
+def explain_plan(plan: Plan) -> str:
+    """Return the plan as Markdown, every number of it public."""
+    lines = [f"{plan.name}: {headline(plan)}", "", *_sites(plan), *_server(plan)]
+    lines += ["", simulation(plan)] if simulation(plan) else []
+    for guarantee in plan.guarantees:
+        lines += ["", sentence(plan, guarantee)]
+    return "\n".join([*lines, "", *(f"- {line}" for line in (*protection(plan), limits(plan)))])
+
+
+def sentence(plan: Plan, promised: Guarantee) -> str:
+    """Return the plan's guarantee in words for a person who does not know ε, from its statements at several δ.
+
+    All of them hold at once. At each δ it is the worst site that is counted; sites with one ε at the δ of the promise
+    differ at others.
+    """
+    if len(plan.kinds) > MOST_CURVES:
+        return promised.sentence()
+    cost = plan.client_epsilon if promised.unit == "client" else plan.record_epsilon
+    return promised.sentence(
+        min(replace(promised, epsilon=cost(delta), delta=delta).detection_rate(0.01) for delta in DELTAS)
+    )
+
+
+def headline(plan: Plan) -> str:
+    """Return rounds, cohort and weighting in one line."""
+    how = "by declared size" if plan.weighting == "declared" else "equally"
+    return f"{_number(plan.rounds, 'round')}, {plan.cohort}, averaged {how}"
+
+
+def simulation(plan: Plan) -> str:
+    """Return a sentence about clients that were made of one set; an empty text for others."""
+    if plan.dealing != ROWS:
+        return ""
+    return (
+        "SIMULATION: clients made from one set of records, dealt all at once. The promise is for the deal as fixed: a "
+        "record more or less in that set would move others between clients and hold-out."
+    )
+
+
+def limits(plan: Plan) -> str:
+    """Return the limits that a client must keep to, as one sentence."""
+    late, mean = f"takes longer than {plan.client_timeout:g} s", plan.largest_mean
+    long = f"longer than {plan.largest_norm(1):g}" if mean is None else f"of a root mean square above {mean:g}"
+    return f"A client that fails, {late} or sends an update {long} contributes zero in that round, and the run goes on."
+
+
+def protection(plan: Plan) -> list[str]:
+    """Return who is protected, from whom, and who must be trusted: a sentence each."""
+    if not plan.units:
+        return ["Nobody is protected: nothing is noised, and nothing is charged."]
+    lines = []
+    if plan.charges_clients:
+        lines += _record_lines(plan)
+    if "client" in plan.units:
+        lines += _client_lines(plan)
+    return [*lines, "Not protected: the list of clients, their declared sizes and every other number of the plan."]
+
+
+def _sites(plan: Plan) -> list[str]:
+    if isinstance(plan.local, Population):
+        return [f"- {plan.local}: {_site(plan, plan.local.names[0])}"]
+    if len(plan.local) <= MOST_NAMES:
+        return [f"- {name}: {_site(plan, name)}" for name in plan.local]
+    kinds: dict[LocalPlan, list[str]] = {}
+    for name, part in plan.local.items():
+        kinds.setdefault(part, []).append(name)
+    return [f"- {_names(names)}: {_site(plan, names[0])}" for names in kinds.values()]
+
+
+def _names(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{len(names)} clients from {names[0]} to {names[-1]}"
+
+
+def _site(plan: Plan, name: str) -> str:
+    local = plan.local[name]
+    words = [
+        f"{_number(local.steps, 'step')} a round on about {local.batch_size} of {local.size} declared {local.unit}s"
+    ]
+    words.append(_clip(local))
+    if local.noise_multiplier is not None:
+        words.append(f"noise multiplier {decimal_up(local.noise_multiplier)}")
+    if plan.record_charges != plan.rounds:
+        words.append(f"charged at most {_number(plan.record_charges, 'time')}")
+    if plan.guarantee:
+        epsilon = plan.epsilon(name, plan.guarantee.delta)
+        words.append(f"ε ≤ {decimal_up(epsilon)} at δ = {plan.guarantee.delta:g}")
+    return ", ".join(words)
+
+
+def _clip(local: LocalPlan) -> str:
+    if local.clip_norm == math.inf:
+        return "not clipped"
+    words = f"clip norm {local.clip_norm:g}"
+    if local.norm == "l1":
+        words += " in L1 with Laplace noise"
+    if local.layers == "each":
+        words += ", shared out to every layer"
+    if local.tree:
+        passes = local.tree.max_participations
+        words += f", noise from a tree of partial sums for {'one pass' if passes == 1 else f'at most {passes} passes'}"
+    return words + (f", following the {local.adaptive.quantile:g} quantile" if local.adaptive else "")
+
+
+def _server(plan: Plan) -> list[str]:
+    if plan.client is None:
+        return []
+    words = [f"every update clipped to norm {plan.client.clip_norm:g}"]
+    if plan.client.adaptive:
+        words.append(f"following the {plan.client.adaptive.quantile:g} quantile")
+    if plan.client.noise_multiplier is not None:
+        where = "their sum" if plan.client.tree is None else _tree(plan, plan.client.tree)
+        words.append(f"noise multiplier {decimal_up(plan.client.noise_multiplier)} on {where}")
+        words.append(_charges(plan))
+    if plan.client_guarantee:
+        epsilon = plan.client_epsilon(plan.client_guarantee.delta)
+        words.append(f"ε ≤ {decimal_up(epsilon)} at δ = {plan.client_guarantee.delta:g}")
+    return [f"- the server: {', '.join(words)}"]
+
+
+def _tree(plan: Plan, tree: RoundTree) -> str:
+    asked = f"each client asked at most {_number(plan.participations, 'time')}"
+    apart = f", {_number(tree.min_separation, 'round')} apart" if plan.participations > 1 else ""
+    return f"every node of a tree of partial sums over the rounds ({asked}{apart})"
+
+
+def _charges(plan: Plan) -> str:
+    if plan.client is not None and plan.client.tree is not None:
+        spare = f", and anew after a crash, {_number(plan.spare_rounds, 'time')} at most" if plan.spare_rounds else ""
+        return f"charged as one before the first round{spare}"
+    return f"charged {_number(plan.client_charges, 'time')}{_sampling(plan)}"
+
+
+def _sampling(plan: Plan) -> str:
+    if plan.is_secret:
+        return " as a secret random cohort"
+    return "" if plan.cohort.chance(len(plan.local)) == 1 else " in full, since who takes part is not secret"
+
+
+def _record_lines(plan: Plan) -> list[str]:
+    sites, what = plan.max_sites_per_person, UNITS[plan.local_unit]
+    where = f"{what}, in any site" if sites == 1 else f"{what} in each of {sites} sites, any of them, together"
+    did = (
+        "took part" if plan.record_adjacency == ADD_REMOVE else "was this or another one (how many there are is public)"
+    )
+    lines = [
+        f"Protected: whether {where}, {did}; from whoever sees the updates, the models and all that is computed "
+        "from them, the server and the other clients included.",
+        "Trusted for it: each client with its own records. It draws batches, clips and adds noise, and pays first.",
+    ]
+    if sites == 1 and len(plan.local) > 1:
+        nobody = "nobody's record is" if plan.local_unit == RECORD else "nobody is"
+        lines.append(f"Assumed: {nobody} in two sites; otherwise say max_sites_per_person.")
+    if plan.guarantee and len(plan.kinds) > 1:
+        lines.append(f"Binding: {plan.binding()}, whose records ask for the most noise.")
+    return lines
+
+
+def _client_lines(plan: Plan) -> list[str]:
+    did = "were used" if plan.client_adjacency == ADD_REMOVE else "were these or others"
+    lines = [
+        f"Protected: whether one client's records, all at once, {did}; from whoever sees the models and all that is "
+        "computed from them, the other clients included, but not from the server.",
+        "Trusted for it: the server, which sees every update. It clips and adds noise, and the study pays first.",
+    ]
+    if plan.is_secret:
+        lines.append(
+            "Trusted further: the server keeps the cohort secret. No list, count or client's spend may leave it, and "
+            "clients tell nobody when they took part."
+        )
+        if plan.charges_clients:
+            lines.append("The entries of the clients' accounts tell who took part: that ledger stays with the server.")
+    return lines
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

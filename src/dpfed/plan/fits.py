@@ -1,0 +1,78 @@
+"""What a plan would look like within another budget: with more noise, or with fewer rounds.
+
+>>> from dpfed.guarantee import Guarantee
+>>> from dpfed.plan.plan import LocalPlan, Plan
+>>> ward = LocalPlan(size=100, batch_size=10, steps=5, clip_norm=1.0)
+>>> plan = Plan("study", rounds=10, local={"ward": ward}).calibrated(Guarantee(epsilon=4.0, delta=1e-5))
+>>> fit = fit_budget(plan, Guarantee(epsilon=2.0, delta=1e-5))
+>>> round(fit.noise_multiplier, 2), fit.rounds
+(1.75, 1)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dpfed.errors import InfeasibleTarget
+from dpfed.guarantee import Guarantee
+from dpfed.plan.plan import Plan
+
+MOST_ROUNDS = 100_000
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Two ways into a budget: the noise multiplier that all rounds need, or the rounds that the present noise allows.
+
+    There is no noise multiplier where no noise is enough. Of unequal sites it is that of the one that needs most.
+    """
+
+    budget: Guarantee
+    noise_multiplier: float | None
+    rounds: int
+
+
+def fit_budget(plan: Plan, budget: Guarantee) -> Fit:
+    """Return what fits within the budget, which is for one of the plan's units."""
+    return Fit(budget, _find_noise(plan, budget), _find_rounds(plan, budget))
+
+
+def _find_noise(plan: Plan, budget: Guarantee) -> float | None:
+    try:
+        found = _drop_guarantees(plan).calibrated(budget)
+    except InfeasibleTarget:
+        return None
+    if budget.unit == "client":
+        return found.client.noise if found.client is not None else None
+    return max(part.noise for part in found.kinds)
+
+
+def _find_rounds(plan: Plan, budget: Guarantee) -> int:
+    """Return the most rounds at the plan's own noise, by doubling and halving: more rounds never cost less.
+
+    A tree over the rounds is made for those of its plan: they fit, or none do.
+    """
+    if plan.client is not None and plan.client.tree is not None:
+        return plan.rounds if _epsilon(plan, plan.rounds, budget) <= budget.epsilon else 0
+    low, high = 0, 1
+    while high <= MOST_ROUNDS and _epsilon(plan, high, budget) <= budget.epsilon:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _epsilon(plan, middle, budget) <= budget.epsilon:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _epsilon(plan: Plan, rounds: int, budget: Guarantee) -> float:
+    most = plan.max_participations
+    most = None if most is None else min(most, rounds)
+    tried = replace(_drop_guarantees(plan), rounds=rounds, max_participations=most)
+    return tried.client_epsilon(budget.delta) if budget.unit == "client" else tried.record_epsilon(budget.delta)
+
+
+def _drop_guarantees(plan: Plan) -> Plan:
+    """Return the plan without its guarantees, which another number of rounds would not keep."""
+    return replace(plan, guarantee=None, client_guarantee=None)

@@ -1,0 +1,128 @@
+"""What the server releases of a round: the weighted mean of clipped updates, with noise.
+
+Weights are taken relative to the largest, so each client moves the sum by at most the clip norm, whatever its
+weight; the sum, not the mean, is what noise is added to, and it is added up without any rounding error. The mean is
+over the *expected* cohort, a constant of the plan: the realised count would tell who took part.
+
+>>> import numpy as np
+>>> from dpfed.plan.client import ClientPlan
+>>> parts = {"large": 20, "small": 10}
+>>> server = ServerRelease(ClientPlan(clip_norm=1.0), parts, expected=Fraction(2))
+>>> server.query({"large": np.array([3.0, 4.0]), "small": np.array([0.0, 0.5])}, dimension=2).round(6)
+array([0.6 , 1.05])
+>>> server.sensitivity("add_remove")  # 1 × 20/30
+Sensitivity(0.6666666667, norm='l2', adjacency='add_remove')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+
+from dpfed import checks
+from dpfed.aggregation.mean import sensitivity_of_mean
+from dpfed.aggregation.rules import Mean, Rule
+from dpfed.arrays import Floats, exact
+from dpfed.checks import ADD_REMOVE
+from dpfed.clipping import total_norm
+from dpfed.errors import InvalidArgument
+from dpfed.events import TreeAggregation
+from dpfed.mechanisms.gaussian import GaussianMechanism
+from dpfed.mechanisms.sensitivity import Sensitivity
+from dpfed.mechanisms.tree import TreeMechanism
+from dpfed.plan.client import ClientPlan
+from dpfed.randomness import RandomSource
+
+
+@dataclass(frozen=True)
+class Released:
+    """The noised mean of a round, and the noised count where the clip norm adapts."""
+
+    average: Floats
+    noisy_count: float | None = None
+
+
+@dataclass(frozen=True)
+class ServerRelease:
+    """The server's part of a round: `parts` are the clients' public weights, `expected` the size of a cohort.
+
+    Without `parts` all clients have the same weight, as those of a population.
+
+    Privacy: at fixed plan and model, adding or removing one client moves the sum by at most the clip norm,
+    exactly, and replacing one by at most twice that; noise is ``client.sum_noise`` clip norms. With `adaptive` a
+    count is released of the same updates. Both are ``client.event``, which must be charged before. With a tree all
+    rounds are one event (`TreeMechanism`).
+    """
+
+    client: ClientPlan
+    parts: Mapping[str, int] | None
+    expected: Fraction
+    rule: Rule = field(default_factory=Mean)
+
+    def largest_weight(self) -> Fraction:
+        """Return the factor of the largest client's update in the mean."""
+        if self.parts is None:
+            return 1 / self.expected
+        share = Fraction(max(self.parts.values()), sum(self.parts.values()))
+        return share * len(self.parts) / self.expected
+
+    def sensitivity(self, adjacency: str) -> Sensitivity:
+        """Return how far one client can move the mean: clip norm × largest weight, twice that if it is replaced."""
+        return sensitivity_of_mean(self.client.clip_norm, self.largest_weight(), adjacency)
+
+    def query(self, updates: Mapping[str, Floats], dimension: int, clip_norm: float | None = None) -> Floats:
+        """Return the sum of clipped updates by relative weight; an update that is not finite counts as zero."""
+        return self.rule.total(updates, dimension, self.parts, self._bound(clip_norm))
+
+    def count(self, updates: Mapping[str, Floats], clip_norm: float | None = None) -> float:
+        """Return half the number of updates within the clip norm, less half the number of longer ones."""
+        bound = self._bound(clip_norm)
+        return sum(0.5 if _is_within(update, bound) else -0.5 for update in updates.values())
+
+    def tree(self, event: TreeAggregation, source: RandomSource) -> TreeMechanism:
+        """Return the noise of all rounds of the event, which must be charged before."""
+        return TreeMechanism(event, Sensitivity(self.client.clip_norm, "l2", ADD_REMOVE), source)
+
+    def release(
+        self,
+        updates: Mapping[str, Floats],
+        dimension: int,
+        source: RandomSource,
+        clip_norm: float | None = None,
+        tree: TreeMechanism | None = None,
+    ) -> Released:
+        """Return the noised mean of a round, and the noised count where the clip norm adapts; `tree` gives the noise.
+
+        The updates of a cohort below the plan's minimum must not be given: noise around zero is then released.
+        """
+        if (tree is None) != (self.client.tree is None):
+            raise InvalidArgument(
+                "tree", "a tree is given exactly where the plan has one: give the tree that was charged"
+            )
+        if tree is not None:
+            return Released(tree.add_noise(self.query(updates, dimension)) * float(self.largest_weight()))
+        bound = Sensitivity(self._bound(clip_norm), "l2", ADD_REMOVE)
+        mechanism = GaussianMechanism.from_noise_multiplier(self.client.sum_noise, bound, source=source)
+        average = mechanism.add_noise(self.query(updates, dimension, clip_norm)) * float(self.largest_weight())
+        if self.client.adaptive is None:
+            return Released(average)
+        half, noise = Sensitivity(0.5, "l2", ADD_REMOVE), self.client.adaptive.count_multiplier
+        counter = GaussianMechanism.from_noise_multiplier(noise, half, source=source)
+        return Released(average, float(counter.add_noise(self.count(updates, clip_norm))))
+
+    def next_clip(self, clip_norm: float, noisy_count: float) -> float:
+        """Return the clip norm of the next round, from a noised count of this one; unchanged if it does not adapt."""
+        if self.client.adaptive is None:
+            return checks.positive(clip_norm=clip_norm)
+        return self.client.adaptive.next_clip(clip_norm, noisy_count, float(self.expected))
+
+    def _bound(self, clip_norm: float | None) -> float:
+        return self.client.clip_norm if clip_norm is None else checks.positive(clip_norm=clip_norm)
+
+
+def _is_within(update: Floats, bound: float) -> bool:
+    values = exact(update, "updates")
+    return bool(np.isfinite(values).all()) and total_norm(values) <= bound

@@ -1,0 +1,32 @@
+"""The choice between methods: tried once for a shape, on a few examples, and used for all of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from dpfed.training.engine.rules.contributions import Call, Materialised, rows_of
+from dpfed.training.engine.rules.registry import EXAMPLES, TRIALS, Rule, choose_contribution
+
+
+def a_call(batch):
+    x, g = torch.randn(batch, 3), torch.randn(batch, 2)
+    return Call("0", nn.Linear(3, 2), (x,), {}, x, 0, ("bias",), None, g.shape, gradient=g)
+
+
+@pytest.mark.parametrize(("batch", "tried"), [(4 * EXAMPLES, EXAMPLES), (20, 10), (1, 1)])
+def test_methods_are_tried_on_a_few_examples_and_the_chosen_one_gets_all_of_them(batch, tried):
+    sizes = []
+
+    def noting(call):
+        sizes.append(len(call.pair[1]))
+        return Materialised({"bias": rows_of(call.pair[1])})
+
+    rule = Rule("noting", lambda call: {"one": noting, "other": noting}, noting)
+    chosen = {}
+    piece = choose_contribution(a_call(batch), rule, None, chosen)
+    assert sizes == [tried] * 2 * TRIALS + [batch]
+    assert len(piece.norms()) == batch
+    choose_contribution(a_call(batch), rule, None, chosen)
+    assert len(sizes) == 2 * TRIALS + 2
