@@ -189,7 +189,7 @@ def test_a_second_ctrl_c_ends_at_once(dpfed):
         ledger.verify()
 
 
-def test_the_slow_metric_of_these_tests_is_the_usual_one():
+def test_the_metric_that_waits_is_the_usual_one():
     assert RunConfig.parse(RUN).model.metric == accuracy.__name__
 
 

@@ -24,7 +24,7 @@ INPUTS = (
         "cli/faults.py",
         'what = f"stopped by {place_of(error)},',
         'what = f"stopped by {error},',
-        ("tests/cli/test_main.py::test_a_defect_is_no_refusal_and_its_text_is_not_shown",),
+        ("tests/cli/test_faults.py::test_a_defect_is_no_refusal_and_its_text_is_not_shown",),
     ),
     Mutant(
         "columns of a table are listed",
