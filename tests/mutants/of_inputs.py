@@ -17,7 +17,7 @@ INPUTS = (
         "config/fields.py",
         'if isinstance(value, str) and (len(value) > QUOTED or "://" in value):',
         "if False:",
-        ("tests/config/test_reading.py::test_a_refusal_shows_no_list_no_long_text_and_no_address",),
+        ("tests/config/test_fields.py::test_a_refusal_shows_no_list_no_long_text_and_no_address",),
     ),
     Mutant(
         "the text of an exception is shown",

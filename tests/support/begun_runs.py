@@ -17,7 +17,9 @@ def plan(*clients: str, rounds: int = 3) -> Plan:
     return Plan("study", rounds=rounds, local=dict.fromkeys(clients or ("north", "west"), LOCAL))
 
 
-def confirm(run: RunDirectory, done: int, *, has_ended: bool = False) -> None:
+def confirm(run: RunDirectory, done: int, *, has_ended: bool = False, terms: str = "") -> None:
     """Write a checkpoint after so many rounds, without which none of them counts."""
     layout = Layout(("w",), ((1,),), "float64")
-    Checkpoints(run, layout).write(Checkpoint(done, np.zeros(1), "1:a", files=run.digests({}, "", has_ended=has_ended)))
+    Checkpoints(run, layout).write(
+        Checkpoint(done, np.zeros(1), "1:a", files=run.digests({}, terms, has_ended=has_ended))
+    )
