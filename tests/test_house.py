@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import json
 import re
 import runpy
 import statistics
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import dpfed
-from dpfed.names import EARLIER
 
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "dpfed"
@@ -61,7 +58,7 @@ def test_no_text_names_a_module_by_its_old_path():
     texts = subprocess.run(
         ["git", "ls-files", "*.py", "*.md", "*.toml", "*.yaml"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
-    allowed = {"src/dpfed/names.py", "CHANGELOG.md", "tests/test_house.py"}
+    allowed = {"src/dpfed/names.py", "CHANGELOG.md", "tests/test_names.py"}
     found = {
         f"{file}: {match}"
         for file in texts
@@ -69,27 +66,6 @@ def test_no_text_names_a_module_by_its_old_path():
         for match in pattern.findall((ROOT / file).read_text(encoding="utf-8"))
     }
     assert not found
-
-
-@pytest.mark.parametrize("old", EARLIER)
-def test_a_public_path_of_before_gives_the_module_itself(old):
-    before, now = importlib.import_module(old), importlib.import_module(EARLIER[old])
-    assert before is now
-    assert now.__spec__.name == EARLIER[old]
-
-
-def test_the_table_of_earlier_paths_holds_no_path_that_is_a_module_today():
-    assert [old for old in EARLIER if is_module(old)] == []
-
-
-def test_an_earlier_path_can_be_the_first_import_of_a_program():
-    code = "from dpfed.tree_noise import TreeNoise; from dpfed.plan import tree; assert TreeNoise is tree.TreeNoise"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_a_path_that_never_was_is_not_found():
-    with pytest.raises(ModuleNotFoundError, match=r"dpfed\.cohorts"):
-        importlib.import_module("dpfed.cohorts")
 
 
 def bodies() -> list[int]:
