@@ -16,7 +16,7 @@ import pytest
 import dpfed
 
 ROOT = Path(__file__).parents[1]
-SRC = ROOT / "src" / "dpfed"
+SRC, TESTS = ROOT / "src" / "dpfed", ROOT / "tests"
 PATHS = sorted(SRC.rglob("*.py"))
 TREES = {path.relative_to(SRC).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in PATHS}
 
@@ -24,6 +24,10 @@ TREES = {path.relative_to(SRC).as_posix(): ast.parse(path.read_text(encoding="ut
 CLOSED = {"accounting.exact": "accounting", "ledger.store": "ledger", "training.engine": "training"}
 # Where each module was before the rooms were built, and where it went.
 MOVED = json.loads((Path(__file__).parent / "reference" / "moved.json").read_text(encoding="utf-8"))
+# Modules without a test file of their name, and where they are tested.
+TESTED_ELSEWHERE = {
+    "ledger/store/migrations/": "by what they make of old ledgers: ledger/store/test_upgrading.py, test_creating.py",
+}
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
@@ -32,6 +36,22 @@ def imports(tree: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_every_module_has_a_test_file_of_its_name():
+    """Tests mirror the source, so that whoever changes a module knows where it is tested; `__main__` is `dpfed.cli`."""
+    missing = [
+        name
+        for name in TREES
+        if not Path(name).stem.startswith("__")
+        and not name.startswith(tuple(TESTED_ELSEWHERE))
+        and not (TESTS / Path(name).parent / f"test_{Path(name).name}").exists()
+    ]
+    assert not missing, f"write tests/…/test_<module>.py for {missing}"
+
+
+def test_what_is_tested_elsewhere_is_still_there():
+    assert all(any(name.startswith(start) for name in TREES) for start in TESTED_ELSEWHERE)
 
 
 @pytest.mark.parametrize("room", CLOSED)
