@@ -90,12 +90,6 @@ def test_a_secret_cohort_of_fixed_size_is_promised_for_replacing_a_client_only(p
     assert [promise.adjacency for promise in config.guarantees] == [adjacency]
 
 
-def test_given_noise_has_no_promise_to_calibrate_to(plain):
-    config = RunConfig.of(plain({"privacy.record.epsilon": None, "privacy.record.noise_multiplier": "1.5"}))
-    assert config.guarantees == ()
-    assert config.privacy.record.noise_multiplier == 1.5
-
-
 def test_a_seed_makes_a_run_that_is_not_private(plain):
     assert RunConfig.of(plain({})).is_private
     assert not RunConfig.of(plain({"seed": 0})).is_private
@@ -106,14 +100,6 @@ def test_only_a_run_that_protects_nobody_needs_no_sizes(plain):
     for style in ("sample", "user", "hybrid"):
         with pytest.raises(InvalidArgument, match=r"data\.sizes is missing"):
             RunConfig.of(plain({"data.sizes": None, "privacy": {"style": style, **STYLES[style]}}))
-
-
-@pytest.mark.parametrize("kind", ["fedavg", "fedprox", "fedopt", "scaffold", "feddyn", "own.module:Algorithm"])
-def test_every_algorithm_has_its_own_settings(plain, kind):
-    own = {"fedprox": {"proximal": 0.1}, "feddyn": {"alpha": 0.5}, "fedopt": {"optimizer": "yogi", "beta2": 0.9}}
-    config = RunConfig.of(plain({"algorithm": {"kind": kind, **own.get(kind, {})}}))
-    assert config.algorithm.kind == kind
-    assert kind == "feddyn" or config.algorithm.server_learning_rate > 0
 
 
 REFUSED = {

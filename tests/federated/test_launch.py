@@ -121,7 +121,7 @@ def test_a_seed_makes_a_run_reproducible_and_stamps_its_rounds(tmp_path):
 
 def test_without_a_seed_no_two_runs_are_alike(tmp_path):
     first, second = (finished(prepare(config()), tmp_path / name) for name in "ab")
-    assert (first[-1].weights != second[-1].weights).all()
+    assert (first[-1].weights != second[-1].weights).mean() > 0.9
     assert all("noise" not in record for record in RunDirectory(tmp_path / "a").rounds())
 
 

@@ -11,6 +11,7 @@ WHOLE = "tests/training/engine/test_slow.py::test_"
 CONV = "tests/training/engine/rules/test_conv.py::test_"
 ENSEMBLE = "tests/training/many/test_ensemble.py::test_"
 GRADIENTS = "tests/training/engine/test_gradients.py::test_"
+FORWARD = "tests/training/engine/test_forward.py::test_"
 KEPT = "tests/training/engine/test_kept.py::test_"
 WRITES = "what_one_record_alone_makes_a_pass_write_reaches_no_other_and_nobody_else"
 MANY = "tests/training/many/test_train.py::test_"
@@ -362,7 +363,7 @@ ENGINE = (
         "training/engine/forward.py",
         "            if _is_scaled(first, second, weights):\n",
         "            if True:\n",
-        (GRADIENTS + "one_loss_that_depends_on_one_other_example_is_refused_at_once",),
+        (FORWARD + "one_loss_that_depends_on_one_other_example_is_refused_at_once",),
     ),
     Mutant(
         "batch normalisation",

@@ -445,7 +445,7 @@ FEDERATION = (
         "runs/rounds.py",
         "            if end.end() != len(line) or end[1].decode() != known:\n",
         "            if end.end() != len(line):\n",
-        ("tests/runs/test_directory.py::test_a_line_that_was_changed_is_noticed_by_whoever_reads_it",),
+        ("tests/runs/test_rounds.py::test_a_line_that_was_changed_is_noticed_by_whoever_reads_it",),
     ),
     Mutant(
         "a key that the run's files show",

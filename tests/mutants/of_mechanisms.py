@@ -115,7 +115,7 @@ MECHANISMS = (
         "mechanisms/scores.py",
         "return (1 if self.monotone else 2) * Fraction(self.sensitivity) / Fraction(self.epsilon)",
         "return Fraction(self.sensitivity) / Fraction(self.epsilon)",
-        ("tests/mechanisms/test_selection.py::test_the_scale_is_never_below_what_epsilon_asks_for",),
+        ("tests/mechanisms/test_scores.py::test_the_scale_is_never_below_what_epsilon_asks_for",),
     ),
     Mutant(
         "one noise for all nodes of a tree",

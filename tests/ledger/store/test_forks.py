@@ -15,7 +15,7 @@ from dpfed.errors import LeaseLost
 from dpfed.events import Gaussian
 from dpfed.ledger.store import forks
 
-WITHIN = 5.0
+WITHIN = 60.0
 
 
 class File:
