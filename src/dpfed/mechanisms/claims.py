@@ -37,7 +37,6 @@ from dpfed.rounding import decimal_up
 ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
 ROUNDING = 1e-9  # what float arithmetic inside a release may add, as a part of the sensitivity
 CLIMBS = 5
-_STEPS = (0.001, 0.03, 1.0)
 _ULPS = 64 * 2.0**-52
 
 Release = Callable[[Floats, Floats], Any]
@@ -68,10 +67,11 @@ class Box:
 
     def vary(self, rng: np.random.Generator, values: Floats) -> Floats:
         """Change some entries of an array of that shape: by a little, or to what a new draw has there."""
-        step = rng.choice(_STEPS)
-        moved = values + step * (np.asarray(self.high) - self.low) * rng.normal(size=values.shape)
-        chosen = rng.random(values.shape) < rng.choice([0.2, 1.0])
-        return np.where(chosen, self._clip(moved) if rng.random() < 0.5 else self.draw(rng), values)
+        chosen = rng.random(values.shape) < rng.choice([0.3, 1.0])
+        if rng.random() < 0.3:
+            return np.where(chosen, self.draw(rng), values)
+        step = 10.0 ** rng.uniform(-4, 0) * (np.asarray(self.high) - self.low)
+        return np.where(chosen, self._clip(values + step * rng.normal(size=values.shape)), values)
 
     def mirror(self, values: Floats) -> Floats:
         """Return the array on the other side of the middle."""
@@ -245,8 +245,9 @@ class _Search:
         found = [self._measure(pair) for pair in first] + drawn
         self._require_deterministic(found[0])
         starts = heapq.nlargest(CLIMBS, found, key=_ratio)
-        shares = ((trials // 2 + number) // len(starts) for number in range(len(starts)))
-        return max(map(self._climb, starts, shares), key=_ratio)
+        each = trials // 4 // len(starts)
+        best = max((self._climb(start, each) for start in starts), key=_ratio)
+        return self._climb(best, trials // 2 - each * len(starts))
 
     def _climb(self, best: _Measured, trials: int) -> _Measured:
         for _ in range(trials):
@@ -262,7 +263,8 @@ class _Search:
         size = int(rng.choice(claim.sizes))
         records = claim.records.draw(rng, size)
         if size and rng.random() < 0.5:
-            records[:] = records[0]
+            records[:] = records[0]  # all agree, or half are against the others
+            records[rng.random(size) < rng.choice([0.0, 0.5])] = claim.records.mirror(records[0])
         place = int(rng.integers(size + (not self._replaces)))
         newcomer = claim.records.draw(rng)
         if self._replaces:
