@@ -78,7 +78,7 @@ def fedavg(clip_norm: float, learning_rate: float, records: int, steps: int, as_
 
     \b
       dpfed sensitivity fedavg --clip 1 --lr 0.1 --records 500
-      dpfed sensitivity fedavg --clip 1 --lr 0.1 --records 500 --local-steps 5 --pull 0.5
+      dpfed sensitivity fedavg --clip 1 --lr 0.1 --records 500 --local-steps 5
     """
     from dpfed.mechanisms.sensitivity import fedavg_step
 
