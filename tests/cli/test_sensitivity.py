@@ -28,6 +28,7 @@ def test_iadmm_has_its_known_answers(dpfed):
 def test_every_inexact_admm_has_the_same_bound(dpfed, name):
     line = f"sensitivity {name} --clip 1 --penalty 1.5 --proximity .5 --records 500 --norm l2"
     assert dpfed(line).stdout == "sensitivity ≤ 0.002 in L2, replace-one\n"
+    assert dpfed(f"{line} --next-penalty 3").stdout == "sensitivity ≤ 0.003 in L2, replace-one\n"
 
 
 def test_a_pull_scaffold_and_feddyn_have_their_known_answers(dpfed):

@@ -136,6 +136,12 @@ def test_the_primal_of_inexact_admm_is_that_of_the_notes():
     assert claim.release(records, public) == pytest.approx(expected, rel=1e-7)
 
 
+def test_the_bound_of_the_primal_is_too_small_for_primal_and_dual_in_one_vector():
+    primal, both = build("iceadmm"), build("iceadmm", next_penalty=2.0)
+    found = check_sensitivity(replace(both, sensitivity=primal.sensitivity), trials=100)
+    assert found.ratio == pytest.approx(2, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [

@@ -15,6 +15,8 @@ NUMBERS = {
     "2CηE": 2 * C * RATE * E,
     "2C/(I(ρ + ζ))": 2 * C / (COUNT * (RHO + ZETA)),
     "C/(I(ρ + ζ))": C / (COUNT * (RHO + ZETA)),
+    "(1 + ρ/ρ′)·2C/(I(ρ + ζ))": 4 * C / (COUNT * (RHO + ZETA)),
+    "(1 + ρ/ρ′)·C/(I(ρ + ζ))": 2 * C / (COUNT * (RHO + ZETA)),
     "2S": 2 * C,
     "S": C,
 }

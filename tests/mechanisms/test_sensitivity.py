@@ -284,6 +284,7 @@ def test_replace_one_is_the_default_and_is_carried_along() -> None:
         (lambda: feddyn_step(1.0, 0.1, 500, 0.0), "alpha"),
         (lambda: feddyn_step(1.0, 0.1, 500, 21.0, steps=2), "pull"),
         (lambda: iadmm_step(1.0, 1.0, 500, penalty_rule="residual"), "penalty_rule"),
+        (lambda: iadmm_step(1.0, 1.0, 500, next_penalty=0.0), "next_penalty"),
     ],
 )
 def test_unsound_and_bad_questions_are_refused_by_name(call: object, name: str) -> None:

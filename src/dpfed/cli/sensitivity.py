@@ -170,6 +170,12 @@ def _add_admm(name: str, sentence: str) -> None:
     @options.option(
         "--proximity", type=float, default=0.0, show_default=True, section=STEP, help="The proximal weight ζ."
     )
+    @options.option(
+        "--next-penalty",
+        type=float,
+        section=STEP,
+        help="The penalty ρ′ of the next round, if the dual over ρ′ leaves in the same vector.",
+    )
     @options.option("--records", "total_records", type=int, required=True, section=STEP, help=DIVISOR)
     @norm
     @adjacency

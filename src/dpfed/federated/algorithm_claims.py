@@ -183,12 +183,15 @@ def admm(
     proximity: float = 1.0,
     adjacency: str = REPLACE_ONE,
     norm: str = "l1",
+    next_penalty: float | None = None,
 ) -> SensitivityClaim:
     """Claim the bound of the primal of IADMM, ICEADMM and IIADMM, with w, λ and z_prev public.
 
-    The step is one of length 1/(ρ + ζ) from z_prev, with a pull of ρ towards w and a shift of −λ.
+    The step is one of length 1/(ρ + ζ) from z_prev, with a pull of ρ towards w and a shift of −λ. With a next penalty
+    ρ′ the dual after the step leaves in the same vector, z − λ′/ρ′.
     """
-    bound = formulas.iadmm_step(clip_norm, penalty, total_records, proximity, adjacency=adjacency, norm=norm)
+    numbers = (clip_norm, penalty, total_records, proximity)
+    bound = formulas.iadmm_step(*numbers, adjacency=adjacency, norm=norm, next_penalty=next_penalty)
     local = LocalSteps(clip_norm, 1 / (penalty + proximity), total_records, norm=norm)
 
     def primal(records: Floats, public: Floats) -> Floats:
@@ -196,7 +199,11 @@ def admm(
         objective = LocalObjective(previous, anchor=model, pull=penalty, shift=-dual)
         return np.asarray(previous + local.run(objective, records))
 
-    return _claim(primal, bound, local, 3, penalty)
+    def release(records: Floats, public: Floats) -> Floats:
+        found, (model, dual, _) = primal(records, public), public
+        return found if next_penalty is None else found - (dual + penalty * (model - found)) / next_penalty
+
+    return _claim(release, bound, local, 3, penalty)
 
 
 def update(

@@ -17,7 +17,7 @@ from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 
 LEGEND = (
     "C is the clip norm of a record's gradient, S that of a whole update, in L1 or L2; η the learning rate, I a public "
-    "constant, E the number of steps, μ a pull, r = |1 − ημ|, ρ the penalty and ζ the proximity of ADMM."
+    "constant, E the number of steps, μ a pull, r = |1 − ημ|, ρ the penalty (ρ′ of the next round) and ζ the proximity of ADMM."
 )
 NO_BOUND = "refused: the number of records, and with it every later step, has no bound"
 PUBLIC = ("the model that was sent", "C, η and I, fixed before the data are seen")
@@ -61,14 +61,8 @@ class Case:
 
 
 def _admm(name: str, dual: str) -> Formula:
-    requires = (
-        "w, λ and z_prev are made of noisy released values",
-        "C, I, ρ (or its schedule) and ζ, fixed before the data are seen",
-        "one plain local step",
-        dual,
-    )
     release = f"the primal of {name.upper()}"
-    return Formula(release, "2C/(I(ρ + ζ))", "C/(I(ρ + ζ))", requires, OPPOSITE, name)
+    return Formula(release, "2C/(I(ρ + ζ))", "C/(I(ρ + ζ))", (*_ADMM, dual), OPPOSITE, name)
 
 
 def _unit(unit: str, add_remove: str, witness: str) -> Formula:
@@ -78,6 +72,11 @@ def _unit(unit: str, add_remove: str, witness: str) -> Formula:
     )
 
 
+_ADMM = (
+    "w, λ and z_prev are made of noisy released values",
+    "C, I, ρ (or its schedule) and ζ, fixed before the data are seen",
+    "one plain local step",
+)
 _TURNED = "an update clipped at S, which one more {} turns around to −S"
 _STATE = "made of noisy released changes, never of exact ones"
 _GEOMETRIC = "2Cη(rᴱ⁻¹/I + 1 + r + … + rᴱ⁻²)"
@@ -136,6 +135,15 @@ FORMULAS = {
     ),
     "iadmm": _admm("iadmm", "the exact dual never leaves: with the released primal it gives the exact one away"),
     "iceadmm": _admm("iceadmm", "the dual that is sent is computed from the noisy primal"),
+    "iceadmm, one vector": Formula(
+        "primal and dual of ICEADMM in one vector, z − λ′/ρ′",
+        "(1 + ρ/ρ′)·2C/(I(ρ + ζ))",
+        "(1 + ρ/ρ′)·C/(I(ρ + ζ))",
+        (*_ADMM, "ρ′, the penalty of the next round, fixed as well"),
+        OPPOSITE,
+        "iceadmm",
+        (("next_penalty", 2.0),),
+    ),
     "iiadmm": _admm("iiadmm", "both sides compute the dual from the noisy primal; none is sent"),
     "update of a record": _unit("record", "2S", _TURNED.format("record")),
     "update of a person": _unit("person", "2S", _TURNED.format("person")),

@@ -195,12 +195,16 @@ def iadmm_step(
     state: str = "released",
     optimizer: str = "sgd",
     penalty_rule: str = "public",
+    next_penalty: float | None = None,
 ) -> Sensitivity:
     """Return the sensitivity of the primal z = (ρw + λ + ζz_prev − g)/(ρ + ζ) of one inexact ADMM step.
 
     g is the sum of per-record gradients clipped to C in `norm`, over the public total I; ρ is the penalty and
     ζ the proximity: 2C/(I(ρ + ζ)) under replace-one, C/(I(ρ + ζ)) under add/remove. IADMM, ICEADMM and IIADMM take this
     step; they differ in who computes the dual λ from the released z.
+
+    With a `next_penalty` ρ′ the release is primal and dual in one vector, z − λ′/ρ′ with λ′ = λ + ρ(w − z), as ICEADMM
+    sends it. That is (1 + ρ/ρ′)z and public terms, and moves by so much more: twice, at a constant ρ.
 
     Privacy: λ and z_prev must be computed from noisy *released* values, ρ and ζ fixed in advance (a ρ
     balanced on residuals depends on the data), and the exact dual never leaves: it gives the primal away.
@@ -211,13 +215,20 @@ def iadmm_step(
     _require_public_penalty(penalty_rule)
     divisor = _fraction(penalty=penalty) + Fraction(checks.non_negative(proximity=proximity))
     divisor *= checks.count(total_records=total_records)
-    bound = _fraction(clip_norm=clip_norm)
+    bound = _fraction(clip_norm=clip_norm) * _combine(penalty, next_penalty)
     return _round_up(_count_moved(adjacency) * bound / divisor, norm, adjacency)
 
 
 def _count_moved(adjacency: str) -> int:
     """Return how many clipped contributions differ between neighbours."""
     return 2 if checks.adjacency(adjacency) == REPLACE_ONE else 1
+
+
+def _combine(penalty: float, next_penalty: float | None) -> Fraction:
+    """Return by how much more than the primal a vector moves that holds the dual over ρ′ as well."""
+    return (
+        Fraction(1) if next_penalty is None else 1 + _fraction(penalty=penalty) / _fraction(next_penalty=next_penalty)
+    )
 
 
 def _contraction(learning_rate: float, pull: float, steps: int) -> Fraction:
