@@ -17,7 +17,7 @@ from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 
 LEGEND = (
     "C is the clip norm of a record's gradient, S that of a whole update, in L1 or L2; η the learning rate, I a public "
-    "constant, E the number of steps, μ a pull, r = |1 − ημ|; of ADMM ρ is the penalty, ρ′ that of the next round, and ζ "
+    "constant, E the number of steps, μ a pull, r = |1 − ημ|; of ADMM ρ is the penalty, ρ′ that of the next round, ζ "
     "the proximity."
 )
 NO_BOUND = "refused: the number of records, and with it every later step, has no bound"
