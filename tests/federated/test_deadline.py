@@ -273,8 +273,15 @@ def test_nothing_will_be_said_of_a_client_that_came_in_time_or_was_interrupted()
     within(FOREVER, lambda: 7)
     with pytest.raises(Late):
         within(SHORT, sleeps)
-    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
-    assert all(timer.finished.is_set() for timer in timers)
+    with pytest.raises(ZeroDivisionError):
+        within(FOREVER, lambda: 1 / 0)
+    assert not deadline._WATCH._ends  # of which the owner would be told
+
+
+def test_clients_one_after_the_other_are_watched_by_one_thread():
+    within(FOREVER, lambda: 7)
+    threads = within(FOREVER, threading.enumerate)
+    assert within(FOREVER, threading.enumerate) == threads
 
 
 class Stuck(Logistic):

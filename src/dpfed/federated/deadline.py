@@ -15,7 +15,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from time import monotonic
+from time import monotonic, sleep
 from types import FrameType
 from typing import TypeVar
 
@@ -40,23 +40,45 @@ class Late(BaseException):
 def within(seconds: float, call: Callable[[], T]) -> T:
     """Return what the call returns, or raise `Late` if that takes longer than the seconds given."""
     started = monotonic()
-    with _warn_if_late(seconds):
+    with _WATCH.over(seconds):
         found = _call_with_alarm(seconds, call) if _is_main() else call()
     if monotonic() - started > seconds:
         raise Late
     return found
 
 
-@contextmanager
-def _warn_if_late(seconds: float) -> Iterator[None]:
-    """Tell the owner if what is done meanwhile goes on although its time is over."""
-    timer = threading.Timer(min(seconds, LONGEST) + GRACE, _LOG.warning, [HANGS])
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+class _Watch:
+    """Tell the owner of calls that go on although their time is over: one thread looks at all of them.
+
+    Entries come and go by single operations of a dict, without a lock: an interrupt may come between any two lines.
+    """
+
+    def __init__(self) -> None:
+        self._ends: dict[object, float] = {}
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def over(self, seconds: float) -> Iterator[None]:
+        """Watch what is done meanwhile."""
+        call = object()
+        self._ends[call] = monotonic() + min(seconds, LONGEST) + GRACE
+        try:
+            if self._thread is None or not self._thread.is_alive():  # a forked process has none
+                self._thread = threading.Thread(target=self._look, daemon=True)
+                self._thread.start()
+            yield
+        finally:
+            self._ends.pop(call, None)
+
+    def _look(self) -> None:
+        while True:
+            for call, end in self._ends.copy().items():
+                if monotonic() > end and self._ends.pop(call, None) is not None:
+                    _LOG.warning(HANGS)
+            sleep(GRACE / 2)
+
+
+_WATCH = _Watch()
 
 
 def _is_importing(frame: FrameType | None) -> bool:
