@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -49,3 +50,18 @@ def test_made_up_scans_have_a_lesion_where_the_mask_says():
     bright, dark = records.features[:, 0][records.labels == 1], records.features[:, 0][records.labels == 0]
     assert bright.mean() > 0.3 > -0.3 > dark.mean()
     assert set(np.unique(records.labels)) == {0, 1}
+
+
+def test_an_algorithm_of_ones_own_is_checked_and_then_trained_under_dp(capsys):
+    path = EXAMPLES / "own_algorithm.py"
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 80
+    runpy.run_path(str(path), run_name="__main__")
+    copied, mine, noise, result = capsys.readouterr().out.splitlines()
+    assert copied.startswith("REFUTED")
+    assert "2.0000 times" in copied
+    assert mine.endswith("not a proof.")
+    assert "1.0000 of the claimed 0.25" in mine
+    assert noise.startswith("noise of 0.0")
+    assert result.startswith("20 rounds at ε = 4, δ = 1e-05 per record (add_remove): accuracy ")
+    # About 0.85, and with the system's own noise between 0.8 and 0.9: below 0.5 by chance less than once in 10⁶ runs.
+    assert float(result.split()[-1]) > 0.5

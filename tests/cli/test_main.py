@@ -67,6 +67,12 @@ REFUSALS = {
     "sensitivity fedavg --clip 1 --lr 0.1 --records 5 --local-steps 2 --adjacency add_remove": "local steps",
     "sensitivity iadmm --clip 1 --penalty 0 --records 500": "--penalty must be",
     "sensitivity iadmm --clip 1 --penalty 1 --records 0": "--records must be",
+    "sensitivity iceadmm --clip 1 --penalty 1 --records 5 --proximity -1": "--proximity must be",
+    "sensitivity iiadmm --clip 1 --records 5": "--penalty",
+    "sensitivity fedavg --clip 1 --lr 1 --records 5 --local-steps 2 --pull 3": "overshoots",
+    "sensitivity feddyn --clip 1 --lr 1 --records 5 --alpha 0": "--alpha must be",
+    "sensitivity scaffold --clip 1 --lr 1 --records 5 --local-steps 0": "--local-steps must be",
+    "sensitivity update --clip 1": "--unit",
 }
 
 

@@ -6,7 +6,13 @@ from click.testing import CliRunner
 from dpfed.cli.main import main
 from dpfed.cli.sections import Command, Group
 
-COMMANDS = ["epsilon", "delta", "calibrate", "compare", "check model", "sensitivity fedavg", "sensitivity iadmm"]
+COMMANDS = [
+    *("epsilon", "delta", "calibrate", "compare", "check model", "check algorithm"),
+    *(
+        f"sensitivity {name}"
+        for name in ("fedavg", "scaffold", "feddyn", "update", "iadmm", "iceadmm", "iiadmm", "cases")
+    ),
+]
 
 
 def test_every_command_is_listed_in_one_section():
