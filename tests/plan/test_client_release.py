@@ -61,7 +61,7 @@ def test_records_that_turn_the_update_around_attain_two_clip_norms(norm):
 
 @given(one=vectors, other=vectors, norm=st.sampled_from(NORMS))
 def test_rounding_to_the_grid_stays_inside_the_noise_that_is_charged(one, other, norm):
-    # On a grid of step g two neighbours are 2C + g·d apart at most in L1 (2C + g·√d in L2). The noise is widened to that
+    # On a grid of step g neighbours are 2C + g·d apart at most in L1 (2C + g·√d in L2). The noise is widened to that
     # of a clip norm of C + g·d, whose shift the accountant doubles: 2C + g·d ≤ 2(C + g·d).
     release, clip_norm = a_release(norm, clip_norm=0.3), 0.3
     sent = [release.release(update, DIMENSION, SilentSource()) for update in (one, other)]
