@@ -400,6 +400,42 @@ def test_an_account_for_adding_and_removing_on_the_same_data_is_refused(ledger):
         run_on(ledger, "clients")
 
 
+def open_on_one_source(ledger, **kinds):
+    for name, terms in kinds.items():
+        ledger.open(name, **{"epsilon": 100.0, "delta": 1e-5, "source": "north/patients", **terms})
+
+
+WHOLE = {"unit": "client", "adjacency": "replace_one"}
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
+def test_records_are_not_sampled_on_an_account_that_does_not_know_what_the_client_has_sent(ledger, adjacency):
+    open_on_one_source(ledger, clients=WHOLE)
+    local = run_on(ledger, "clients")
+    open_on_one_source(ledger, records={"adjacency": adjacency})
+    sampled = replace(SAMPLED, local={"north": replace(SAMPLED.local["north"], adjacency=adjacency)})
+    with pytest.raises(InvalidArgument, match=r"overlaps=\['clients'\]"):
+        run_on(ledger, "records", sampled)
+    local.finish("study")
+
+
+def test_an_account_of_records_that_carries_its_clients_charges_pays_for_both_styles(ledger):
+    open_on_one_source(ledger, clients=WHOLE)
+    local = run_on(ledger, "clients")
+    list(local.train(TASK, ["north"]))
+    open_on_one_source(ledger, records={"adjacency": "replace_one", "overlaps": ["clients"]})
+    list(local.train(replace(TASK, round=2), ["north"]))
+    assert ledger.balance("records").spent > 0
+    list(run_on(ledger, "records", SAMPLED).train(TASK, ["north"]))
+    assert ledger.balance("records").spent > ledger.balance("clients").spent
+    ledger.verify()
+
+
+def test_an_unused_account_of_the_client_is_in_nobodys_way(ledger):
+    open_on_one_source(ledger, clients=WHOLE, records={"adjacency": "replace_one"})
+    assert len(list(run_on(ledger, "records", SAMPLED).train(TASK, ["north"]))) == 1
+
+
 # ---- crashes ----
 
 
