@@ -80,17 +80,17 @@ FEDERATION = (
     Mutant(
         "noise before the server's charge",
         "federated/round.py",
-        "head = self.runner.charge_release(self._commits)\n",
+        "head = self.runner.charge_release(self._commits, self.number)\n",
         "head = self.head\n",
         (ENGINE + "an_uninterrupted_run_charges_every_round_once_and_everyone_contributes",),
     ),
     Mutant(
         "the clients' charge after their training",
         "federated/runners/in_process.py",
-        "        self.charging.commit_local(able)\n        if able:\n"
+        "        self.charging.commit_local(able, task.round)\n        if able:\n"
         "            outcomes = self._train_all(able, task, self.charging.head)\n",
         "        if able:\n            outcomes = [*self._train_all(able, task, self.charging.head)]\n"
-        "            self.charging.commit_local(able)\n",
+        "            self.charging.commit_local(able, task.round)\n",
         (LOCAL + "the_whole_cohort_is_charged_before_the_first_client_looks_at_its_data",),
     ),
     Mutant(
@@ -111,9 +111,9 @@ FEDERATION = (
     Mutant(
         "updates stored where the server adds the noise",
         "federated/round.py",
-        "        head = self.runner.charge_release(self._commits)\n",
+        "        head = self.runner.charge_release(self._commits, self.number)\n",
         "        self.stored.write_updates(self.number, list(updates.values()))\n"
-        "        head = self.runner.charge_release(self._commits)\n",
+        "        head = self.runner.charge_release(self._commits, self.number)\n",
         (ENGINE + "where_the_server_adds_the_noise_no_update_is_ever_stored",),
     ),
     Mutant(

@@ -10,7 +10,8 @@ Sites with the same plan are counted once, so a thousand equal clients cost as m
 >>> from dpfed.plan.plan import LocalPlan, Plan
 >>> ward = LocalPlan(size=100, batch_size=10, steps=5, clip_norm=1.0, noise_multiplier=2.0)
 >>> plan = Plan("study", rounds=10, local={"a": ward, "b": ward})
->>> compute_spent(plan, {"record": 1e-5}, {"a": 1, "b": 3}, releases=0).worst_client
+>>> round_of = ward.event
+>>> compute_spent(plan, {"record": 1e-5}, {"a": {round_of: 1}, "b": {round_of: 3}}, releases={}).worst_client
 'b'
 """
 
@@ -37,8 +38,11 @@ from dpfed.errors import InfeasibleTarget, InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.plan import rules
 from dpfed.plan.adaptive import find_least_noise
+from dpfed.plan.by_round import Charges, add_up, compose, list_costliest, list_local, list_releases
 from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
+from dpfed.plan.population import kinds_of
+from dpfed.plan.schedule import Factors, multiply, reserve_rounds, take_costliest
 
 if TYPE_CHECKING:
     from dpfed.plan.plan import Plan
@@ -82,7 +86,7 @@ def bound_together(events: Mapping[str, ev.Event], delta: float, sites: int, adj
 
 
 def calibrate_each(
-    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int, sites: int
+    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: Factors, sites: int
 ) -> dict[str, LocalPlan]:
     """Return the sites' plans, each with its own noise, such that any `sites` together keep the guarantee.
 
@@ -91,7 +95,7 @@ def calibrate_each(
     """
     target = guarantee
     for _ in range(30):
-        found = _calibrate_alone(local, target, rounds * sites)
+        found = _calibrate_alone(local, target, multiply(rounds, sites))
         worst = _worst(found, rounds, guarantee, sites)
         if worst <= guarantee.epsilon:
             return found
@@ -102,7 +106,7 @@ def calibrate_each(
 
 
 def calibrate_alike(
-    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int, sites: int
+    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: Factors, sites: int
 ) -> dict[str, LocalPlan]:
     """Return the sites' plans with one least noise for all, at which any `sites` together keep the guarantee."""
 
@@ -125,19 +129,19 @@ def calibrate_alike(
     return alike(enough)
 
 
-def repeat_events(local: Mapping[str, LocalPlan], rounds: Mapping[str, int]) -> dict[str, ev.Event]:
-    """Return the event of that many rounds for the records of each site; no entry for a site without rounds."""
-    pairs = {name: (local[name], times) for name, times in rounds.items() if times}
-    known = {pair: ev.Repeated(pair[0].event, pair[1]) for pair in dict.fromkeys(pairs.values())}
-    return {name: known[pair] for name, pair in pairs.items()}
+def compose_each(charges: Mapping[str, Charges]) -> dict[str, ev.Event]:
+    """Return the event of all charges of each site; no entry for a site without any."""
+    kept = {name: tuple((event, times) for event, times in bag.items() if times) for name, bag in charges.items()}
+    known = {bag: compose(dict(bag)) for bag in dict.fromkeys(kept.values()) if bag}
+    return {name: known[bag] for name, bag in kept.items() if bag}
 
 
-def compute_spent(plan: Plan, deltas: Mapping[str, float], local: Mapping[str, int], releases: int) -> Spent:
-    """Return what that many charges of each client's local event, and of the server's release, cost at each δ."""
+def compute_spent(plan: Plan, deltas: Mapping[str, float], local: Mapping[str, Charges], releases: Charges) -> Spent:
+    """Return what these charges of each client, and of the server's releases, cost at each δ."""
     statements: list[Guarantee] = []
     worst_client = None
     if (unit := plan.local_unit) in deltas:
-        events = repeat_events(plan.local, local)
+        events = compose_each(local)
         delta, relation = deltas[unit], plan.record_adjacency
         worst_client, found = find_worst_site(events, delta, relation) if events else (None, 0.0)
         sites = min(plan.max_sites_per_person, len(events))
@@ -146,9 +150,24 @@ def compute_spent(plan: Plan, deltas: Mapping[str, float], local: Mapping[str, i
         statements.append(Guarantee(found, delta, unit, relation))
     if "client" in deltas:
         delta, relation = deltas["client"], plan.client_adjacency
-        found = epsilon(ev.Repeated(plan.client_event, releases), delta, relation) if releases else 0.0
+        found = next((epsilon(event, delta, relation) for event in compose_each({"": releases}).values()), 0.0)
         statements.append(Guarantee(found, delta, "client", relation))
     return Spent(tuple(statements), worst_client)
+
+
+def find_charges_until(plan: Plan, number: int) -> tuple[dict[str, Charges], Charges]:
+    """Return the most that clients and the study can have been charged after that round, if nothing was done again."""
+    times = min(number, plan.participations)
+    factors = take_costliest(plan.record_factors, times)
+    if plan.noise_schedule is not None and plan.participations == plan.rounds and not plan.is_secret:
+        factors = reserve_rounds(plan.noise_schedule[:number], number, spare=0)  # each pays for its rounds themselves
+    names = plan.local if plan.charges_clients else ()
+    local: dict[str, Charges] = {name: list_local(plan, name, factors) for name in names}
+    if plan.client is None:
+        return local, {}
+    first = None if plan.noise_schedule is None else plan.noise_schedule[:number]
+    releases = reserve_rounds(first, min(number, plan.client_charges), spare=0)
+    return local, list_releases(plan, releases)
 
 
 def find_statements(plan: Plan, delta: float | None) -> tuple[Guarantee, ...]:
@@ -178,7 +197,7 @@ def find_binding_client(plan: Plan, delta: float | None) -> str:
 
 def record_events(plan: Plan) -> dict[str, ev.Event]:
     """Return the event of all charges to each client's account."""
-    return repeat_events(plan.local, dict.fromkeys(plan.local, plan.record_charges))
+    return compose_each({name: list_costliest(plan, name, plan.record_charges) for name in plan.local})
 
 
 def calibrate(plan: Plan, guarantees: Iterable[Guarantee], noise: str) -> Plan:
@@ -187,7 +206,7 @@ def calibrate(plan: Plan, guarantees: Iterable[Guarantee], noise: str) -> Plan:
     changed = plan
     if (promise := asked.get(plan.local_unit)) is not None:
         search = calibrate_alike if noise == "shared" else calibrate_each
-        parts = search(plan.local, promise, plan.record_charges, plan.max_sites_per_person)
+        parts = search(plan.local, promise, plan.record_factors, plan.max_sites_per_person)
         changed = replace(changed, local=parts, guarantee=promise)
     if plan.client is not None and (promise := asked.get("client")) is not None:
         return replace(changed, client=_calibrate_server(changed, plan.client, promise), client_guarantee=promise)
@@ -195,16 +214,16 @@ def calibrate(plan: Plan, guarantees: Iterable[Guarantee], noise: str) -> Plan:
 
 
 def _calibrate_server(plan: Plan, client: ClientPlan, guarantee: Guarantee) -> ClientPlan:
-    population, times = len(plan.local), plan.client_charges
+    population = len(plan.local)
 
-    def whole_run(noised_sum: ev.Event) -> ev.Event:
+    def run(noised_sum: ev.Event, times: int) -> ev.Event:
         if client.tree and isinstance(noised_sum, ev.Gaussian):
             event: ev.Event = client.tree.event(noised_sum.noise_multiplier, plan.rounds, plan.participations)
         else:
             event = plan.cohort.event(noised_sum, population)
         return ev.Repeated(event, times)
 
-    return replace(client, noise_multiplier=find_least_noise(guarantee, whole_run, client.adaptive))
+    return replace(client, noise_multiplier=find_least_noise(guarantee, run, plan.client_factors, client.adaptive))
 
 
 def _choose_delta(plan: Plan, unit: str, delta: float | None) -> float:
@@ -223,12 +242,17 @@ def _require_records(plan: Plan) -> None:
         raise InvalidArgument("style", f"{message}: choose style 'sample' or 'hybrid'")
 
 
-def _worst(local: Mapping[str, LocalPlan], rounds: int, guarantee: Guarantee, sites: int) -> float:
-    events = repeat_events(local, dict.fromkeys(local, rounds))
+def _worst(local: Mapping[str, LocalPlan], rounds: Factors, guarantee: Guarantee, sites: int) -> float:
+    known = {part: _list_charges(part, rounds) for part in kinds_of(local)}
+    events = compose_each({name: known[part] for name, part in local.items()})
     return bound_together(events, guarantee.delta, sites, guarantee.adjacency)
 
 
-def _calibrate_alone(local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int) -> dict[str, LocalPlan]:
+def _list_charges(part: LocalPlan, rounds: Factors) -> Charges:
+    return add_up((part.scaled(factor).event, times) for factor, times in rounds.items())
+
+
+def _calibrate_alone(local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: Factors) -> dict[str, LocalPlan]:
     found = {part: part.calibrated(guarantee, rounds) for part in dict.fromkeys(local.values())}
     return {name: found[part] for name, part in local.items()}
 

@@ -29,7 +29,7 @@ from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import RECORD, UNITS_OF_STYLE, Guarantee
 from dpfed.mechanisms.sensitivity import Sensitivity
-from dpfed.plan import costs, explain, files, limits, rules
+from dpfed.plan import by_round, costs, explain, files, limits, rules
 from dpfed.plan.adaptive import AdaptiveClip
 from dpfed.plan.algorithm import Algorithm
 from dpfed.plan.client import ClientPlan
@@ -37,6 +37,7 @@ from dpfed.plan.cohort import All, Cohort, FixedCohort, PoissonCohort, likely_pa
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.population import Population, kinds_of, names_of, parts_of, weights_of
 from dpfed.plan.rules import CLIENT_TIMEOUT
+from dpfed.plan.schedule import read_factors, reserve_rounds
 from dpfed.plan.server import Released, ServerRelease
 from dpfed.randomness import RandomSource
 
@@ -84,14 +85,17 @@ class Plan:
 
     `aggregation` is the rule by which the updates of a round become one.
 
+    `noise_schedule` has a public factor for each round, by which all noise of that round is multiplied; `in_round` is
+    what the round then does, and `plan.schedule` proves what is reserved for it.
+
     `server_learning_rate` is handed to the algorithm unless it is 1, which leaves the rate to the algorithm's own
     parameters.
 
     Privacy: `guarantee` is that of one record or person (`local_unit`, `record_adjacency`), in the worst site, or in
     any `max_sites_per_person` sites together where a person may be in several. Each client's account is charged
-    ``local.event`` for every round it takes part in; drawing cohorts gains nothing there. `client_guarantee` is that
-    of one client; a cohort amplifies it only if it is secret, otherwise every participation is charged in full. The
-    two are statements about different units.
+    ``local.event`` of the round (`in_round`) for every one it takes part in; drawing cohorts gains nothing there.
+    `client_guarantee` is that of one client; a cohort amplifies it only if it is secret, otherwise every participation
+    is charged in full. The two are statements about different units.
     """
 
     name: str
@@ -114,6 +118,7 @@ class Plan:
     max_update_norm: float | None = None
     dealing: str | None = None
     aggregation: Rule = field(default_factory=Mean)
+    noise_schedule: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         rules.require_sound(self)
@@ -123,6 +128,8 @@ class Plan:
             object.__setattr__(self, name, float(getattr(self, name)))
         if not isinstance(self.local, Population):
             object.__setattr__(self, "local", MappingProxyType(dict(self.local)))
+        if self.noise_schedule is not None:
+            object.__setattr__(self, "noise_schedule", read_factors(self.noise_schedule))
         for guarantee in self.guarantees:
             rules.require_kept(self, guarantee)
 
@@ -214,20 +221,43 @@ class Plan:
 
     @property
     def client_charges(self) -> int:
-        """The most charges of the client event to the study's account.
+        """The most charges of a client event to the study's account.
 
-        Every round, if the cohort is secret; otherwise as often as any one client takes part. Once, for a tree.
+        Every round, if the cohort is secret; otherwise as often as any one client takes part. Once, for a tree. Every
+        round too where noise follows a schedule: who took part most often need not be who pays most.
         """
         if self._client.tree:
             return 1 + self.spare_rounds
-        return (self.rounds if self.is_secret else self.participations) + self.spare_rounds
+        return (self.rounds if self._pays_every_round else self.participations) + self.spare_rounds
 
     @property
     def client_event(self) -> ev.Event:
         """The event behind one charge of the study's account: a round, or all rounds where the noise is a tree's."""
+        by_round.require_alike(self, "client_event")
         if self._client.tree:
             return self._client.tree.event(self._client.noise, self.rounds, self.participations)
         return self.cohort.event(self._client.event, len(self.local))
+
+    @cached_property
+    def record_factors(self) -> Mapping[float, int]:
+        """How many rounds of each factor of noise are reserved for a client's records."""
+        return reserve_rounds(self.noise_schedule, self.participations, self.spare_rounds)
+
+    @cached_property
+    def client_factors(self) -> Mapping[float, int]:
+        """How many rounds of each factor of noise are reserved on the study's account."""
+        return reserve_rounds(self.noise_schedule, self.client_charges - self.spare_rounds, self.spare_rounds)
+
+    def in_round(self, number: int) -> Plan:
+        """Return what that round does, as a plan whose noise is the round's own; this plan if all are alike.
+
+        Privacy: what it says is what is executed and charged in that round. It promises nothing about all rounds.
+        """
+        return by_round.find_round(self, number)
+
+    def factor(self, number: int) -> float:
+        """Return by how much the noise of that round is multiplied."""
+        return 1.0 if self.noise_schedule is None else self.noise_schedule[number - 1]
 
     @property
     def record_adjacency(self) -> str:
@@ -255,20 +285,20 @@ class Plan:
 
     def local_charges(self, name: str) -> dict[ev.Event, int]:
         """Return the most that the whole run takes from that client's account: nothing where no client adds noise."""
-        return {self.local[name].event: self.record_charges} if self.charges_clients else {}
+        return by_round.list_costliest(self, name, self.record_charges) if self.charges_clients else {}
 
     def study_charges(self) -> dict[ev.Event, int]:
         """Return the most that the run takes from the study's account: nothing where the server adds no noise."""
-        return {self.client_event: self.client_charges} if "client" in self.units else {}
+        return by_round.list_releases(self, self.client_factors) if "client" in self.units else {}
 
     def client_commits(self, taken: Mapping[str, int], cohort: Collection[str], committed: int, lost: int = 0) -> int:
         """Return how many client events a round commits, given how often clients took part and what is committed.
 
-        One if the cohort is secret. Otherwise the statement is that of the client who took part most, so one when
-        somebody takes part more often than is paid for, and none else. In a round that was `lost` to a crash
-        anybody may have taken part. Not for a tree, which is committed when it is begun.
+        One if the cohort is secret, or if noise follows a schedule. Otherwise the statement is that of the client who
+        took part most, so one when somebody takes part more often than is paid for, and none else. In a round that was
+        `lost` to a crash anybody may have taken part. Not for a tree, which is committed when it is begun.
         """
-        if self.is_secret:
+        if self._pays_every_round:
             return 1
         after = max((taken.get(name, 0) + 1 + lost for name in cohort), default=0)
         return max(after - committed, 0)
@@ -277,7 +307,7 @@ class Plan:
 
     def epsilon(self, client: str, delta: float) -> float:
         """Return the exact ε of all rounds for one record or person of that client, rounded up."""
-        return self.local[client].epsilon(delta, self.record_charges)
+        return self.local[client].epsilon(delta, self.record_factors)
 
     def record_epsilon(self, delta: float) -> float:
         """Return the ε of all rounds for one record or person, in the worst site or sites that somebody may be in."""
@@ -286,8 +316,7 @@ class Plan:
 
     def client_epsilon(self, delta: float) -> float:
         """Return the ε of all rounds for one client, rounded up."""
-        event = ev.Repeated(self.client_event, self.client_charges)
-        return epsilon_of(event, delta, adjacency=self.client_adjacency)
+        return epsilon_of(by_round.compose(self.study_charges()), delta, adjacency=self.client_adjacency)
 
     def statements(self, delta: float | None = None) -> tuple[Guarantee, ...]:
         """Return the plan's guarantees, one per unit, at that δ or at those that were asked for."""
@@ -313,13 +342,13 @@ class Plan:
     @property
     def server(self) -> ServerRelease:
         """The server's part of a round in styles `user` and `hybrid`: clip, sum, add noise."""
-        parts = parts_of(self.local, self.weighting)
-        return ServerRelease(self._client, parts, self._expected, self.aggregation)
+        by_round.require_alike(self, "server")
+        return self._server
 
     @property
     def sensitivity(self) -> Sensitivity:
         """The most that one client moves the average of a round before noise."""
-        return self.server.sensitivity(self.client_adjacency)
+        return self._server.sensitivity(self.client_adjacency)
 
     # ---- words and files ----
 
@@ -346,3 +375,13 @@ class Plan:
     @property
     def _expected(self) -> Fraction:
         return self.cohort.expected(len(self.local))
+
+    @property
+    def _server(self) -> ServerRelease:
+        parts = parts_of(self.local, self.weighting)
+        return ServerRelease(self._client, parts, self._expected, self.aggregation)
+
+    @property
+    def _pays_every_round(self) -> bool:
+        """Whether every round is charged to the study's account, and not as many as a client takes part in."""
+        return self.is_secret or self.noise_schedule is not None

@@ -128,17 +128,17 @@ class LocalRunner:
         or not its client was drawn.
         """
         names = list(dict.fromkeys(cohort))  # one charge, one update
-        able = [name for name in names if self.charging.left(name) > 0]
+        able = [name for name in names if self.charging.left(name, task.round) > 0]
         self._read = {}
-        yield from (Failure(name, EXHAUSTED) for name in names if self.charging.left(name) < 1)
-        self.charging.commit_local(able)
+        yield from (Failure(name, EXHAUSTED) for name in names if self.charging.left(name, task.round) < 1)
+        self.charging.commit_local(able, task.round)
         if able:
             outcomes = self._train_all(able, task, self.charging.head)
             yield from (self._finish_update(outcome, task) for outcome in outcomes)
 
-    def charge_release(self, times: int) -> str:
-        """Commit that many client events to the study's account, and return the ledger's head."""
-        return self.charging.commit_release(times)
+    def charge_release(self, times: int, number: int) -> str:
+        """Commit that many client events of the round to the study's account, and return the ledger's head."""
+        return self.charging.commit_release(times, number)
 
     def charged(self) -> Charged:
         """Return what is committed so far."""
@@ -158,7 +158,7 @@ class LocalRunner:
 
     def _train_one(self, name: str, task: Task, head: str, client: Client | None = None) -> Update | Failure:
         """Return what the client makes of the task, or why it does not; it is made first unless it is given."""
-        source, local = self._source_of(name, task), self._plan.local[name]
+        source, local = self._source_of(name, task), self._plan.in_round(task.round).local[name]
 
         def train() -> Floats:
             found = self._make_client(name, task) if client is None else client
