@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from dpfed import events as ev
 from dpfed.accounting.atoms import as_event
 from dpfed.errors import InvalidArgument
+from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.population import Population
 from dpfed.plan.schedule import Factors, list_covering, read_factors, take_costliest
@@ -72,17 +73,17 @@ def find_round(plan: Plan, number: int) -> Plan:
     return known[factor]
 
 
-@lru_cache(maxsize=4096)
-def find_local_event(part: LocalPlan, factor: float) -> ev.Event:
-    """Return the event of a round for a client's records, with that many times its noise."""
-    return part.scaled(factor).event
+def find_local_event(plan: Plan, name: str, factor: float) -> ev.Event:
+    """Return the event of a participation in a round of that factor, for which a client's account is charged."""
+    return _event_of(plan.client if plan.noises_updates and plan.client else plan.local[name], factor)
 
 
 def find_client_event(plan: Plan, factor: float) -> ev.Event:
     """Return the client event of a round of that factor."""
     if plan.noise_schedule is None or plan.client is None:
         return plan.client_event
-    return plan.cohort.event(plan.client.scaled(factor).event, len(plan.local))
+    event = _event_of(plan.client, factor)
+    return plan.cohort.event(event, len(plan.local)) if plan.server_noises else event
 
 
 def require_alike(plan: Plan, what: str) -> None:
@@ -92,10 +93,14 @@ def require_alike(plan: Plan, what: str) -> None:
         raise InvalidArgument("noise_schedule", f"{message}: ask for plan.in_round(number).{what}")
 
 
+def pays_all(plan: Plan) -> bool:
+    """Return whether the study's account pays for every round, and not for as many as one client takes part in."""
+    return plan.is_secret or plan.noise_schedule is not None
+
+
 def list_local(plan: Plan, name: str, factors: Factors) -> dict[ev.Event, int]:
     """Return the charges of a client for so many rounds of each factor."""
-    part = plan.local[name]
-    return add_up((find_local_event(part, factor), times) for factor, times in factors.items())
+    return add_up((find_local_event(plan, name, factor), times) for factor, times in factors.items())
 
 
 def list_releases(plan: Plan, factors: Factors) -> dict[ev.Event, int]:
@@ -111,7 +116,7 @@ def list_costliest(plan: Plan, name: str, times: int) -> dict[ev.Event, int]:
 def cover_local(plan: Plan, name: str, number: int) -> tuple[ev.Event, ...]:
     """Return the events with which a client may pay for the round: its own, then less noise; only what is reserved."""
     covering = list_covering(plan.record_factors, plan.factor(number))
-    return tuple(dict.fromkeys(find_local_event(plan.local[name], factor) for factor in covering))
+    return tuple(dict.fromkeys(find_local_event(plan, name, factor) for factor in covering))
 
 
 def cover_release(plan: Plan, number: int) -> tuple[ev.Event, ...]:
@@ -157,6 +162,11 @@ def compose(charges: Charges) -> ev.Event:
         return as_event(charges)
     ((event, times),) = charges.items()
     return ev.Repeated(event, times)
+
+
+@lru_cache(maxsize=4096)
+def _event_of(part: LocalPlan | ClientPlan, factor: float) -> ev.Event:
+    return part.scaled(factor).event
 
 
 def _scale_all(local: Mapping[str, LocalPlan], factor: float) -> Mapping[str, LocalPlan]:

@@ -150,7 +150,11 @@ def compute_spent(plan: Plan, deltas: Mapping[str, float], local: Mapping[str, C
         statements.append(Guarantee(found, delta, unit, relation))
     if "client" in deltas:
         delta, relation = deltas["client"], plan.client_adjacency
-        found = next((epsilon(event, delta, relation) for event in compose_each({"": releases}).values()), 0.0)
+        if plan.noises_updates:  # each client pays for itself
+            events = compose_each(local)
+            worst_client, found = find_worst_site(events, delta, relation) if events else (None, 0.0)
+        else:
+            found = next((epsilon(event, delta, relation) for event in compose_each({"": releases}).values()), 0.0)
         statements.append(Guarantee(found, delta, "client", relation))
     return Spent(tuple(statements), worst_client)
 
@@ -176,6 +180,20 @@ def find_statements(plan: Plan, delta: float | None) -> tuple[Guarantee, ...]:
     relations = {plan.local_unit: plan.record_adjacency, "client": plan.client_adjacency}
     deltas = {unit: _choose_delta(plan, unit, delta) for unit in plan.units}
     return tuple(Guarantee(costs[unit](at), at, unit, relations[unit]) for unit, at in deltas.items())
+
+
+def find_record_epsilon(plan: Plan, delta: float) -> float:
+    """Return the ε of all rounds for one record or person, in the worst site or sites that somebody may be in."""
+    if plan.noises_updates:  # which have the same noise at all sites
+        together = list_releases(plan, multiply(plan.record_factors, plan.max_sites_per_person))
+        return epsilon_of(compose(together), delta, adjacency=plan.client_adjacency)
+    return bound_together(record_events(plan), delta, plan.max_sites_per_person, plan.record_adjacency)
+
+
+def find_client_epsilon(plan: Plan, delta: float) -> float:
+    """Return the ε of all rounds for one client, rounded up."""
+    charges = list_releases(plan, plan.client_factors)
+    return epsilon_of(compose(charges), delta, adjacency=plan.client_adjacency)
 
 
 def find_worst_client(plan: Plan, delta: float | None) -> str:
@@ -205,30 +223,78 @@ def calibrate(plan: Plan, guarantees: Iterable[Guarantee], noise: str) -> Plan:
     asked = rules.by_unit(plan, guarantees, noise)
     changed = plan
     if (promise := asked.get(plan.local_unit)) is not None:
-        search = calibrate_alike if noise == "shared" else calibrate_each
-        parts = search(plan.local, promise, plan.record_factors, plan.max_sites_per_person)
+        parts = _calibrate_records(plan, promise, noise, plan.record_factors)
         changed = replace(changed, local=parts, guarantee=promise)
     if plan.client is not None and (promise := asked.get("client")) is not None:
-        return replace(changed, client=_calibrate_server(changed, plan.client, promise), client_guarantee=promise)
+        client = _calibrate_updates(changed, plan.client, promise, plan.client_factors)
+        return replace(changed, client=client, client_guarantee=promise)
     return changed
 
 
-def _calibrate_server(plan: Plan, client: ClientPlan, guarantee: Guarantee) -> ClientPlan:
+def calibrate_rounds(plan: Plan, guarantees: Iterable[Guarantee], noise: str) -> Plan:
+    """Return the plan with the least noise at which each round alone keeps each guarantee, and with the totals.
+
+    That is the one of least noise, where it follows a schedule.
+    """
+    asked = rules.by_unit(plan, guarantees, noise)
+    if plan.client is not None and plan.client.tree is not None and "client" in asked:
+        message = "the rounds of a tree are one event together, so no round has an ε of its own"
+        raise InvalidArgument("guarantees", f"{message}: ask for the ε of the whole run")
+    changed, costliest = replace(plan, guarantee=None, client_guarantee=None), take_costliest(plan.record_factors, 1)
+    if (promise := asked.get(plan.local_unit)) is not None:
+        alone = replace(promise, delta=_choose_round_delta(plan, promise))
+        parts = _calibrate_records(changed, alone, noise, costliest)
+        changed = replace(changed, local=parts)
+        changed = replace(changed, guarantee=replace(promise, epsilon=changed.record_epsilon(promise.delta)))
+    if plan.client is not None and (promise := asked.get("client")) is not None:
+        alone = replace(promise, delta=_choose_round_delta(plan, promise))
+        changed = replace(changed, client=_calibrate_updates(changed, plan.client, alone, costliest))
+        whole = epsilon_of(
+            compose(list_releases(changed, plan.client_factors)), promise.delta, adjacency=promise.adjacency
+        )
+        changed = replace(changed, client_guarantee=replace(promise, epsilon=whole))
+    return changed
+
+
+def find_round_cost(plan: Plan, promise: Guarantee) -> tuple[float, float]:
+    """Return ε of the costliest charge alone, in the worst site or sites that somebody may be in, and at which δ."""
+    delta = _choose_round_delta(plan, promise)
+    if promise.unit == "client":
+        (event,) = list_releases(plan, take_costliest(plan.client_factors, 1))
+        return epsilon(event, delta, plan.client_adjacency), delta
+    events = compose_each({name: list_costliest(plan, name, 1) for name in plan.local})
+    return bound_together(events, delta, plan.max_sites_per_person, plan.record_adjacency), delta
+
+
+def _choose_round_delta(plan: Plan, promise: Guarantee) -> float:
+    """Return the δ of one round: 0 if all noise is Laplace's, which needs none, else that of the promise."""
+    is_client = promise.unit == "client" and plan.client is not None
+    norms = {plan.client.norm} if is_client and plan.client is not None else {part.norm for part in plan.kinds}
+    return 0.0 if norms == {"l1"} else promise.delta
+
+
+def _calibrate_records(plan: Plan, promise: Guarantee, noise: str, rounds: Factors) -> dict[str, LocalPlan]:
+    search = calibrate_alike if noise == "shared" else calibrate_each
+    return search(plan.local, promise, rounds, plan.max_sites_per_person)
+
+
+def _calibrate_updates(plan: Plan, client: ClientPlan, guarantee: Guarantee, rounds: Factors) -> ClientPlan:
     population = len(plan.local)
 
     def run(noised_sum: ev.Event, times: int) -> ev.Event:
         if client.tree and isinstance(noised_sum, ev.Gaussian):
             event: ev.Event = client.tree.event(noised_sum.noise_multiplier, plan.rounds, plan.participations)
         else:
-            event = plan.cohort.event(noised_sum, population)
+            event = plan.cohort.event(noised_sum, population) if plan.server_noises else noised_sum
         return ev.Repeated(event, times)
 
-    return replace(client, noise_multiplier=find_least_noise(guarantee, run, plan.client_factors, client.adaptive))
+    least = find_least_noise(guarantee, run, rounds, client.adaptive, client.norm)
+    return replace(client, noise_multiplier=least)
 
 
 def _choose_delta(plan: Plan, unit: str, delta: float | None) -> float:
     if delta is not None:
-        return checks.positive_probability(delta=delta)
+        return checks.probability(delta=delta)
     promise = plan.client_guarantee if unit == "client" else plan.guarantee
     if promise is None:
         message = f"delta is missing: the plan has no guarantee for a {unit} that names one"
@@ -237,7 +303,7 @@ def _choose_delta(plan: Plan, unit: str, delta: float | None) -> float:
 
 
 def _require_records(plan: Plan) -> None:
-    if not plan.charges_clients:
+    if not plan.noises_steps:
         message = f"style {plan.style} protects no {plan.local_unit}, so no site's records pay most"
         raise InvalidArgument("style", f"{message}: choose style 'sample' or 'hybrid'")
 

@@ -19,12 +19,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from dpfed.checks import REPLACE_ONE
 from dpfed.errors import AdjacencyMismatch, InvalidArgument
 from dpfed.events import Event
 from dpfed.federated.messages import Charged
 from dpfed.ledger.ledger import Ledger
 from dpfed.ledger.reservation import Reservation
-from dpfed.plan.by_round import Charges, choose_payment, cover_local, cover_release
+from dpfed.plan.by_round import Charges, add_up, choose_payment, cover_local, cover_release
 from dpfed.plan.plan import Plan
 from dpfed.runs.directory import NO_HEAD
 
@@ -47,6 +48,7 @@ class SharedLedger:
         self.ledger = ledger
         self.study = study
         self._accounts = dict(accounts)
+        self._beside: dict[str, tuple[str, ...]] = {}
         self._reservation: Reservation | None = None
         self._local: dict[str, dict[Event, int]] = {}
         self._left: dict[str, dict[Event, int]] = {}
@@ -72,6 +74,7 @@ class SharedLedger:
         self._plan = plan
         if self.ledger is not None and charges:
             self._require_fitting(self.ledger, charges)
+            charges = self._add_beside(self.ledger, charges)
             for head in known:
                 self.ledger.require(head)
             self._reservation = self._reserve_or_resume(self.ledger, charges, is_new=not known)
@@ -116,7 +119,7 @@ class SharedLedger:
         if self._reservation is None or not self._plan.charges_clients:
             return
         chosen = {name: choose_payment(cover_local(self._plan, name, number), self._left[name]) for name in clients}
-        due = {self._accounts[name]: event for name, event in chosen.items()}
+        due = self._sum_charges({name: {event: 1} for name, event in chosen.items()})
         if self._plan.is_secret:
             self._reservation.commit_unseen(due)
             self._begun += 1
@@ -174,8 +177,37 @@ class SharedLedger:
             raise InvalidArgument("plan", f"run {run!r} is spent in this ledger: {where}")
         return reservation
 
+    def _sum_charges(self, charges: Mapping[str, Charges]) -> dict[str, dict[Event, int]]:
+        """Return what these charges of clients take from every account that pays for them."""
+        found: dict[str, dict[Event, int]] = {}
+        for name, own in charges.items():
+            for account in (self._accounts[name], *self._beside.get(name, ())):
+                found[account] = add_up([*found.get(account, {}).items(), *own.items()])
+        return found
+
+    def _add_beside(self, ledger: Ledger, charges: dict[str, dict[Event, int]]) -> dict[str, dict[Event, int]]:
+        """Return the charges with those of other accounts on the same data, for other units, in style `local`.
+
+        Privacy: what protects the whole client protects each of its records and persons as well, if one is replaced,
+        and costs them as much. So their accounts pay too, and a change of style spends no budget twice.
+        """
+        if not self._plan.noises_updates:
+            return charges
+        self._beside = {name: ledger.beside(account) for name, account in self._accounts.items()}
+        others = {account for each in self._beside.values() for account in each}
+        if shared := sorted(others.intersection(self._accounts.values())):
+            message = f"account {shared[0]} of one client is for the same data as that of another"
+            raise InvalidArgument("clients", f"{message}: give each client data and an account of its own")
+        for account, terms in ledger.terms(others).items():
+            _require_replacement(account, terms.adjacency, "is for the same data as the client's, so it pays as well")
+        return self._sum_charges({name: self._plan.local_charges(name) for name in self._accounts})
+
     def _require_fitting(self, ledger: Ledger, accounts: Iterable[str]) -> None:
         """Refuse accounts whose promise is about something else than what the plan protects."""
+        if self._plan.noises_updates:  # for the client, and so for one record or person of it
+            for account, terms in ledger.terms(accounts).items():
+                _require_replacement(account, terms.adjacency, "pays for a client's whole update")
+            return
         unit = self._plan.local_unit
         relations = {"client": self._plan.client_adjacency, unit: self._plan.record_adjacency}
         for account, terms in ledger.terms(accounts).items():
@@ -196,3 +228,9 @@ def _move(event: Event, times: int, left: dict[Event, int], committed: dict[Even
 
 def _subtract(charges: Charges, left: Charges) -> dict[Event, int]:
     return {event: times - left[event] for event, times in charges.items()}
+
+
+def _require_replacement(account: str, adjacency: str, why: str) -> None:
+    if adjacency != REPLACE_ONE:
+        message = f"account {account} {why}, and is for {adjacency}; style local promises replace_one alone"
+        raise AdjacencyMismatch(f"{message}: give the client an account that was opened for {REPLACE_ONE}")
