@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from unittest import mock
 
@@ -22,13 +22,14 @@ from dpfed.federated.runners.in_process import LocalRunner
 from dpfed.federated.runners.processes import PoolRunner
 from dpfed.federated.runners.together import EnsembleRunner
 from dpfed.federated.torch.client import TorchClient, TorchModel
+from dpfed.guarantee import Guarantee
 from dpfed.ledger.ledger import Ledger
 from dpfed.mechanisms.gaussian import GaussianMechanism
 from dpfed.models.logistic import Logistic
 from dpfed.plan.adaptive import AdaptiveClip
 from dpfed.plan.by_round import compose
 from dpfed.plan.cohort import All, FixedCohort, PoissonCohort
-from dpfed.plan.plan import ClientPlan, LocalPlan, Plan
+from dpfed.plan.plan import ClientPlan, ClientRelease, LocalPlan, Plan
 from dpfed.randomness import SeededSource
 from studies import DIMENSION, Crash, Study, Ward, committed, crash_at
 
@@ -74,7 +75,7 @@ class RecordedStudy(Study):
         """What was drawn costs at most what was committed, and that at most what was reserved and is stated."""
         self.ledger.verify()
         rows = committed(self.ledger)
-        if self.plan.charges_clients:
+        if self.plan.noises_steps:
             for client in self.clients:
                 local = self.plan.local[client.name]
                 drawn = Counter(replace(local, noise_multiplier=noise).event for noise in client.noises)
@@ -238,6 +239,80 @@ def test_with_adaptive_clipping_each_rounds_sum_has_the_noise_of_its_event(tmp_p
     pairs = {ev.Composed([ev.Gaussian(noise), ev.Gaussian(16.0)]) for noise in study.server_noises}
     assert set(charged) == pairs
     study.ledger.close()
+
+
+# ---- style local ----
+
+
+def a_local_study(folder, norm="l2", **options):
+    client = ClientPlan(clip_norm=1.0, noise_multiplier=5.0, norm=norm)
+    return open_recorded(folder, "local", client=client, **options)
+
+
+@contextmanager
+def watched_updates(study):
+    """Every noise on an update, by the client whose it is: they are released in the order of training."""
+    found, real = [], ClientRelease.release
+
+    def noted(release, *arguments):
+        found.append(release.client.noise)
+        return real(release, *arguments)
+
+    with mock.patch.object(ClientRelease, "release", noted):
+        yield found
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_in_style_local_every_participation_charges_the_noise_that_it_drew(tmp_path, norm):
+    study, kind = a_local_study(tmp_path, norm), ev.Laplace if norm == "l1" else ev.Gaussian
+    with watched_updates(study) as noises:
+        *_, last = study.federation()
+    assert noises == [noise for noise in (10.0, 2.5, 5.0) for _ in study.sizes]
+    rows = committed(study.ledger)
+    for name in study.sizes:
+        assert (
+            rows[f"account-{name}"] == dict.fromkeys(map(kind, (10.0, 2.5, 5.0)), 1) == study.plan.local_charges(name)
+        )
+    together = ev.Composed([kind(noise) for noise in (10.0, 2.5, 5.0)])
+    (statement,) = study.plan.statements(DELTA)
+    assert statement.epsilon == accounting.epsilon(together, DELTA, adjacency="replace_one")
+    assert last.spent == study.plan.statements(DELTA)
+    study.ledger.close()
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_in_style_local_a_drawn_client_pays_with_rounds_of_no_more_noise(tmp_path, most):
+    study = a_local_study(tmp_path, cohort=FixedCohort(2), max_participations=most, spare_rounds=1)
+    assert sum(study.plan.local_charges("north").values()) == most + 1
+    with watched_updates(study) as noises:
+        federation = study.federation()
+        list(federation)
+    assert federation.status == FINISHED
+    charged = committed(study.ledger)
+    paid = sorted(event.noise_multiplier for rows in charged.values() for event in Counter(rows).elements())
+    assert len(paid) == len(noises)
+    assert all(one <= other for one, other in zip(paid, sorted(noises), strict=True))
+    for name in study.sizes:
+        reserved = study.plan.local_charges(name)
+        assert all(times <= reserved[event] for event, times in charged.get(f"account-{name}", {}).items())
+    study.ledger.verify()
+    study.ledger.close()
+
+
+def test_in_style_local_noise_is_calibrated_over_the_schedule_also_for_persons_at_several_sites():
+    local = dict.fromkeys(("a", "b"), LocalPlan(size=10, batch_size=5, steps=1))
+    options = {"client": ClientPlan(clip_norm=1.0), "noise_schedule": SCHEDULE, "max_sites_per_person": 2}
+    plan = Plan("study", 3, local, style="local", **options)
+    found = plan.calibrated(Guarantee(3.0, DELTA, "client", "replace_one"))
+    assert 2.98 < found.client_epsilon(DELTA) <= 3.0
+    noise = found.client.noise
+    twice = ev.Composed([ev.Gaussian(noise * factor) for factor in SCHEDULE * 2])
+    assert found.record_epsilon(DELTA) == pytest.approx(accounting.epsilon(twice, DELTA, adjacency="replace_one"))
+    alone = plan.calibrated_per_round(Guarantee(3.0, DELTA, "client", "replace_one"))
+    least = alone.in_round(2).client_event
+    assert 2.98 < accounting.epsilon(least, DELTA, adjacency="replace_one") <= 3.0
+    assert alone.round_cost(alone.client_guarantee)[0] <= 3.0
+    assert alone.largest_norm(4) >= 50 * alone.client.noise * 2.0 * 2
 
 
 # ---- crashes ----

@@ -240,7 +240,9 @@ def calibrate_rounds(plan: Plan, guarantees: Iterable[Guarantee], noise: str) ->
     if plan.client is not None and plan.client.tree is not None and "client" in asked:
         message = "the rounds of a tree are one event together, so no round has an ε of its own"
         raise InvalidArgument("guarantees", f"{message}: ask for the ε of the whole run")
-    changed, costliest = replace(plan, guarantee=None, client_guarantee=None), take_costliest(plan.record_factors, 1)
+    kept = {promise.unit: promise for promise in plan.guarantees if promise.unit not in asked}
+    changed = replace(plan, guarantee=kept.get(plan.local_unit), client_guarantee=kept.get("client"))
+    costliest = take_costliest(plan.record_factors, 1)
     if (promise := asked.get(plan.local_unit)) is not None:
         alone = replace(promise, delta=_choose_round_delta(plan, promise))
         parts = _calibrate_records(changed, alone, noise, costliest)
