@@ -63,11 +63,11 @@ class Senders:
             value = self._sent[name]
             yield Failure(name, FAILED) if value is None else Update(name, task.round, value, "1:a")
 
-    def charge_release(self, times):
+    def charge_release(self, times, number):
         return "1:a"
 
     def charged(self):
-        return Charged(dict.fromkeys(self._sent, 0), left=1)
+        return Charged({name: {} for name in self._sent})
 
 
 def aggregate(plan, sent):

@@ -24,13 +24,91 @@ ROUNDS = "tests/federated/test_round.py::test_"
 STATES = "tests/federated/state/test_clients.py::test_"
 STATEFUL = "tests/federated/algorithms/test_stateful.py::test_"
 RUNS = "tests/runs/test_directory.py::test_"
+SCHEDULE = "tests/plan/test_schedule.py::test_"
+SCHEDULED = "tests/federated/test_schedule.py::test_"
 
 FEDERATION = (
+    Mutant(
+        "a client that is charged every round as the first",
+        "federated/runners/charging.py",
+        "choose_payment(cover_local(self._plan, name, number), self._left[name])",
+        "choose_payment(cover_local(self._plan, name, 1), self._left[name])",
+        (
+            SCHEDULED + "where_all_take_part_every_round_charges_the_noise_that_it_drew[sample]",
+            SCHEDULED + "of_two_clients_in_different_rounds_each_pays_for_its_own",
+        ),
+    ),
+    Mutant(
+        "a study that is charged every round as the first",
+        "federated/runners/charging.py",
+        "choose_payment(cover_release(self._plan, number), self._left_releases)",
+        "choose_payment(cover_release(self._plan, 1), self._left_releases)",
+        (SCHEDULED + "the_rounds_so_far_cost_what_their_own_events_do",),
+    ),
+    Mutant(
+        "spare rounds reserved at the mean noise",
+        "plan/schedule.py",
+        "Counter([*ordered[:rounds], *ordered[:1] * spare])",
+        "Counter([*ordered[:rounds], *[sum(ordered) / len(ordered)] * spare])",
+        (
+            SCHEDULE + "every_spare_round_is_reserved_at_the_least_noise_of_all",
+            SCHEDULE + "with_all_crashes_in_the_round_of_least_noise_the_statement_still_holds_and_is_met",
+        ),
+    ),
+    Mutant(
+        "the first rounds reserved for whoever takes part less often",
+        "plan/schedule.py",
+        "ordered = sorted(factors)\n",
+        "ordered = list(factors)\n",
+        (SCHEDULE + "a_client_that_takes_part_less_often_is_reserved_the_rounds_of_least_noise",),
+    ),
+    Mutant(
+        "a round that is paid with more noise than it has",
+        "plan/schedule.py",
+        "(each for each in reserved if each <= factor)",
+        "(each for each in reserved if each >= factor)",
+        (SCHEDULE + "a_round_whose_own_event_is_spent_takes_the_next_costlier_and_never_a_cheaper",),
+    ),
+    Mutant(
+        "a schedule that the study pays by the count of who took part most",
+        "plan/by_round.py",
+        "return plan.is_secret or plan.noise_schedule is not None",
+        "return plan.is_secret",
+        (SCHEDULE + "the_study_pays_for_every_round_where_a_count_of_rounds_would_not_order_them",),
+    ),
+    Mutant(
+        "a schedule that clients ignore",
+        "federated/runners/in_process.py",
+        "self._plan.in_round(task.round).local[name]",
+        "self._plan.local[name]",
+        (SCHEDULED + "a_clients_noise_has_the_size_of_its_round_whoever_trains_it[LocalRunner]",),
+    ),
+    Mutant(
+        "a schedule that clients ignore when they train together",
+        "federated/runners/together.py",
+        "local = self._plan.in_round(task.round).local[client.name]",
+        "local = self._plan.local[client.name]",
+        (SCHEDULED + "a_clients_noise_has_the_size_of_its_round_whoever_trains_it[EnsembleRunner]",),
+    ),
+    Mutant(
+        "a schedule that the server ignores",
+        "federated/round.py",
+        "self.plan.in_round(self.number).server.release(",
+        "self.plan.in_round(1).server.release(",
+        (SCHEDULED + "where_all_take_part_every_round_charges_the_noise_that_it_drew[user]",),
+    ),
+    Mutant(
+        "a schedule that clients ignore when they noise their updates",
+        "federated/runners/in_process.py",
+        "release = self._plan.in_round(task.round).client_release",
+        "release = self._plan.in_round(1).client_release",
+        (SCHEDULED + "in_style_local_every_participation_charges_the_noise_that_it_drew[l2]",),
+    ),
     Mutant(
         "updates that leave without noise",
         "federated/runners/in_process.py",
         "            left = self._add_noise(left, task)\n",
-        "            left = replace(left, value=self._plan.client_release.query(left.value, task.weights.size))\n",
+        "            left = replace(left, value=self._plan.in_round(1).client_release.query(left.value, task.weights.size))\n",
         (LOCAL_STYLE + "every_client_draws_noise_of_its_own_and_new_in_every_round[LocalRunner]",),
     ),
     Mutant(
@@ -70,13 +148,13 @@ FEDERATION = (
     Mutant(
         "a client's charge after its own noise",
         "federated/runners/in_process.py",
-        "        self.charging.commit_local(able)\n        if able:\n            head = self.charging.head\n"
+        "        self.charging.commit_local(able, task.round)\n        if able:\n            head = self.charging.head\n"
         "            for outcome in self._train_all(able, task, head):\n"
         "                yield from self._finish_update(outcome, task, head)\n",
         "        if able:\n            head = self.charging.head\n"
         "            for outcome in self._train_all(able, task, head):\n"
         "                yield from self._finish_update(outcome, task, head)\n"
-        "        self.charging.commit_local(able)\n",
+        "        self.charging.commit_local(able, task.round)\n",
         (LOCAL_STYLE + "a_crash_while_the_noise_is_drawn_leaves_the_charge",),
     ),
     Mutant(
@@ -156,17 +234,17 @@ FEDERATION = (
     Mutant(
         "noise before the server's charge",
         "federated/round.py",
-        "head = self.runner.charge_release(self._commits)\n",
+        "head = self.runner.charge_release(self._commits, self.number)\n",
         "head = self.head\n",
         (ENGINE + "an_uninterrupted_run_charges_every_round_once_and_everyone_contributes",),
     ),
     Mutant(
         "the clients' charge after their training",
         "federated/runners/in_process.py",
-        "        self.charging.commit_local(able)\n        if able:\n            head = self.charging.head\n"
+        "        self.charging.commit_local(able, task.round)\n        if able:\n            head = self.charging.head\n"
         "            for outcome in self._train_all(able, task, head):\n",
         "        if able:\n            head = self.charging.head\n            trained = [*self._train_all(able, task, head)]\n"
-        "            self.charging.commit_local(able)\n            for outcome in trained:\n",
+        "            self.charging.commit_local(able, task.round)\n            for outcome in trained:\n",
         (LOCAL + "the_whole_cohort_is_charged_before_the_first_client_looks_at_its_data",),
     ),
     Mutant(
@@ -187,9 +265,9 @@ FEDERATION = (
     Mutant(
         "updates stored where the server adds the noise",
         "federated/round.py",
-        "        head = self.runner.charge_release(self._commits)\n",
+        "        head = self.runner.charge_release(self._commits, self.number)\n",
         "        self.stored.write_updates(self.number, list(updates.values()))\n"
-        "        head = self.runner.charge_release(self._commits)\n",
+        "        head = self.runner.charge_release(self._commits, self.number)\n",
         (ENGINE + "where_the_server_adds_the_noise_no_update_is_ever_stored",),
     ),
     Mutant(

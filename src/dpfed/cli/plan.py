@@ -98,13 +98,12 @@ def _find_fits(made: Plan, budgets: tuple[float, ...]) -> list[Fit]:
 
 def _compute_by_round(made: Plan) -> list[dict[str, Any]]:
     """Return the largest ε after each round, for a client that takes part whenever it is asked."""
-    from dpfed.plan.costs import compute_spent
+    from dpfed.plan.costs import compute_spent, find_charges_until
 
     deltas = {promise.unit: promise.delta for promise in made.guarantees}
     rows = []
     for number in range(1, made.rounds + 1):
-        local = dict.fromkeys(made.local, min(number, made.participations))
-        costs = compute_spent(made, deltas, local, min(number, made.client_charges) if made.client else 0).statements
+        costs = compute_spent(made, deltas, *find_charges_until(made, number)).statements
         rows.append({"round": number, **{each.unit: each.epsilon for each in costs}})
     return rows
 

@@ -6,13 +6,14 @@ True
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from dpfed.config.fields import Block, Number, SettingError, Whole, setting
 from dpfed.guarantee import LOCAL, UNITS_OF_STYLE
 
+Factor = Annotated[Number, Field(gt=0)]
 PERSON = "person"  # stands wherever a record does, if the data name the person of each row
 
 
@@ -133,6 +134,13 @@ class ClientPrivacy(UnitPrivacy):
         return self
 
 
+class GeometricSchedule(Block):
+    """Factors of noise from the first round to the last, each by the same ratio from the one before."""
+
+    first: Number = setting(effect="the factor of the first round", gt=0)
+    last: Number = setting(effect="the factor of the last round", gt=0)
+
+
 class Privacy(Block):
     """The promises of a run, and whom they protect."""
 
@@ -147,6 +155,9 @@ class Privacy(Block):
         None, effect="the promise for one person with all rows, in place of record; needs data.person_column"
     )
     client: ClientPrivacy | None = setting(None, effect="the promise for one client (user, hybrid, local)")
+    noise_schedule: tuple[Factor, ...] | GeometricSchedule | None = setting(
+        None, effect="public factors of the noise by round: a list with one for each round, or first and last"
+    )
 
     @property
     def local(self) -> RecordPrivacy | None:

@@ -194,6 +194,7 @@ class RunConfig(Block):
         self._check_persons()
         self._check_sizes()
         self._check_counts()
+        self._check_schedule()
         self._check_ledger()
         return self
 
@@ -232,6 +233,18 @@ class RunConfig(Block):
         if smallest is not None and self.local.batch_size > smallest:
             message = f"must be at most the smallest declared size ({smallest}), got {self.local.batch_size}"
             raise SettingError("local.batch_size", message)
+
+    def _check_schedule(self) -> None:
+        schedule, privacy = self.privacy.noise_schedule, self.privacy
+        if schedule is None:
+            return
+        if isinstance(schedule, tuple) and len(schedule) != self.rounds:
+            message = f"must have a factor for each of the {self.rounds} rounds, got {len(schedule)}"
+            raise SettingError("privacy.noise_schedule", f"{message}: give as many, or first and last")
+        if privacy.style == "none":
+            raise SettingError("privacy.noise_schedule", "must be left out: style none adds no noise")
+        if any(block is not None and block.tree is not None for block in (privacy.local, privacy.client)):
+            raise SettingError("privacy.noise_schedule", "goes without a tree only: that is proved for one noise")
 
     def _check_counts(self) -> None:
         if self.max_participations is not None and self.max_participations > self.rounds:

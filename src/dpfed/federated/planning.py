@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dpfed.config.privacy import Adaptive, ClientPrivacy
+from dpfed.config.privacy import Adaptive, ClientPrivacy, GeometricSchedule
 from dpfed.config.run import RunConfig
 from dpfed.config.training import OwnAlgorithmBlock
 from dpfed.errors import InvalidArgument
@@ -33,6 +33,7 @@ from dpfed.plan.algorithm import Algorithm, server_rate
 from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.plan import Plan
+from dpfed.plan.schedule import make_geometric
 from dpfed.plan.tree import RoundTree, TreeNoise
 
 
@@ -56,6 +57,7 @@ def make_plan(config: RunConfig, data: FederatedData | DataFacts) -> Plan:
         client_timeout=config.client_timeout,
         max_update_norm=config.max_update_norm,
         dealing=facts.dealing,
+        noise_schedule=_make_schedule(config),
     )
     _require_fitting_algorithm(plan, config)
     record = config.privacy.local
@@ -142,6 +144,11 @@ def _make_client(block: ClientPrivacy | None) -> ClientPlan | None:
     adaptive = _make_adaptive(block.adaptive)
     same = block.model_dump(include={"clip_norm", "noise_multiplier", "norm"})
     return ClientPlan(**same, adaptive=adaptive, tree=tree)
+
+
+def _make_schedule(config: RunConfig) -> tuple[float, ...] | None:
+    given = config.privacy.noise_schedule
+    return make_geometric(given.first, given.last, config.rounds) if isinstance(given, GeometricSchedule) else given
 
 
 def _make_adaptive(block: Adaptive | None) -> AdaptiveClip | None:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from dpfed.plan.client import ClientPlan as ClientPlan
     from dpfed.plan.cohort import All as All
     from dpfed.plan.cohort import FixedCohort as FixedCohort
+    from dpfed.plan.cohort import Participant as Participant
     from dpfed.plan.cohort import PoissonCohort as PoissonCohort
     from dpfed.plan.local import LocalPlan as LocalPlan
-    from dpfed.plan.plan import Participant as Participant
     from dpfed.plan.plan import Plan as Plan
     from dpfed.plan.population import Population as Population
     from dpfed.plan.server import ClientRelease as ClientRelease
@@ -31,7 +31,7 @@ _HOME = {
     "FixedCohort": "dpfed.plan.cohort",
     "LocalPlan": "dpfed.plan.local",
     "Mean": "dpfed.aggregation.rules",
-    "Participant": "dpfed.plan.plan",
+    "Participant": "dpfed.plan.cohort",
     "Plan": "dpfed.plan.plan",
     "PoissonCohort": "dpfed.plan.cohort",
     "Population": "dpfed.plan.population",

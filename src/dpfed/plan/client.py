@@ -8,7 +8,7 @@ Laplace(noise_multiplier=4.0)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpfed import checks
 from dpfed import events as ev
@@ -64,6 +64,11 @@ class ClientPlan:
             message = "updates get no noise yet: give the client plan a noise_multiplier, or use Plan.calibrated"
             raise InvalidArgument("noise_multiplier", message)
         return self.noise_multiplier
+
+    def scaled(self, factor: float) -> ClientPlan:
+        """Return the plan with that many times its noise; as it is before it has any."""
+        noise = self.noise_multiplier
+        return self if noise is None or factor == 1 else replace(self, noise_multiplier=noise * factor)
 
     @property
     def sum_noise(self) -> float:

@@ -14,7 +14,10 @@ in that round, and the run goes on.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from dpfed.checks import ADD_REMOVE
@@ -30,13 +33,14 @@ if TYPE_CHECKING:
     from dpfed.plan.plan import Plan
 
 MOST_NAMES = 20  # more clients are listed by the plan they share
+MOST_RUNS = 12  # of rounds with one factor of noise
 MOST_CURVES = 30  # of unequal sites, each asked of the accountant
 DELTAS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
 
 
 def explain_plan(plan: Plan) -> str:
     """Return the plan as Markdown, every number of it public."""
-    lines = [f"{plan.name}: {headline(plan)}", "", *_sites(plan), *_server(plan)]
+    lines = [f"{plan.name}: {headline(plan)}", "", *_sites(plan), *_server(plan), *_schedule(plan)]
     lines += ["", *rounds_and_total(plan)] if plan.guarantees else []
     lines += ["", simulation(plan)] if simulation(plan) else []
     for guarantee in plan.guarantees:
@@ -72,7 +76,8 @@ def _round_and_total(plan: Plan, promise: Guarantee) -> str:
     one, delta = plan.round_cost(promise)
     total = plan.client_epsilon(promise.delta) if promise.unit == CLIENT else plan.record_epsilon(promise.delta)
     times = plan.client_charges if promise.unit == CLIENT else plan.record_charges
-    alone = f"One round costs one {promise.unit} ε ≤ {decimal_up(one)} at δ = {delta:g}"
+    what = "One round" if plan.noise_schedule is None else "The round of least noise"
+    alone = f"{what} costs one {promise.unit} ε ≤ {decimal_up(one)} at δ = {delta:g}"
     return f"{alone}, all {times} that are charged together ε ≤ {decimal_up(total)} at δ = {promise.delta:g}."
 
 
@@ -182,6 +187,30 @@ def _where(plan: Plan, client: ClientPlan) -> str:
     if plan.noises_updates:
         return f"it ({'Laplace' if client.norm == 'l1' else 'Gaussian'})"
     return "their sum" if client.tree is None else _tree(plan, client.tree)
+
+
+def _schedule(plan: Plan) -> list[str]:
+    """Return by how much each round's noise differs, and which rounds are reserved."""
+    if plan.noise_schedule is None:
+        return []
+    runs = _list_runs(plan.noise_schedule)
+    shown = runs if len(runs) <= MOST_RUNS else [*runs[: MOST_RUNS - 2], "…", runs[-1]]
+    lines = [f"- noise by round: the multipliers above times {', '.join(shown)}"]
+    if plan.charges_clients and plan.record_charges != plan.rounds:
+        many = f"- reserved for each client: the {_number(plan.participations, 'round')} of least noise"
+        spare = f", and the least noise {_number(plan.spare_rounds, 'time')} more" if plan.spare_rounds else ""
+        lines.append(f"{many}{spare}, since who takes part when is not known beforehand")
+    return lines
+
+
+def _list_runs(schedule: Iterable[float]) -> list[str]:
+    """Return the factors with the rounds that have them, neighbours of one factor together."""
+    runs = []
+    for factor, group in groupby(enumerate(schedule, 1), key=itemgetter(1)):
+        numbers = [number for number, _ in group]
+        where = f"round {numbers[0]}" if len(numbers) == 1 else f"rounds {numbers[0]} to {numbers[-1]}"
+        runs.append(f"{factor:.4g} in {where}")
+    return runs
 
 
 def _tree(plan: Plan, tree: RoundTree) -> str:

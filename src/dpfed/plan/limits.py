@@ -49,7 +49,8 @@ def _find_noise(plan: Plan) -> float:
     """Return the most that noise adds to a number of an update before the server sees it, in style `local`."""
     if plan.client is None or not plan.noises_updates:
         return 0.0
-    return MOST_NOISE * (plan.client.noise_multiplier or 0.0) * plan.client.clip_norm
+    most = max(plan.noise_schedule or (1.0,))
+    return MOST_NOISE * (plan.client.noise_multiplier or 0.0) * most * plan.client.clip_norm
 
 
 def _find_reach(plan: Plan) -> float:

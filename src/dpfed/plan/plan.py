@@ -20,24 +20,23 @@ from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
-from typing import Protocol
 
 from dpfed import events as ev
-from dpfed.accounting.queries import epsilon as epsilon_of
 from dpfed.aggregation.rules import Mean, Rule
 from dpfed.arrays import Floats
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import CLIENT, LOCAL, RECORD, UNITS_OF_STYLE, Guarantee
 from dpfed.mechanisms.sensitivity import Sensitivity
-from dpfed.plan import costs, explain, files, limits, rules
+from dpfed.plan import by_round, costs, explain, files, limits, rules
 from dpfed.plan.adaptive import AdaptiveClip
 from dpfed.plan.algorithm import Algorithm
 from dpfed.plan.client import ClientPlan
-from dpfed.plan.cohort import All, Cohort, FixedCohort, PoissonCohort, likely_participations
+from dpfed.plan.cohort import All, Cohort, FixedCohort, Participant, PoissonCohort, likely_participations
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.population import Population, kinds_of, names_of, parts_of, weights_of
 from dpfed.plan.rules import CLIENT_TIMEOUT
+from dpfed.plan.schedule import read_factors, reserve_rounds
 from dpfed.plan.server import ClientRelease, Released, ServerRelease
 from dpfed.randomness import RandomSource
 
@@ -50,25 +49,12 @@ __all__ = [
     "FixedCohort",
     "LocalPlan",
     "Mean",
-    "Participant",
     "Plan",
     "PoissonCohort",
     "Population",
     "Released",
     "ServerRelease",
 ]
-
-
-class Participant(Protocol):
-    """Whoever takes part: a name in the plan and the account that pays for it."""
-
-    @property
-    def name(self) -> str:
-        """The name in the plan."""
-
-    @property
-    def account(self) -> str:
-        """The ledger's account of this participant's data."""
 
 
 @dataclass(frozen=True)
@@ -84,17 +70,18 @@ class Plan:
     has failed: both are public constants. `dealing` says how clients came to their records (`plan.rules.DEALINGS`); it
     is None where the plan does not know.
 
-    `aggregation` is the rule by which the updates of a round become one.
+    `aggregation` is the rule by which the updates of a round become one. `noise_schedule` has a public factor for each
+    round, by which all its noise is multiplied (`in_round`); `plan.schedule` proves what is reserved for it.
 
     `server_learning_rate` is handed to the algorithm unless it is 1, which leaves the rate to the algorithm's own
     parameters.
 
     Privacy: `guarantee` is that of one record or person (`local_unit`, `record_adjacency`), in the worst site, or in
     any `max_sites_per_person` sites together where a person may be in several. Each client's account is charged
-    ``local.event`` for every round it takes part in; drawing cohorts gains nothing there. `client_guarantee` is that
-    of one client; a cohort amplifies it only if it is secret, otherwise every participation is charged in full. The
-    two are statements about different units. In style `local` each client's account is charged ``client.event`` for
-    every participation in full, under replace_one, whatever the cohort.
+    ``local_event`` of the round (`in_round`) for every one it takes part in; drawing cohorts gains nothing there.
+    `client_guarantee` is that of one client; a cohort amplifies it only if it is secret, otherwise every participation
+    is charged in full. The two are statements about different units. In style `local` each client's account is charged
+    ``client.event`` for every participation in full, under replace_one, whatever the cohort.
     """
 
     name: str
@@ -117,6 +104,7 @@ class Plan:
     max_update_norm: float | None = None
     dealing: str | None = None
     aggregation: Rule = field(default_factory=Mean)
+    noise_schedule: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         rules.require_sound(self)
@@ -126,6 +114,8 @@ class Plan:
             object.__setattr__(self, name, float(getattr(self, name)))
         if not isinstance(self.local, Population):
             object.__setattr__(self, "local", MappingProxyType(dict(self.local)))
+        if self.noise_schedule is not None:
+            object.__setattr__(self, "noise_schedule", read_factors(self.noise_schedule))
         for guarantee in self.guarantees:
             rules.require_kept(self, guarantee)
 
@@ -232,16 +222,17 @@ class Plan:
 
     @property
     def client_charges(self) -> int:
-        """The most charges of the client event: to the study's account, or to each client's own in style `local`.
+        """The most charges of a client event: to the study's account, or to each client's own in style `local`.
 
         Every round, if the server adds noise for a secret cohort; otherwise as often as any one client takes part.
-        Once, for a tree.
+        Once, for a tree. Every round too where the server's noise follows a schedule: who took part most often need
+        not be who pays most.
         """
         if self.noises_updates:
             return self.record_charges
         if self._client.tree:
             return 1 + self.spare_rounds
-        return (self.rounds if self.is_secret else self.participations) + self.spare_rounds
+        return (self.rounds if by_round.pays_all(self) else self.participations) + self.spare_rounds
 
     @property
     def client_event(self) -> ev.Event:
@@ -249,11 +240,33 @@ class Plan:
 
         One participation in full where each client adds the noise: no cohort amplifies what it sends itself.
         """
+        by_round.require_alike(self, "client_event")
         if self.noises_updates:
             return self.client_release.event
         if self._client.tree:
             return self._client.tree.event(self._client.noise, self.rounds, self.participations)
         return self.cohort.event(self._client.event, len(self.local))
+
+    @cached_property
+    def record_factors(self) -> Mapping[float, int]:
+        """How many rounds of each factor of noise are reserved for a client's records."""
+        return reserve_rounds(self.noise_schedule, self.participations, self.spare_rounds)
+
+    @cached_property
+    def client_factors(self) -> Mapping[float, int]:
+        """How many rounds of each factor of noise are reserved for one client."""
+        return reserve_rounds(self.noise_schedule, self.client_charges - self.spare_rounds, self.spare_rounds)
+
+    def in_round(self, number: int) -> Plan:
+        """Return what that round does, as a plan whose noise is the round's own; this plan if all are alike.
+
+        Privacy: what it says is what is executed and charged in that round. It promises nothing about all rounds.
+        """
+        return by_round.find_round(self, number)
+
+    def factor(self, number: int) -> float:
+        """Return by how much the noise of that round is multiplied."""
+        return 1.0 if self.noise_schedule is None else self.noise_schedule[number - 1]
 
     @property
     def record_adjacency(self) -> str:
@@ -283,24 +296,25 @@ class Plan:
 
     def local_charges(self, name: str) -> dict[ev.Event, int]:
         """Return the most that the whole run takes from that client's account: nothing where no client adds noise."""
-        return {self.local_event(name): self.record_charges} if self.charges_clients else {}
+        return by_round.list_costliest(self, name, self.record_charges) if self.charges_clients else {}
 
     def local_event(self, name: str) -> ev.Event:
         """Return the event of one participation, for which that client's account is charged."""
-        return self.client_release.event if self.noises_updates else self.local[name].event
+        by_round.require_alike(self, "local_event")
+        return by_round.find_local_event(self, name, 1.0)
 
     def study_charges(self) -> dict[ev.Event, int]:
         """Return the most that the run takes from the study's account: nothing where the server adds no noise."""
-        return {self.client_event: self.client_charges} if self.server_noises else {}
+        return by_round.list_releases(self, self.client_factors) if self.server_noises else {}
 
     def client_commits(self, taken: Mapping[str, int], cohort: Collection[str], committed: int, lost: int = 0) -> int:
         """Return how many client events a round commits, given how often clients took part and what is committed.
 
-        One if the cohort is secret. Otherwise the statement is that of the client who took part most, so one when
-        somebody takes part more often than is paid for, and none else. In a round that was `lost` to a crash
-        anybody may have taken part. Not for a tree, which is committed when it is begun.
+        One if the cohort is secret, or if noise follows a schedule. Otherwise the statement is that of the client who
+        took part most, so one when somebody takes part more often than is paid for, and none else. In a round that was
+        `lost` to a crash anybody may have taken part. Not for a tree, which is committed when it is begun.
         """
-        if self.is_secret:
+        if by_round.pays_all(self):
             return 1
         after = max((taken.get(name, 0) + 1 + lost for name in cohort), default=0)
         return max(after - committed, 0)
@@ -311,19 +325,15 @@ class Plan:
         """Return the exact ε of all rounds for one record or person of that client, rounded up."""
         if self.noises_updates:
             return self.client_epsilon(delta)
-        return self.local[client].epsilon(delta, self.record_charges)
+        return self.local[client].epsilon(delta, self.record_factors)
 
     def record_epsilon(self, delta: float) -> float:
         """Return the ε of all rounds for one record or person, in the worst site or sites that somebody may be in."""
-        if self.noises_updates:
-            return epsilon_of(self._several_sites, delta, adjacency=REPLACE_ONE)
-        events, relation = costs.record_events(self), self.record_adjacency
-        return costs.bound_together(events, delta, self.max_sites_per_person, relation)
+        return costs.find_record_epsilon(self, delta)
 
     def client_epsilon(self, delta: float) -> float:
         """Return the ε of all rounds for one client, rounded up."""
-        event = ev.Repeated(self.client_event, self.client_charges)
-        return epsilon_of(event, delta, adjacency=self.client_adjacency)
+        return costs.find_client_epsilon(self, delta)
 
     def statements(self, delta: float | None = None) -> tuple[Guarantee, ...]:
         """Return the plan's guarantees, one per unit, at that δ or at those that were asked for."""
@@ -363,22 +373,22 @@ class Plan:
         """The server's part of a round in styles `user` and `hybrid`: clip, sum, add noise."""
         if self.noises_updates:
             raise InvalidArgument("style", "in style local the server only averages: ask for plan.client_release")
-        parts = parts_of(self.local, self.weighting)
-        return ServerRelease(self._client, parts, self._expected, self.aggregation)
+        by_round.require_alike(self, "server")
+        return ServerRelease(self._client, parts_of(self.local, self.weighting), self._expected, self.aggregation)
 
     @property
     def client_release(self) -> ClientRelease:
         """Each client's part of a round in style `local`: clip its whole update, add noise."""
         if not self.noises_updates:
             raise InvalidArgument("style", f"style {self.style} has no noise on single updates: choose local for that")
+        by_round.require_alike(self, "client_release")
         return ClientRelease(self._client)
 
     @property
     def sensitivity(self) -> Sensitivity:
         """The most that one client moves the average of a round before noise, or its own update in style `local`."""
-        if self.noises_updates:
-            return self.client_release.sensitivity
-        return self.server.sensitivity(self.client_adjacency)
+        one = self.in_round(1)  # in all rounds the same
+        return one.client_release.sensitivity if self.noises_updates else one.server.sensitivity(self.client_adjacency)
 
     # ---- words and files ----
 
@@ -401,11 +411,6 @@ class Plan:
             message = f"style {self.style} bounds no update: choose user, hybrid or local to protect a client"
             raise InvalidArgument("style", message)
         return self.client
-
-    @property
-    def _several_sites(self) -> ev.Event:
-        """Everything that is charged where one person may be: all sites have the same noise on their updates."""
-        return ev.Repeated(self.client_event, self.record_charges * self.max_sites_per_person)
 
     @property
     def _expected(self) -> Fraction:

@@ -20,6 +20,7 @@ from dpfed.aggregation.rules import RULES
 from dpfed.checks import REPLACE_ONE
 from dpfed.errors import AdjacencyMismatch, InvalidArgument
 from dpfed.guarantee import UNITS_OF_STYLE, Guarantee
+from dpfed.plan.by_round import require_schedule
 from dpfed.plan.client import ClientPlan
 from dpfed.plan.cohort import All, FixedCohort, PoissonCohort
 from dpfed.plan.limits import MOST_NORM
@@ -45,6 +46,7 @@ def require_sound(plan: Plan) -> None:
     _require_cohort(plan)
     _require_records(plan)
     _require_server(plan)
+    require_schedule(plan)
 
 
 def forbids_a_cap(plan: Plan) -> bool:

@@ -28,6 +28,7 @@ from dpfed.config.run import RunConfig
 from dpfed.guarantee import Guarantee
 from dpfed.ledger.rows import ACCOUNTANT
 from dpfed.plan import explain
+from dpfed.plan.by_round import compose, list_releases
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.plan import Plan
 from dpfed.plan.population import Population
@@ -214,10 +215,10 @@ def _collect_units(plan: Plan, records: list[RoundRecord]) -> Iterable[UnitFacts
 def _find_event(plan: Plan, promised: Guarantee) -> ev.Event | None:
     """Return everything that the plan charges for the one with the largest ε."""
     if promised.unit == "client":
-        return ev.Repeated(plan.client_event, plan.client_charges)
+        return compose(list_releases(plan, plan.client_factors))
     if plan.max_sites_per_person > 1:
         return None
-    return ev.Repeated(plan.local[plan.worst(promised.delta)].event, plan.record_charges)
+    return compose(plan.local_charges(plan.worst(promised.delta)))
 
 
 def _collect_sites(plan: Plan, units: Iterable[UnitFacts]) -> Iterable[SiteFacts]:

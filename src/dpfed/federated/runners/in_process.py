@@ -129,18 +129,18 @@ class LocalRunner:
         the owner, who is told of the failure, sees it.
         """
         names = list(dict.fromkeys(cohort))  # one charge, one update
-        able = [name for name in names if self.charging.left(name) > 0]
+        able = [name for name in names if self.charging.left(name, task.round) > 0]
         self._read = {}
-        yield from (Failure(name, EXHAUSTED) for name in names if self.charging.left(name) < 1)
-        self.charging.commit_local(able)
+        yield from (Failure(name, EXHAUSTED) for name in names if self.charging.left(name, task.round) < 1)
+        self.charging.commit_local(able, task.round)
         if able:
             head = self.charging.head
             for outcome in self._train_all(able, task, head):
                 yield from self._finish_update(outcome, task, head)
 
-    def charge_release(self, times: int) -> str:
-        """Commit that many client events to the study's account, and return the ledger's head."""
-        return self.charging.commit_release(times)
+    def charge_release(self, times: int, number: int) -> str:
+        """Commit that many client events of the round to the study's account, and return the ledger's head."""
+        return self.charging.commit_release(times, number)
 
     def charged(self) -> Charged:
         """Return what is committed so far."""
@@ -160,7 +160,7 @@ class LocalRunner:
 
     def _train_one(self, name: str, task: Task, head: str, client: Client | None = None) -> Update | Failure:
         """Return what the client makes of the task, or why it does not; it is made first unless it is given."""
-        source, local = self._source_of(name, task), self._plan.local[name]
+        source, local = self._source_of(name, task), self._plan.in_round(task.round).local[name]
 
         def train() -> Floats:
             found = self._make_client(name, task) if client is None else client
@@ -218,10 +218,11 @@ class LocalRunner:
     def _add_noise(self, left: Update, task: Task) -> Update:
         """Return the client's update as it may leave in style `local`: clipped, and noised from a stream of its own.
 
-        Privacy: ``plan.client_release``, whose event is committed before the client trains.
+        Privacy: ``plan.in_round(number).client_release``, whose event is committed before the client trains.
         """
         source = self._source_of(left.client, task).once("release")
-        return replace(left, value=self._plan.client_release.release(left.value, task.weights.size, source))
+        release = self._plan.in_round(task.round).client_release
+        return replace(left, value=release.release(left.value, task.weights.size, source))
 
     def _keep(self, left: Update, task: Task, states: ClientStates) -> Update:
         """Store what the client keeps, made of what left it, and return that."""

@@ -165,7 +165,8 @@ class EnsembleRunner(LocalRunner):
         examples = client.examples
         if not isinstance(examples, Tensors):
             raise TypeError(type(examples).__name__)
-        local, source = self._plan.local[client.name], self._source_of(client.name, task)
+        local = self._plan.in_round(task.round).local[client.name]
+        source = self._source_of(client.name, task)
         return Member(examples.inputs, examples.targets, local, source, self._make_objective(client.name, task))
 
 
