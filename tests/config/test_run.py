@@ -155,7 +155,7 @@ REFUSED = {
     "privacy.record.delta must be below 1, got 1": {"privacy.record.delta": 1},
     "privacy.record.delta is missing": {"privacy.record.delta": None},
     "privacy.record.clip_norm is missing": {"privacy.record.clip_norm": None},
-    "privacy.style must be 'none', 'sample', 'user' or 'hybrid', got 'local'": {"privacy.style": "local"},
+    "privacy.style must be 'none', 'sample', 'user', 'hybrid' or 'local', got 'global'": {"privacy.style": "global"},
     "rounds must be a number, got True": {"rounds": True},
     "rounds must be a number, got 'ten'": {"rounds": "ten"},
     "rounds must be at least 1, got 0": {"rounds": 0},
