@@ -16,7 +16,7 @@ from studies import Crash, Study, crash_at
 
 OPTIONS = {"rounds": 3, "spare_rounds": 2, "weighting": "equal"}
 IADMM = Iadmm(rho=(1.0, 0.5, 2.0))
-CASES = [("none", All()), ("sample", All()), ("sample", PoissonCohort(0.7)), ("user", All()), ("hybrid", All())]
+CASES = [(style, All()) for style in ("none", "sample", "user", "hybrid", "local")] + [("sample", PoissonCohort(0.7))]
 
 
 class ByRound(SeededSource):

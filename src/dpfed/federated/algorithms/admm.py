@@ -133,11 +133,6 @@ def require_short_steps(rho: float, rate: float) -> None:
         raise InvalidArgument("rho", f"{message}, as ζ = 1/learning_rate − rho < 0; choose less of one of them")
 
 
-def server_noises(plan: Plan) -> bool:
-    """Return whether the server adds noise to the sum of updates, so that no client's own vector is released."""
-    return plan.style in ("user", "hybrid")
-
-
 def require_all_clients(plan: Plan, name: str) -> None:
     """Refuse a cohort without some client: what it sent before would have to stand in, and is a contribution too."""
     if plan.cohort.chance(len(plan.local)) < 1:

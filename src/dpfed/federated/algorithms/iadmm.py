@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from dpfed.errors import InvalidArgument
-from dpfed.federated.algorithms.admm import Admm, require_all_clients, server_noises
+from dpfed.federated.algorithms.admm import Admm, require_all_clients
 from dpfed.federated.algorithms.constants import with_constants
 from dpfed.plan.plan import Plan
 
@@ -41,7 +41,6 @@ class Iadmm(Admm):
         if any(part.steps != 1 for part in plan.kinds):
             message = "iadmm takes one local step a round, which is what its equation is for"
             raise InvalidArgument("steps", f"{message}: write steps: 1, or choose kind: iceadmm or iiadmm")
-        combines = server_noises(plan)
-        if combines:
+        if plan.server_noises:
             require_all_clients(plan, self.kind)
-        return with_constants(super().bound_to(plan), combines=combines)
+        return with_constants(super().bound_to(plan), combines=plan.server_noises)

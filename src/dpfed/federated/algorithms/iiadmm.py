@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from dpfed.errors import InvalidArgument
-from dpfed.federated.algorithms.admm import Admm, server_noises
+from dpfed.federated.algorithms.admm import Admm
 from dpfed.plan.plan import Plan
 
 
@@ -31,7 +31,7 @@ class Iiadmm(Admm):
 
     def bound_to(self, plan: Plan) -> Self:
         """Return the algorithm for the plan; refuse one whose server adds the noise."""
-        if server_noises(plan):
+        if plan.server_noises:
             message = f"iiadmm has duals at the server, to which style {plan.style!r} shows no released primal"
             raise InvalidArgument("style", f"{message}: choose kind: iceadmm or iadmm")
         return super().bound_to(plan)
