@@ -14,8 +14,8 @@ from dpfed.plan.cohort import All, PoissonCohort
 from dpfed.randomness import SeededSource
 from studies import Crash, Study, crash_at
 
-OPTIONS = {"rounds": 3, "spare_rounds": 2, "weighting": "equal"}
-IADMM = Iadmm(rho=(1.0, 0.5, 2.0))
+OPTIONS = {"rounds": 2, "spare_rounds": 2, "weighting": "equal"}
+IADMM = Iadmm(rho=(1.0, 0.5))
 CASES = [(style, All()) for style in ("none", "sample", "user", "hybrid", "local")] + [("sample", PoissonCohort(0.7))]
 
 
