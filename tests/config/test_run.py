@@ -145,9 +145,13 @@ REFUSED = {
     "cohort needs a kind: all, poisson or fixed": {"cohort": {"rate": 0.5}},
     "cohort.rate must be at most 1, got 2": {"cohort": {"kind": "poisson", "rate": 2}},
     "cohort.rate is missing": {"cohort": {"kind": "poisson"}},
-    "algorithm must be of kind fedavg, fedprox, fedopt, scaffold, feddyn or package.module:name": {
+    "algorithm must be of kind fedavg, fedprox, fedopt, scaffold, feddyn, admm, iadmm, iceadmm, iiadmm or package.": {
         "algorithm": {"kind": "sgd"}
     },
+    "algorithm.rho is missing": {"algorithm": {"kind": "iadmm"}},
+    "algorithm.rho must be a number, got 'auto'": {"algorithm": {"kind": "iadmm", "rho": "auto"}},
+    "algorithm.rho must be a number, got True": {"algorithm": {"kind": "iadmm", "rho": [1, True]}},
+    "algorithm.rho_factor must be above 0, got 0": {"algorithm": {"kind": "iadmm", "rho": 1, "rho_factor": 0}},
     "data.names must be one for each of the 10 clients, got 1": {"data.names": ["a"]},
     "data.names must all be different": {"data.names": ["a"] * 10},
     "data.sizes must name the clients 01, 02": {"data.sizes": {"a": 5}},

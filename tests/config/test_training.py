@@ -29,3 +29,11 @@ def test_an_algorithm_of_ones_own_is_a_reference():
     assert OwnAlgorithmBlock(kind="clinic.rules:Mine").kind == "clinic.rules:Mine"
     with pytest.raises(ValidationError, match=r"must be package\.module:name"):
         OwnAlgorithmBlock(kind="mine")
+
+
+@pytest.mark.parametrize("kind", ["admm", "iadmm", "iceadmm", "iiadmm"])
+@pytest.mark.parametrize("rho", [2, [1, 2, "3e0", 4, 5]], ids=["a number", "by round"])
+def test_every_admm_has_a_penalty_for_all_rounds_or_for_each(plain, kind, rho):
+    found = RunConfig.of(plain({"algorithm": {"kind": kind, "rho": rho, "rho_factor": 1}})).algorithm
+    assert (found.kind, found.rho_factor) == (kind, 1.0)
+    assert found.rho == (2.0 if rho == 2 else [1.0, 2.0, 3.0, 4.0, 5.0])

@@ -25,6 +25,7 @@ from dpfed.config.run import RunConfig
 from dpfed.config.training import OwnAlgorithmBlock
 from dpfed.errors import InvalidArgument
 from dpfed.federated.algorithms import registry
+from dpfed.federated.algorithms.protocol import ModelChange
 from dpfed.federated.data import DataFacts, FederatedData
 from dpfed.guarantee import LOCAL, Guarantee
 from dpfed.plan import cohort
@@ -103,6 +104,12 @@ def _require_fitting_algorithm(plan: Plan, config: RunConfig) -> None:
     is_plain = (local.optimizer, local.momentum, local.weight_decay, local.schedule.kind) == ("sgd", 0, 0, "constant")
     if algorithm.needs_plain_sgd and not is_plain:
         raise registry.optimizer_refusal(config.algorithm.kind)
+
+
+def describe_algorithm(plan: Plan) -> str:
+    """Return what one of our own algorithms makes of the plan, in a sentence; no code of somebody's own is run."""
+    made = registry.of_plan(plan) if plan.algorithm.name in registry.KINDS else None
+    return made.describe() if isinstance(made, ModelChange) else ""
 
 
 def _require_few_sites(config: RunConfig, facts: DataFacts) -> None:
