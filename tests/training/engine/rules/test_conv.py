@@ -187,3 +187,12 @@ def test_records_whose_positions_cancel_are_cut_alike_with_one_record_less():
             values = inputs.expand(rows, -1, -1, -1).clone()
             found.append(gradients.clipped(make_forward(model, loss, values, torch.zeros(rows)))[0]["0.weight"])
     assert float((found[0] - found[1]).norm()) <= 1.0
+
+
+@pytest.mark.parametrize("method", ["kernel", "multiplied"])
+def test_an_image_so_large_that_scaled_gradients_are_rounded_up_is_clipped_all_the_same(method):
+    model, clip_norm = nn.Conv2d(1, 1, 2, bias=False), 4.82e-7
+    nn.init.constant_(model.weight, 1e-3)
+    with ClippedGradients(model, clip_norm=clip_norm, methods={"": method}) as gradients:
+        losses = model(torch.full((1, 1, 2, 2), 3.4e38)).flatten() * 1e-20
+        assert float(gradients.sum(losses)["weight"].norm()) <= clip_norm

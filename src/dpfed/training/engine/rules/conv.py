@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from dpfed.training.engine.rules import general
 from dpfed.training.engine.rules.contributions import Call, Materialised, Method, Piece, Rows
-from dpfed.training.engine.rules.linear import Ghost, can_be_ghost
+from dpfed.training.engine.rules.linear import Ghost, balance, can_be_ghost
 
 PLAIN: tuple[type[nn.Module], ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED: tuple[type[nn.Module], ...] = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -364,10 +364,12 @@ class Kernel:
     def sum_weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
         """Call the kernel once for each part, and add up."""
         view, sums = self.view, {}
-        scaled = view.g * coefficients.to(view.g.dtype).view(-1, *[1] * (view.g.dim() - 1))
+        weights = coefficients.to(view.g.dtype).view(-1, *[1] * (view.g.dim() - 1))
+        scaled = view.g * weights
         if "weight" in self.ghost.names:
-            x = self.ghost.x if self.is_multiplied else view.x
-            parts = zip(torch.split(x, self._rows()), torch.split(scaled, self._rows()), strict=True)
+            x, g = balance(self.ghost.x if self.is_multiplied else view.x, view.g)
+            balanced = scaled if g is view.g else g * weights
+            parts = zip(torch.split(x, self._rows()), torch.split(balanced, self._rows()), strict=True)
             total = reduce(Tensor.add_, (self._sum(x, g).double() for x, g in parts))
             sums["weight"] = total.reshape(self.ghost.shape).to(scaled.dtype)
         if "bias" in self.ghost.names:

@@ -27,8 +27,12 @@ LARGE = 2**20  # weights of which the gradients of single examples, written out,
 # Where positions cancel, a norm from Gram matrices is off by a share of Σₜ‖xₜ‖‖gₜ‖ and not of itself. In float64, with
 # k roundings one after the other, the share is at most √(k·2⁻⁵³); k = 8000 makes this one, which is always added.
 ROUNDING = 8 * 2.0**-23
-# What underflow can hide of a float32 norm of 1024 squares; an output gradient may multiply it by any number.
-UNDERFLOW = torch.tensor(4e-18)
+# What underflow can hide of a float32 norm, for each number of which the squares are added, where processors take what
+# is below 2⁻¹²⁶ for zero; an output gradient may multiply it by any number.
+UNDERFLOW = 1.25e-19
+# Output gradients are scaled to 2⁻⁶⁰ of a clip norm or more, by taking powers of two from inputs that are larger: below
+# 2⁻¹²⁶ a number is rounded to as much as twice itself, and the input may be as large as 2¹²⁸.
+MOST_BITS = 60
 ONE = torch.tensor(1.0)
 
 
@@ -48,7 +52,8 @@ class OuterProduct:
         found: Tensor = torch.linalg.vector_norm(self.g, dim=1, dtype=torch.float64)
         if "weight" not in self.names:
             return found
-        return found.mul_(torch.hypot(row_norms(self.x), ONE if "bias" in self.names else UNDERFLOW))
+        hidden = torch.tensor(UNDERFLOW * math.sqrt(self.x.shape[1]))
+        return found.mul_(torch.hypot(row_norms(self.x), ONE if "bias" in self.names else hidden))
 
     def absolute_norms(self) -> Tensor:
         """Return ‖gᵢ‖₁·(‖xᵢ‖₁ + 1), each term for a parameter that trains."""
@@ -62,7 +67,8 @@ class OuterProduct:
         scaled = self.g * coefficients.unsqueeze(1)
         sums = {}
         if "weight" in self.names:
-            sums["weight"] = torch.mm(scaled.t(), self.x)
+            x, g = balance(self.x, self.g)
+            sums["weight"] = torch.mm((scaled if g is self.g else g * coefficients.unsqueeze(1)).t(), x)
         if "bias" in self.names:
             sums["bias"] = scaled.sum(0)
         return sums
@@ -129,6 +135,15 @@ class Ghost:
     def only(self, names: Collection[str]) -> Ghost:
         """Return the same for the weight or the bias alone."""
         return replace(self, names=tuple(names))
+
+
+def balance(x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Return inputs and output gradients with the same products: powers of two are taken from inputs above 2⁶⁰."""
+    if not x.numel() or not float(torch.linalg.vector_norm(x, ord=math.inf)) > 2.0**MOST_BITS:
+        return x, g
+    _, bits = torch.frexp(x.flatten(1).abs().amax(1))
+    powers = torch.exp2((bits - MOST_BITS).clamp_(min=0).to(x.dtype))
+    return x / powers.view(-1, *[1] * (x.dim() - 1)), g * powers.view(-1, *[1] * (g.dim() - 1))
 
 
 def measure_vectors(values: Tensor) -> Tensor:
