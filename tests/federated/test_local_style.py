@@ -16,13 +16,16 @@ from dpfed import events as ev
 from dpfed.errors import AdjacencyMismatch, BudgetExceeded, InvalidArgument
 from dpfed.federated.algorithms.feddyn import FedDyn
 from dpfed.federated.algorithms.protocol import LocalObjective, ModelChange
-from dpfed.federated.messages import Task, Update
+from dpfed.federated.messages import Failure, Task, Update
 from dpfed.federated.runners.in_process import LocalRunner
 from dpfed.federated.runners.processes import PoolRunner
 from dpfed.federated.runners.together import EnsembleRunner
 from dpfed.federated.state.clients import ClientStates
 from dpfed.federated.state.unfinished import UnfinishedRound
+from dpfed.federated.torch.client import TorchClient, TorchModel
 from dpfed.guarantee import Guarantee
+from dpfed.ledger.ledger import Ledger
+from dpfed.models.logistic import Logistic
 from dpfed.plan import (
     AdaptiveClip,
     ClientPlan,
@@ -136,11 +139,36 @@ def test_every_client_draws_noise_of_its_own_and_new_in_every_round(open_study, 
     assert len({value.tobytes() for value in sent}) == 6
 
 
+def test_torch_clients_that_train_together_send_the_same_as_one_by_one(tmp_path):
+    model = TorchModel(lambda: Logistic(5), "cross_entropy")
+    inputs = np.random.default_rng(3).normal(size=(3, 12, 5)).astype(np.float32)
+    clients = [
+        TorchClient(name, (held, (held[:, 0] > 0).astype(int)), name, model)
+        for name, held in zip(NAMES, inputs, strict=True)
+    ]
+    local = dict.fromkeys(NAMES, LocalPlan(size=12, batch_size=6, steps=3, learning_rate=50.0))
+    plan, task = a_plan(local=local, rounds=2), Task(1, {"weights": model.first_weights})
+    sent = []
+    for kind, options in ((LocalRunner, {}), (EnsembleRunner, {"chunk": 3})):
+        with Ledger(tmp_path / f"{kind.__name__}.db") as ledger:
+            for name in NAMES:
+                ledger.open(name, epsilon=100.0, delta=1e-5, unit="client", adjacency="replace_one")
+            runner = kind(clients, ledger, source=SeededSource(8), **options)
+            runner.enroll(plan, model.first_weights)
+            sent.append({update.client: update.value for update in runner.train(task, NAMES)})
+    for name in NAMES:
+        assert np.allclose(sent[0][name], sent[1][name], atol=1e-5)
+        assert np.linalg.norm(sent[0][name]) > 2.0  # noise of 4 on 12 numbers, and nothing beyond the clip norm of 1
+        assert np.linalg.norm(sent[0][name]) < 40.0
+
+
 @every_runner
 def test_a_client_that_fails_sends_noise_around_zero_and_its_owner_is_told(open_study, kind):
     study = open_study("local", client_timeout=30.0)
     study.clients[0].train = lambda *_: int("patient 4711")
-    failure, update = enrolled(study, kind, source=SilentSource()).train(TASK, ["north"])
+    outcomes = list(enrolled(study, kind, source=SilentSource()).train(TASK, ["north"]))
+    assert [type(outcome) for outcome in outcomes] == [Failure, Update]
+    failure, update = outcomes
     assert (failure.client, failure.reason) == ("north", "failed")
     assert np.array_equal(update.value, np.zeros(DIMENSION))
 

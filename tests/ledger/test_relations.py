@@ -179,5 +179,7 @@ def test_accounts_of_whole_clients_whose_charges_never_reach_a_record_are_found(
     assert relations.find_uncarried(["record", "whole"], world(whole, record)) == {"record": ("whole",), "whole": ()}
     carries = replace(record, adjacency="replace_one", overlaps=("whole",))
     assert relations.find_uncarried(["record"], world(whole, carries)) == {"record": ()}
+    assert relations.find_beside("record", world(whole, carries)) == ()
+    assert relations.find_beside("whole", world(whole, carries)) == ("record",)
     user = replace(whole, adjacency="add_remove")
     assert relations.find_uncarried(["record"], world(user, record)) == {"record": ()}

@@ -81,11 +81,12 @@ def find_tops(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
 def find_beside(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
     """Return the accounts that may be charged for the same data without those that see all of its source.
 
-    That is those on the same source for another unit or adjacency, and parents on another source: their data
-    include this account's.
+    That is those on the same source for another unit or adjacency that do not pass their charges on to it, and parents
+    on another source: their data include this account's.
     """
     own = terms[name]
     others = [other for other, known in terms.items() if known.source == own.source and not _are_alike(own, known)]
+    others = [other for other in others if name not in find_reached(other, terms)]
     parents = [each for each in _find_ancestors(name, terms) if terms[each].source != own.source]
     return (*others, *parents)
 
