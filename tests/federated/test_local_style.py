@@ -16,7 +16,7 @@ from dpfed import events as ev
 from dpfed.errors import AdjacencyMismatch, BudgetExceeded, InvalidArgument
 from dpfed.federated.algorithms.feddyn import FedDyn
 from dpfed.federated.algorithms.protocol import LocalObjective, ModelChange
-from dpfed.federated.messages import Task, Update
+from dpfed.federated.messages import Failure, Task, Update
 from dpfed.federated.runners.in_process import LocalRunner
 from dpfed.federated.runners.processes import PoolRunner
 from dpfed.federated.runners.together import EnsembleRunner
@@ -166,7 +166,9 @@ def test_torch_clients_that_train_together_send_the_same_as_one_by_one(tmp_path)
 def test_a_client_that_fails_sends_noise_around_zero_and_its_owner_is_told(open_study, kind):
     study = open_study("local", client_timeout=30.0)
     study.clients[0].train = lambda *_: int("patient 4711")
-    failure, update = enrolled(study, kind, source=SilentSource()).train(TASK, ["north"])
+    outcomes = list(enrolled(study, kind, source=SilentSource()).train(TASK, ["north"]))
+    assert [type(outcome) for outcome in outcomes] == [Failure, Update]
+    failure, update = outcomes
     assert (failure.client, failure.reason) == ("north", "failed")
     assert np.array_equal(update.value, np.zeros(DIMENSION))
 

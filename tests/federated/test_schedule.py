@@ -157,9 +157,16 @@ def test_of_two_clients_in_one_round_each_whichever_the_reserved_one_covers_the_
 @pytest.mark.parametrize("style", ["sample", "user", "hybrid"])
 def test_where_all_take_part_every_round_charges_the_noise_that_it_drew(tmp_path, style):
     study = open_recorded(tmp_path, style)
+    results, plan = [], study.plan
     with study.watch_server():
-        results = list(study.federation())
-    rows, plan = committed(study.ledger), study.plan
+        for result in study.federation():
+            results.append(result)
+            rounds = [plan.in_round(number) for number in range(1, len(results) + 1)]
+            rows = committed(study.ledger)
+            if style != "user":
+                assert rows["account-west"] == {each.local_event("west"): 1 for each in rounds}
+            if style != "sample":
+                assert rows["study"] == {each.client_event: 1 for each in rounds}
     for number, result in enumerate(results, 1):
         alone = plan.in_round(number)
         for statement in result.cost:

@@ -329,6 +329,10 @@ def test_a_factor_that_is_no_positive_number_is_refused(bad):
         a_plan(schedule=bad)
 
 
+def test_factors_that_can_be_read_once_only_are_kept():
+    assert replace(a_plan(), noise_schedule=iter(SCHEDULE)).noise_schedule == SCHEDULE
+
+
 @pytest.mark.parametrize("bad", ["12", 2.0, {1: 1.0, 2: 2.0}])
 def test_what_is_no_list_is_refused(bad):
     with pytest.raises(InvalidArgument, match="give a list such as"):
@@ -383,6 +387,7 @@ def test_the_file_of_a_plan_without_a_schedule_is_as_it_always_was():
 
 def test_the_words_of_a_plan_say_each_rounds_noise_and_what_is_reserved():
     text = a_plan(cohort=FixedCohort(1), max_participations=2, spare_rounds=1).explain()
+    assert "noise multiplied by 0.5 to 2 by round" in text
     assert "times 2 in round 1, 0.5 in round 2, 1 in rounds 3 to 4" in text
     assert "the 2 rounds of least noise, and the least noise 1 time more" in text
     long = a_plan(schedule=make_geometric(1.0, 0.1, 50)).explain()

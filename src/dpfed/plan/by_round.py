@@ -22,7 +22,7 @@ from dpfed.errors import InvalidArgument
 from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.population import Population
-from dpfed.plan.schedule import Factors, list_covering, read_factors, take_costliest
+from dpfed.plan.schedule import Factors, list_covering, take_costliest
 
 if TYPE_CHECKING:
     from dpfed.plan.plan import Plan
@@ -31,10 +31,10 @@ Charges = Mapping[ev.Event, int]  # how often each event is charged
 
 
 def require_schedule(plan: Plan) -> None:
-    """Refuse a schedule that is not one positive factor for each round, or that the plan's noise cannot follow."""
-    if plan.noise_schedule is None:
+    """Refuse a schedule that has not one factor for each round, or that the plan's noise cannot follow."""
+    factors = plan.noise_schedule
+    if factors is None:
         return
-    factors = read_factors(plan.noise_schedule)
     if len(factors) != plan.rounds:
         message = f"noise_schedule must have a factor for each of the {plan.rounds} rounds, got {len(factors)}"
         raise InvalidArgument("noise_schedule", f"{message}: give as many as there are rounds")

@@ -84,7 +84,14 @@ def _round_and_total(plan: Plan, promise: Guarantee) -> str:
 def headline(plan: Plan) -> str:
     """Return rounds, cohort and weighting in one line."""
     how = "by declared size" if plan.weighting == "declared" else "equally"
-    return f"{_number(plan.rounds, 'round')}, {plan.cohort}, averaged {how}"
+    return f"{_number(plan.rounds, 'round')}, {plan.cohort}, averaged {how}{_range(plan)}"
+
+
+def _range(plan: Plan) -> str:
+    """Return how far the noise of rounds is from the multipliers given; an empty text if all are alike."""
+    if plan.noise_schedule is None:
+        return ""
+    return f", noise multiplied by {min(plan.noise_schedule):.4g} to {max(plan.noise_schedule):.4g} by round"
 
 
 def simulation(plan: Plan) -> str:

@@ -107,6 +107,8 @@ class Plan:
     noise_schedule: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.noise_schedule is not None:
+            object.__setattr__(self, "noise_schedule", read_factors(self.noise_schedule))
         rules.require_sound(self)
         for name in ("rounds", "max_sites_per_person", "minimum_cohort"):
             object.__setattr__(self, name, int(getattr(self, name)))
@@ -114,8 +116,6 @@ class Plan:
             object.__setattr__(self, name, float(getattr(self, name)))
         if not isinstance(self.local, Population):
             object.__setattr__(self, "local", MappingProxyType(dict(self.local)))
-        if self.noise_schedule is not None:
-            object.__setattr__(self, "noise_schedule", read_factors(self.noise_schedule))
         for guarantee in self.guarantees:
             rules.require_kept(self, guarantee)
 
