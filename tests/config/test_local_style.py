@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
+from click.testing import CliRunner
 
 from dpfed import accounting
 from dpfed import events as ev
+from dpfed.cli.plan import plan as plan_command
 from dpfed.config.run import RunConfig
 from dpfed.errors import InvalidArgument
 from dpfed.federated.data import DataFacts
@@ -52,6 +55,18 @@ def test_epsilon_of_a_round_is_pure_with_laplace_noise_and_the_total_is_composed
     assert (
         "One round costs one client ε ≤ 0.499998 at δ = 0, all 6 that are charged together ε ≤ 2.99" in plan.explain()
     )
+
+
+def test_a_plan_as_json_has_epsilon_of_one_round_beside_that_of_all(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        RUN.format("{style: local, client: {epsilon_per_round: 1, delta: 1e-5, clip_norm: 1, norm: l1}}", "")
+    )
+    shown = CliRunner().invoke(plan_command, [str(file), "--json", "--budget", "3"])
+    (alone,), (whole,) = (json.loads(shown.output)[key] for key in ("per_round", "statements"))
+    assert alone["delta"] == 0.0
+    assert 0.9999 < alone["epsilon"] <= 1.0
+    assert 5.9 < whole["epsilon"] < 6 * alone["epsilon"]
 
 
 def test_epsilon_of_a_round_may_be_given_for_records_too():
