@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -49,3 +50,15 @@ def test_made_up_scans_have_a_lesion_where_the_mask_says():
     bright, dark = records.features[:, 0][records.labels == 1], records.features[:, 0][records.labels == 0]
     assert bright.mean() > 0.3 > -0.3 > dark.mean()
     assert set(np.unique(records.labels)) == {0, 1}
+
+
+def test_the_comparison_of_admms_gives_every_algorithm_the_same_noise_for_the_same_total():
+    example = runpy.run_path(str(EXAMPLES / "admm.py"))
+    plans = [make_plan(config, prepare(config.data)) for config in example_configs(example)]
+    assert len(plans) == 4
+    assert len({plan.one_local.step_event for plan in plans}) == 1
+    assert len({plan.rounds * plan.one_local.steps for plan in plans}) == 1
+
+
+def example_configs(example):
+    return [example["make_config"](name, 4.0, 0.5, 0) for name in example["KINDS"]]
