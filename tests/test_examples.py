@@ -39,8 +39,8 @@ def test_the_hospitals_promise_at_most_four_for_a_record_in_five_unequal_sites()
 
 
 def test_there_is_an_example_of_every_style():
-    assert {RunConfig.read(path).privacy.style for path in FILES} == {"none", "sample", "user", "hybrid"}
-    assert {path.stem for path in (EXAMPLES / "styles").iterdir()} == {"none", "sample", "user", "hybrid"}
+    assert {RunConfig.read(path).privacy.style for path in FILES} == {"none", "sample", "user", "hybrid", "local"}
+    assert {path.stem for path in (EXAMPLES / "styles").iterdir()} == {"none", "sample", "user", "hybrid", "local"}
 
 
 def test_made_up_scans_have_a_lesion_where_the_mask_says():

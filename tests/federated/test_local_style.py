@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -12,13 +14,18 @@ from scipy import stats
 from dpfed import accounting
 from dpfed import events as ev
 from dpfed.errors import AdjacencyMismatch, BudgetExceeded, InvalidArgument
+from dpfed.federated.algorithms.feddyn import FedDyn
 from dpfed.federated.algorithms.protocol import LocalObjective, ModelChange
-from dpfed.federated.messages import Task, Update
+from dpfed.federated.messages import Failure, Task, Update
 from dpfed.federated.runners.in_process import LocalRunner
 from dpfed.federated.runners.processes import PoolRunner
 from dpfed.federated.runners.together import EnsembleRunner
+from dpfed.federated.state.clients import ClientStates
 from dpfed.federated.state.unfinished import UnfinishedRound
+from dpfed.federated.torch.client import TorchClient, TorchModel
 from dpfed.guarantee import Guarantee
+from dpfed.ledger.ledger import Ledger
+from dpfed.models.logistic import Logistic
 from dpfed.plan import (
     AdaptiveClip,
     ClientPlan,
@@ -34,6 +41,7 @@ from studies import DIMENSION, SIZES, Crash, SilentSource, Ward, crash_at
 
 NAMES = tuple(SIZES)
 TASK = Task(1, {"weights": np.zeros(DIMENSION)})
+PEERS = json.loads((Path(__file__).parents[1] / "reference" / "peers.json").read_text())
 FALSE_ALARM = 1e-6
 CLIENT = Guarantee(8.0, 1e-5, "client", "replace_one")
 BARE = LocalPlan(size=100, batch_size=10, steps=5)
@@ -131,11 +139,36 @@ def test_every_client_draws_noise_of_its_own_and_new_in_every_round(open_study, 
     assert len({value.tobytes() for value in sent}) == 6
 
 
+def test_torch_clients_that_train_together_send_the_same_as_one_by_one(tmp_path):
+    model = TorchModel(lambda: Logistic(5), "cross_entropy")
+    inputs = np.random.default_rng(3).normal(size=(3, 12, 5)).astype(np.float32)
+    clients = [
+        TorchClient(name, (held, (held[:, 0] > 0).astype(int)), name, model)
+        for name, held in zip(NAMES, inputs, strict=True)
+    ]
+    local = dict.fromkeys(NAMES, LocalPlan(size=12, batch_size=6, steps=3, learning_rate=50.0))
+    plan, task = a_plan(local=local, rounds=2), Task(1, {"weights": model.first_weights})
+    sent = []
+    for kind, options in ((LocalRunner, {}), (EnsembleRunner, {"chunk": 3})):
+        with Ledger(tmp_path / f"{kind.__name__}.db") as ledger:
+            for name in NAMES:
+                ledger.open(name, epsilon=100.0, delta=1e-5, unit="client", adjacency="replace_one")
+            runner = kind(clients, ledger, source=SeededSource(8), **options)
+            runner.enroll(plan, model.first_weights)
+            sent.append({update.client: update.value for update in runner.train(task, NAMES)})
+    for name in NAMES:
+        assert np.allclose(sent[0][name], sent[1][name], atol=1e-5)
+        assert np.linalg.norm(sent[0][name]) > 2.0  # noise of 4 on 12 numbers, and nothing beyond the clip norm of 1
+        assert np.linalg.norm(sent[0][name]) < 40.0
+
+
 @every_runner
 def test_a_client_that_fails_sends_noise_around_zero_and_its_owner_is_told(open_study, kind):
     study = open_study("local", client_timeout=30.0)
     study.clients[0].train = lambda *_: int("patient 4711")
-    failure, update = enrolled(study, kind, source=SilentSource()).train(TASK, ["north"])
+    outcomes = list(enrolled(study, kind, source=SilentSource()).train(TASK, ["north"]))
+    assert [type(outcome) for outcome in outcomes] == [Failure, Update]
+    failure, update = outcomes
     assert (failure.client, failure.reason) == ("north", "failed")
     assert np.array_equal(update.value, np.zeros(DIMENSION))
 
@@ -170,6 +203,20 @@ def test_no_honest_update_is_refused_for_the_length_of_its_noise(open_study, nor
     (result,) = study.federation()
     assert result.participation.refused == {}
     assert set(result.participation.contributed) == set(NAMES)
+
+
+@every_norm
+def test_a_client_keeps_what_it_makes_of_the_noised_vector_that_left_it(open_study, norm):
+    client = ClientPlan(clip_norm=1.0, noise_multiplier=50.0, norm=norm)
+    study = open_study("local", rounds=1, weighting="equal", client=client)
+    runner, folder = study.runner(), study.folder / "states"
+    folder.mkdir()
+    runner.enroll(study.plan, np.zeros(DIMENSION), algorithm=FedDyn(alpha=2.0), folder=folder)
+    sent = {update.client: update.value for update in runner.train(TASK, NAMES)}
+    states = ClientStates(folder, runner.key(study.plan))
+    for name in NAMES:
+        assert np.array_equal(states.read(name, 1)["gradient"], -2.0 * sent[name])
+        assert np.linalg.norm(sent[name]) > 2.0  # as nothing within the clip norm is
 
 
 # ---- what is charged, and when ----
@@ -263,6 +310,17 @@ def test_gaussian_rounds_are_the_analytic_gaussian_of_twice_the_clip_norm():
     found, mu = plan.client_epsilon(1e-5), 1.0
     delta = stats.norm.cdf(mu / 2 - found / mu) - np.exp(found) * stats.norm.cdf(-mu / 2 - found / mu)
     assert delta == pytest.approx(1e-5, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["laplace-233", "laplace-236", "laplace-237"])
+def test_laplace_rounds_lie_within_the_bounds_of_dp_accounting_for_a_shift_of_two_clip_norms(name):
+    # Its cases are for a shift of one scale over the multiplier, so that ours has twice the noise.
+    (case,) = (case for case in PEERS["cases"] if case["id"] == name)
+    event, peers = case["event"], case["peers"]
+    noise_multiplier = 2 * event["event"]["noise_multiplier"]
+    client = ClientPlan(clip_norm=3.0, noise_multiplier=noise_multiplier, norm="l1")
+    found = a_plan(rounds=event["count"], client=client).client_epsilon(case["delta"])
+    assert peers["dp_accounting_pld_lower"] <= found <= peers["dp_accounting_pld"] * (1 + 1e-5)
 
 
 @every_norm
@@ -398,6 +456,42 @@ def test_an_account_for_adding_and_removing_on_the_same_data_is_refused(ledger):
     ledger.open("clients", epsilon=100.0, delta=1e-5, unit="client", adjacency="replace_one", source="north/patients")
     with pytest.raises(AdjacencyMismatch, match="records is for the same data"):
         run_on(ledger, "clients")
+
+
+def open_on_one_source(ledger, **kinds):
+    for name, terms in kinds.items():
+        ledger.open(name, **{"epsilon": 100.0, "delta": 1e-5, "source": "north/patients", **terms})
+
+
+WHOLE = {"unit": "client", "adjacency": "replace_one"}
+
+
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
+def test_records_are_not_sampled_on_an_account_that_does_not_know_what_the_client_has_sent(ledger, adjacency):
+    open_on_one_source(ledger, clients=WHOLE)
+    local = run_on(ledger, "clients")
+    open_on_one_source(ledger, records={"adjacency": adjacency})
+    sampled = replace(SAMPLED, local={"north": replace(SAMPLED.local["north"], adjacency=adjacency)})
+    with pytest.raises(InvalidArgument, match=r"overlaps=\['clients'\]"):
+        run_on(ledger, "records", sampled)
+    local.finish("study")
+
+
+def test_an_account_of_records_that_carries_its_clients_charges_pays_for_both_styles(ledger):
+    open_on_one_source(ledger, clients=WHOLE)
+    local = run_on(ledger, "clients")
+    list(local.train(TASK, ["north"]))
+    open_on_one_source(ledger, records={"adjacency": "replace_one", "overlaps": ["clients"]})
+    list(local.train(replace(TASK, round=2), ["north"]))
+    assert ledger.balance("records").spent > 0
+    list(run_on(ledger, "records", SAMPLED).train(TASK, ["north"]))
+    assert ledger.balance("records").spent > ledger.balance("clients").spent
+    ledger.verify()
+
+
+def test_an_unused_account_of_the_client_is_in_nobodys_way(ledger):
+    open_on_one_source(ledger, clients=WHOLE, records={"adjacency": "replace_one"})
+    assert len(list(run_on(ledger, "records", SAMPLED).train(TASK, ["north"]))) == 1
 
 
 # ---- crashes ----

@@ -13,6 +13,8 @@ DEALING = "tests/data/test_dealing.py::test_"
 OBJECTIVE = "tests/training/test_objective.py::test_"
 WRITES = "a_client_that_writes_where_numpy_forbids_it_reaches_no_other_and_not_the_server"
 LOCAL = "tests/federated/runners/test_in_process.py::test_"
+LOCAL_STYLE = "tests/federated/test_local_style.py::test_"
+SENT = "tests/plan/test_client_release.py::test_"
 MEAN = "tests/aggregation/test_mean.py::test_"
 POPULATED = "tests/federated/test_population.py::test_"
 POPULATION = "tests/plan/test_population.py::test_"
@@ -24,6 +26,80 @@ STATEFUL = "tests/federated/algorithms/test_stateful.py::test_"
 RUNS = "tests/runs/test_directory.py::test_"
 
 FEDERATION = (
+    Mutant(
+        "updates that leave without noise",
+        "federated/runners/in_process.py",
+        "            left = self._add_noise(left, task)\n",
+        "            left = replace(left, value=self._plan.client_release.query(left.value, task.weights.size))\n",
+        (LOCAL_STYLE + "every_client_draws_noise_of_its_own_and_new_in_every_round[LocalRunner]",),
+    ),
+    Mutant(
+        "a client that noises what it did not clip",
+        "plan/server.py",
+        "mechanism.add_noise(self.query(update, dimension))",
+        "mechanism.add_noise(np.asarray(update, dtype=float))",
+        (
+            SENT + "records_that_turn_the_update_around_attain_two_clip_norms[l1]",
+            LOCAL_STYLE + "what_the_algorithm_lets_leave_is_clipped_however_far_its_objective_is_shifted[l2]",
+        ),
+    ),
+    Mutant(
+        "half a client's own noise",
+        "plan/server.py",
+        "make.from_noise_multiplier(self.client.noise, bound, source=source)",
+        "make.from_noise_multiplier(self.client.noise / 2, bound, source=source)",
+        (SENT + "the_noise_of_what_leaves_is_the_noise_multiplier_times_the_clip_norm[l2]",),
+    ),
+    Mutant(
+        "a client's own update charged as if it might be absent",
+        "plan/plan.py",
+        "        if self.noises_updates:\n            return REPLACE_ONE\n",
+        "        if self.noises_updates:\n            return ADD_REMOVE\n",
+        (
+            LOCAL_STYLE + "epsilon_is_that_of_the_accountant_for_every_charge_that_there_may_be_under_replacement",
+            LOCAL_STYLE + "gaussian_rounds_are_the_analytic_gaussian_of_twice_the_clip_norm",
+        ),
+    ),
+    Mutant(
+        "a secret cohort that amplifies what a client sends itself",
+        "plan/plan.py",
+        "        if self.noises_updates:\n            return self.client_release.event\n",
+        "",
+        (LOCAL_STYLE + "no_cohort_amplifies_what_a_client_sends_itself[cohort1]",),
+    ),
+    Mutant(
+        "a client's charge after its own noise",
+        "federated/runners/in_process.py",
+        "        self.charging.commit_local(able)\n        if able:\n            head = self.charging.head\n"
+        "            for outcome in self._train_all(able, task, head):\n"
+        "                yield from self._finish_update(outcome, task, head)\n",
+        "        if able:\n            head = self.charging.head\n"
+        "            for outcome in self._train_all(able, task, head):\n"
+        "                yield from self._finish_update(outcome, task, head)\n"
+        "        self.charging.commit_local(able)\n",
+        (LOCAL_STYLE + "a_crash_while_the_noise_is_drawn_leaves_the_charge",),
+    ),
+    Mutant(
+        "an account for adding and removing that pays in style local",
+        "federated/runners/charging.py",
+        "    if adjacency != REPLACE_ONE:\n",
+        "    if not adjacency:\n",
+        (LOCAL_STYLE + "an_account_for_adding_and_removing_is_refused[record]",),
+    ),
+    Mutant(
+        "a second account on the same data that does not pay",
+        "federated/runners/charging.py",
+        "            charges = self._add_beside(self.ledger, charges)\n",
+        "",
+        (LOCAL_STYLE + "accounts_for_other_units_on_the_same_data_are_charged_as_well",),
+    ),
+    Mutant(
+        "a failure in style local that everyone sees",
+        "federated/runners/in_process.py",
+        "                left = Update(left.client, task.round, np.zeros(0), head)\n",
+        "                return\n",
+        (LOCAL_STYLE + "a_client_that_fails_sends_noise_around_zero_and_its_owner_is_told[LocalRunner]",),
+    ),
     Mutant(
         "half the server's noise",
         "plan/server.py",
@@ -87,10 +163,10 @@ FEDERATION = (
     Mutant(
         "the clients' charge after their training",
         "federated/runners/in_process.py",
-        "        self.charging.commit_local(able)\n        if able:\n"
-        "            outcomes = self._train_all(able, task, self.charging.head)\n",
-        "        if able:\n            outcomes = [*self._train_all(able, task, self.charging.head)]\n"
-        "            self.charging.commit_local(able)\n",
+        "        self.charging.commit_local(able)\n        if able:\n            head = self.charging.head\n"
+        "            for outcome in self._train_all(able, task, head):\n",
+        "        if able:\n            head = self.charging.head\n            trained = [*self._train_all(able, task, head)]\n"
+        "            self.charging.commit_local(able)\n            for outcome in trained:\n",
         (LOCAL + "the_whole_cohort_is_charged_before_the_first_client_looks_at_its_data",),
     ),
     Mutant(
@@ -182,8 +258,8 @@ FEDERATION = (
     Mutant(
         "an algorithm that is told who else took part",
         "federated/runners/in_process.py",
-        "            state, own = self._read_state(trained.client, task), task.of(trained.client)\n",
-        "            state, own = self._read_state(trained.client, task), task\n",
+        "        state, own = self._read_state(trained.client, task), task.of(trained.client)\n",
+        "        state, own = self._read_state(trained.client, task), task\n",
         (STATES + "what_a_client_sends_depends_on_no_other_clients_rounds",),
     ),
     Mutant(

@@ -127,10 +127,19 @@ def _collect_facts(made: Plan, fits: list[Fit], rounds: list[dict[str, Any]]) ->
     return {
         "plan": json.loads(made.to_json()),
         "statements": [asdict(statement) for statement in _list_statements(made)],
+        "per_round": _collect_rounds(made),
         "binding": made.binding() if made.guarantee is not None else None,
         "fits": [asdict(fit) for fit in fits],
         "by_round": rounds,
     }
+
+
+def _collect_rounds(made: Plan) -> list[dict[str, Any]]:
+    """Return ε and δ of one round alone for each promise; none where the rounds are one event."""
+    is_tree = made.client is not None and made.client.tree is not None
+    promises = [each for each in made.guarantees if not (is_tree and each.unit == "client")]
+    costs = {each.unit: made.round_cost(each) for each in promises}
+    return [{"unit": unit, "epsilon": epsilon, "delta": delta} for unit, (epsilon, delta) in costs.items()]
 
 
 def _list_statements(made: Plan) -> list[Any]:

@@ -203,7 +203,8 @@ def calibrate_rounds(plan: Plan, guarantees: Iterable[Guarantee], noise: str) ->
     if plan.client is not None and plan.client.tree is not None and "client" in asked:
         message = "the rounds of a tree are one event together, so no round has an ε of its own"
         raise InvalidArgument("guarantees", f"{message}: ask for the ε of the whole run")
-    changed = replace(plan, guarantee=None, client_guarantee=None)
+    kept = {promise.unit: promise for promise in plan.guarantees if promise.unit not in asked}
+    changed = replace(plan, guarantee=kept.get(plan.local_unit), client_guarantee=kept.get("client"))
     if (promise := asked.get(plan.local_unit)) is not None:
         alone = replace(promise, delta=_choose_round_delta(plan, promise))
         parts = _calibrate_records(changed, alone, noise, 1)
