@@ -65,3 +65,15 @@ def test_an_algorithm_of_ones_own_is_checked_and_then_trained_under_dp(capsys):
     assert result.startswith("20 rounds at ε = 4, δ = 1e-05 per record (add_remove): accuracy ")
     # About 0.85, and with the system's own noise between 0.8 and 0.9: below 0.5 by chance less than once in 10⁶ runs.
     assert float(result.split()[-1]) > 0.5
+
+
+def test_the_comparison_of_admms_gives_every_algorithm_the_same_noise_for_the_same_total():
+    example = runpy.run_path(str(EXAMPLES / "admm.py"))
+    plans = [make_plan(config, prepare(config.data)) for config in example_configs(example)]
+    assert len(plans) == 4
+    assert len({plan.one_local.step_event for plan in plans}) == 1
+    assert len({plan.rounds * plan.one_local.steps for plan in plans}) == 1
+
+
+def example_configs(example):
+    return [example["make_config"](name, 4.0, 0.5, 0) for name in example["KINDS"]]

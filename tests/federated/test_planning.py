@@ -161,7 +161,7 @@ def test_what_an_admm_is_not_for_is_refused_before_anything_is_run(changed, why)
 def test_what_an_admm_makes_of_a_plan_is_said_and_of_others_nothing():
     made = plan(algorithm={"kind": "iceadmm", "rho": 1.0, "rho_factor": 0.5}, weighting="equal", rounds=3)
     said = (
-        "Public penalty ρ by round: 1, 0.5, 0.25. Proximal ζ = 1/learning_rate − ρ: at learning rate 0.5 1, 1.5, 1.75."
+        "Public penalty ρ by round: 1, 0.5, 0.25. Proximal ζ = 1/learning_rate − ρ, at learning rate 0.5: 1, 1.5, 1.75."
     )
     assert describe_algorithm(made) == said
     assert describe_algorithm(plan(algorithm={"kind": "feddyn", "alpha": 1}, weighting="equal")) == ""

@@ -30,13 +30,6 @@ ADMMS = (
         (PRIVACY + "least_squares_on_all_iceadmm_traffic_finds_no_primal_better_than_its_own_release[local]",),
     ),
     Mutant(
-        "a dual of what the server clips away",
-        RUNNER,
-        "used: Floats = left if task.clip_norm is None else clip_per_example(left[None], task.clip_norm)[0]",
-        "used: Floats = left",
-        (PRIVACY + "what_a_client_keeps_is_made_of_what_the_server_uses_of_it[user-iadmm]",),
-    ),
-    Mutant(
         "a stale contribution of an absent client",
         SHARED,
         "    if plan.cohort.chance(len(plan.local)) < 1:\n",

@@ -23,7 +23,7 @@ def test_a_count_beside_the_sum_is_paid_from_the_same_event():
 
 def test_what_is_asked_of_a_plan_without_noise_is_refused():
     plan = ClientPlan(clip_norm=1.0)
-    with pytest.raises(InvalidArgument, match="the server has no noise yet"):
+    with pytest.raises(InvalidArgument, match="updates get no noise yet"):
         _ = plan.event
 
 

@@ -72,8 +72,8 @@ class Admm(ModelChange):
     def describe(self) -> str:
         """Return ρ and ζ by round, in words."""
         rates = self.rates if len(self.rates) == 1 else (self.rates[0], self.rates[-1])
-        zetas = "; ".join(f"at learning rate {rate:g} {show([1 / rate - rho for rho in self.rhos])}" for rate in rates)
-        return f"Public penalty ρ by round: {show(self.rhos)}. Proximal ζ = 1/learning_rate − ρ: {zetas}."
+        zetas = "; ".join(f"at learning rate {rate:g}: {show([1 / rate - rho for rho in self.rhos])}" for rate in rates)
+        return f"Public penalty ρ by round: {show(self.rhos)}. Proximal ζ = 1/learning_rate − ρ, {zetas}."
 
     def start(self, weights: Floats) -> State:
         """Return the model; where the server keeps a mean dual it is zero, after no round."""
