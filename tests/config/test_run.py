@@ -116,6 +116,14 @@ def test_every_algorithm_has_its_own_settings(plain, kind):
     assert kind == "feddyn" or config.algorithm.server_learning_rate > 0
 
 
+@pytest.mark.parametrize("kind", ["admm", "iadmm", "iceadmm", "iiadmm"])
+@pytest.mark.parametrize("rho", [2, [1, 2, "3e0", 4, 5]], ids=["a number", "by round"])
+def test_every_admm_has_a_penalty_for_all_rounds_or_for_each(plain, kind, rho):
+    found = RunConfig.of(plain({"algorithm": {"kind": kind, "rho": rho, "rho_factor": 1}})).algorithm
+    assert (found.kind, found.rho_factor) == (kind, 1.0)
+    assert found.rho == (2.0 if rho == 2 else [1.0, 2.0, 3.0, 4.0, 5.0])
+
+
 REFUSED = {
     "data.sizes is missing": {"data.sizes": None},
     "data.sizes must be declared: true counts are part of what a client holds": {
@@ -147,7 +155,7 @@ REFUSED = {
     "privacy.record.delta must be below 1, got 1": {"privacy.record.delta": 1},
     "privacy.record.delta is missing": {"privacy.record.delta": None},
     "privacy.record.clip_norm is missing": {"privacy.record.clip_norm": None},
-    "privacy.style must be 'none', 'sample', 'user' or 'hybrid', got 'local'": {"privacy.style": "local"},
+    "privacy.style must be 'none', 'sample', 'user', 'hybrid' or 'local', got 'global'": {"privacy.style": "global"},
     "rounds must be a number, got True": {"rounds": True},
     "rounds must be a number, got 'ten'": {"rounds": "ten"},
     "rounds must be at least 1, got 0": {"rounds": 0},
@@ -159,9 +167,13 @@ REFUSED = {
     "cohort needs a kind: all, poisson or fixed": {"cohort": {"rate": 0.5}},
     "cohort.rate must be at most 1, got 2": {"cohort": {"kind": "poisson", "rate": 2}},
     "cohort.rate is missing": {"cohort": {"kind": "poisson"}},
-    "algorithm must be of kind fedavg, fedprox, fedopt, scaffold, feddyn or package.module:name": {
+    "algorithm must be of kind fedavg, fedprox, fedopt, scaffold, feddyn, admm, iadmm, iceadmm, iiadmm or package.": {
         "algorithm": {"kind": "sgd"}
     },
+    "algorithm.rho is missing": {"algorithm": {"kind": "iadmm"}},
+    "algorithm.rho must be a number, got 'auto'": {"algorithm": {"kind": "iadmm", "rho": "auto"}},
+    "algorithm.rho must be a number, got True": {"algorithm": {"kind": "iadmm", "rho": [1, True]}},
+    "algorithm.rho_factor must be above 0, got 0": {"algorithm": {"kind": "iadmm", "rho": 1, "rho_factor": 0}},
     "data.names must be one for each of the 10 clients, got 1": {"data.names": ["a"]},
     "data.names must all be different": {"data.names": ["a"] * 10},
     "data.sizes must name the clients 01, 02": {"data.sizes": {"a": 5}},

@@ -139,9 +139,12 @@ def _list_statements(made: Plan) -> list[Any]:
 
 def _print(made: Plan, fits: list[Fit], rounds: list[dict[str, Any]], drawn: list[Path], *, is_private: bool) -> None:
     from dpfed.cli.show import make_console, say
+    from dpfed.federated.planning import describe_algorithm
     from dpfed.runs.directory import NOT_PRIVATE
 
     say(made.explain())
+    if text := describe_algorithm(made):
+        say(f"\n{text}")
     if not is_private:
         say(f"\n{NOT_PRIVATE}: the file has a seed, and whoever knows it can subtract the noise.")
     if fits:

@@ -64,9 +64,10 @@ class Federation:
 
     Privacy: in style `sample` what leaves a client is noised by its LocalPlan and charged to its account before; in
     `user` the server adds the noise, after charging the study's account, and must be trusted with the updates;
-    `hybrid` does both. All that is computed from these releases is covered by their guarantees. The promise is that
-    of the whole reserved plan, also after a crash or an early stop. Scores on data
-    that nobody declared public are not covered, and are in the owner's files alone.
+    `hybrid` does both. In `local` each client noises its whole update, charged to its account before. All that is
+    computed from these releases is covered by their guarantees. The promise is that of the whole reserved plan, also
+    after a crash or an early stop. Scores on data that nobody declared public are not covered, and are in the owner's
+    files alone.
 
     A directory whose files were changed, or in which another process runs, is refused before anything is run. `terms`
     are what else a run must go on with, such as its configuration.
@@ -242,7 +243,8 @@ class Federation:
         self._stored = UnfinishedRound(self.run, Seal(key, head))
 
     def _first_clip(self) -> float | None:
-        return self.plan.client.clip_norm if self.plan.client is not None else None
+        """Return what the server clips to at first; None where it clips nothing."""
+        return self.plan.client.clip_norm if self.plan.client is not None and self.plan.server_noises else None
 
     def _make_round(self, number: int) -> Round:
         return Round(
@@ -294,7 +296,7 @@ class Federation:
         )
 
     def _make_tree(self) -> ServerTree | None:
-        event = self.plan.client_event if "client" in self.plan.units else None
+        event = self.plan.client_event if self.plan.server_noises else None
         return ServerTree(event) if isinstance(event, TreeAggregation) else None
 
     def _compute_spent(self) -> Spent:

@@ -1,8 +1,8 @@
 """How a round comes to its mean update: from updates that are private already, or by noise at the server.
 
-In styles `none` and `sample` the mean is computed from what the clients released. In `user` and `hybrid` an update is
-not a release: updates are clipped, added up and noised here, after the study's account was charged. Either way what is
-stored before a crash is used again and costs nothing, and anything else is charged anew.
+In styles `none`, `sample` and `local` the mean is computed from what the clients released. In `user` and `hybrid` an
+update is not a release: updates are clipped, added up and noised here, after the study's account was charged. Either
+way what is stored before a crash is used again and costs nothing, and anything else is charged anew.
 
 Whoever fails or is refused contributes zero, and a round goes on as if nobody had failed, even if nobody came: an
 end that depends on clients would tell of one of them what no noise covers. Only style `none`, which protects nobody,
@@ -76,7 +76,7 @@ class Round:
             return True
         if self.plan.charges_clients and self._is_spent(charged):
             return False
-        return "client" not in self.plan.units or self._commits <= charged.left
+        return not self.plan.server_noises or self._commits <= charged.left
 
     def _is_spent(self, charged: Charged) -> bool:
         """Return whether the clients have no charges left.
@@ -87,16 +87,16 @@ class Round:
         if forbids_a_cap(self.plan):
             return charged.begun >= self.plan.record_charges
         is_over = all(times >= self.plan.record_charges for times in charged.local.values())
-        return is_over and not (self.plan.is_secret and "client" in self.plan.units)
+        return is_over and not (self.plan.is_secret and self.plan.server_noises)
 
     def compute_mean(self) -> RoundOutcome:
         """Return its mean update: charged, noised and stored."""
-        return self._release_mean() if "client" in self.plan.units else self._average_released()
+        return self._release_mean() if self.plan.server_noises else self._average_released()
 
     def _average_released(self) -> RoundOutcome:
         """Return the weighted mean of updates that their clients have noised.
 
-        Privacy: each update is ``local.event`` for its client's records; their weighted mean is post-processing.
+        Privacy: each update is ``plan.local_event`` for its client; their weighted mean is post-processing.
         """
         stored = self.stored.updates(self.number)
         cohort = self._read_or_draw_cohort()
@@ -224,12 +224,13 @@ class _Arrivals:
             raise errors[0]
 
     def describe(self, updates: Iterable[str], reused: Iterable[str]) -> Participation:
-        """Return who contributed, failed or was refused."""
+        """Return who contributed, failed or was refused; whoever failed and sent noise around zero has failed."""
+        failed = {failure.client for failure in self._failures}
         return Participation(
-            contributed=tuple(updates),
+            contributed=tuple(name for name in updates if name not in failed),
             reused=tuple(reused),
             exhausted=tuple(failure.client for failure in self._failures if failure.reason == EXHAUSTED),
-            failed=tuple(failure.client for failure in self._failures if failure.reason != EXHAUSTED),
+            failed=tuple(dict.fromkeys(each.client for each in self._failures if each.reason != EXHAUSTED)),
             refused={refusal.client: refusal.reason for refusal in self._refusals},
             errors={failure.client: failure.error for failure in self._failures if failure.error is not None},
         )

@@ -133,6 +133,14 @@ class Ledger:
             known = self._store.terms(link)
         return {name: relations.require_known(inputs.name(account=name), known) for name in accounts}
 
+    def beside(self, account: str) -> tuple[str, ...]:
+        """Return accounts on the same data for other units or adjacencies that a charge to this one does not reach.
+
+        Of each kind it is the one that sees all charges on the data.
+        """
+        with self._store.reading() as link:
+            return relations.find_unreached(inputs.name(account=account), self._store.terms(link))
+
     def account(self, account: str) -> LedgerAccount:
         """Return the account to which a PrivacyManager or a PrivacyAccountant can be charged."""
         with self._store.reading() as link:

@@ -83,6 +83,20 @@ def find_beside(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
     return (*others, *parents)
 
 
+def find_unreached(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
+    """Return which accounts on the same source, for other units or adjacencies, a charge to this one does not reach.
+
+    Of each unit and adjacency it is one that sees all charges on the source.
+    """
+    own, reached = require_known(name, terms), set(find_reached(name, terms))
+    kinds: dict[tuple[str, str], str] = {}
+    for other, known in terms.items():
+        if known.source == own.source and not _are_alike(own, known):
+            kinds.setdefault((known.unit, known.adjacency), other)
+    tops = (find_tops(other, terms) for other in kinds.values())
+    return tuple(found[0] for found in tops if not reached.intersection(found))
+
+
 def _find_ancestors(name: str, terms: Mapping[str, Terms]) -> list[str]:
     found: list[str] = []
     parent = terms[name].parent

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dpfed.plan.plan import Participant as Participant
     from dpfed.plan.plan import Plan as Plan
     from dpfed.plan.population import Population as Population
+    from dpfed.plan.server import ClientRelease as ClientRelease
     from dpfed.plan.server import Released as Released
     from dpfed.plan.server import ServerRelease as ServerRelease
 
@@ -26,6 +27,7 @@ _HOME = {
     "Algorithm": "dpfed.plan.algorithm",
     "All": "dpfed.plan.cohort",
     "ClientPlan": "dpfed.plan.client",
+    "ClientRelease": "dpfed.plan.server",
     "FixedCohort": "dpfed.plan.cohort",
     "LocalPlan": "dpfed.plan.local",
     "Mean": "dpfed.aggregation.rules",

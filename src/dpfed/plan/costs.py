@@ -146,6 +146,9 @@ def compute_spent(plan: Plan, deltas: Mapping[str, float], local: Mapping[str, i
         statements.append(Guarantee(found, delta, unit, relation))
     if "client" in deltas:
         delta, relation = deltas["client"], plan.client_adjacency
+        if plan.noises_updates:  # each client pays for itself, and all for the same event
+            releases = max(local.values(), default=0)
+            worst_client = next((name for name, times in local.items() if times == releases > 0), None)
         found = epsilon(ev.Repeated(plan.client_event, releases), delta, relation) if releases else 0.0
         statements.append(Guarantee(found, delta, "client", relation))
     return Spent(tuple(statements), worst_client)
@@ -186,30 +189,73 @@ def calibrate(plan: Plan, guarantees: Iterable[Guarantee], noise: str) -> Plan:
     asked = rules.by_unit(plan, guarantees, noise)
     changed = plan
     if (promise := asked.get(plan.local_unit)) is not None:
-        search = calibrate_alike if noise == "shared" else calibrate_each
-        parts = search(plan.local, promise, plan.record_charges, plan.max_sites_per_person)
+        parts = _calibrate_records(plan, promise, noise, plan.record_charges)
         changed = replace(changed, local=parts, guarantee=promise)
     if plan.client is not None and (promise := asked.get("client")) is not None:
-        return replace(changed, client=_calibrate_server(changed, plan.client, promise), client_guarantee=promise)
+        client = _calibrate_updates(changed, plan.client, promise, plan.client_charges)
+        return replace(changed, client=client, client_guarantee=promise)
     return changed
 
 
-def _calibrate_server(plan: Plan, client: ClientPlan, guarantee: Guarantee) -> ClientPlan:
-    population, times = len(plan.local), plan.client_charges
+def calibrate_rounds(plan: Plan, guarantees: Iterable[Guarantee], noise: str) -> Plan:
+    """Return the plan with the least noise at which one round alone keeps each guarantee, and with the totals."""
+    asked = rules.by_unit(plan, guarantees, noise)
+    if plan.client is not None and plan.client.tree is not None and "client" in asked:
+        message = "the rounds of a tree are one event together, so no round has an ε of its own"
+        raise InvalidArgument("guarantees", f"{message}: ask for the ε of the whole run")
+    changed = replace(plan, guarantee=None, client_guarantee=None)
+    if (promise := asked.get(plan.local_unit)) is not None:
+        alone = replace(promise, delta=_choose_round_delta(plan, promise))
+        parts = _calibrate_records(changed, alone, noise, 1)
+        changed = replace(changed, local=parts)
+        changed = replace(changed, guarantee=replace(promise, epsilon=changed.record_epsilon(promise.delta)))
+    if plan.client is not None and (promise := asked.get("client")) is not None:
+        alone = replace(promise, delta=_choose_round_delta(plan, promise))
+        changed = replace(changed, client=_calibrate_updates(changed, plan.client, alone, 1))
+        whole = epsilon_of(
+            ev.Repeated(changed.client_event, plan.client_charges), promise.delta, adjacency=promise.adjacency
+        )
+        changed = replace(changed, client_guarantee=replace(promise, epsilon=whole))
+    return changed
+
+
+def find_round_cost(plan: Plan, promise: Guarantee) -> tuple[float, float]:
+    """Return ε of one charge alone, in the worst site or sites that somebody may be in, and at which δ."""
+    delta = _choose_round_delta(plan, promise)
+    if promise.unit == "client":
+        return epsilon(plan.client_event, delta, plan.client_adjacency), delta
+    events = repeat_events(plan.local, dict.fromkeys(plan.local, 1))
+    return bound_together(events, delta, plan.max_sites_per_person, plan.record_adjacency), delta
+
+
+def _choose_round_delta(plan: Plan, promise: Guarantee) -> float:
+    """Return the δ of one round: 0 if all noise is Laplace's, which needs none, else that of the promise."""
+    is_client = promise.unit == "client" and plan.client is not None
+    norms = {plan.client.norm} if is_client and plan.client is not None else {part.norm for part in plan.kinds}
+    return 0.0 if norms == {"l1"} else promise.delta
+
+
+def _calibrate_records(plan: Plan, promise: Guarantee, noise: str, times: int) -> dict[str, LocalPlan]:
+    search = calibrate_alike if noise == "shared" else calibrate_each
+    return search(plan.local, promise, times, plan.max_sites_per_person)
+
+
+def _calibrate_updates(plan: Plan, client: ClientPlan, guarantee: Guarantee, times: int) -> ClientPlan:
+    population = len(plan.local)
 
     def whole_run(noised_sum: ev.Event) -> ev.Event:
         if client.tree and isinstance(noised_sum, ev.Gaussian):
             event: ev.Event = client.tree.event(noised_sum.noise_multiplier, plan.rounds, plan.participations)
         else:
-            event = plan.cohort.event(noised_sum, population)
+            event = plan.cohort.event(noised_sum, population) if plan.server_noises else noised_sum
         return ev.Repeated(event, times)
 
-    return replace(client, noise_multiplier=find_least_noise(guarantee, whole_run, client.adaptive))
+    return replace(client, noise_multiplier=find_least_noise(guarantee, whole_run, client.adaptive, client.norm))
 
 
 def _choose_delta(plan: Plan, unit: str, delta: float | None) -> float:
     if delta is not None:
-        return checks.positive_probability(delta=delta)
+        return checks.probability(delta=delta)
     promise = plan.client_guarantee if unit == "client" else plan.guarantee
     if promise is None:
         message = f"delta is missing: the plan has no guarantee for a {unit} that names one"
@@ -218,7 +264,7 @@ def _choose_delta(plan: Plan, unit: str, delta: float | None) -> float:
 
 
 def _require_records(plan: Plan) -> None:
-    if not plan.charges_clients:
+    if not plan.noises_steps:
         message = f"style {plan.style} protects no {plan.local_unit}, so no site's records pay most"
         raise InvalidArgument("style", f"{message}: choose style 'sample' or 'hybrid'")
 

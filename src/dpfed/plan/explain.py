@@ -18,7 +18,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dpfed.checks import ADD_REMOVE
-from dpfed.guarantee import RECORD, UNITS, Guarantee
+from dpfed.guarantee import CLIENT, RECORD, UNITS, Guarantee
+from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.population import Population
 from dpfed.plan.rules import ROWS
@@ -36,6 +37,7 @@ DELTAS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
 def explain_plan(plan: Plan) -> str:
     """Return the plan as Markdown, every number of it public."""
     lines = [f"{plan.name}: {headline(plan)}", "", *_sites(plan), *_server(plan)]
+    lines += ["", *rounds_and_total(plan)] if plan.guarantees else []
     lines += ["", simulation(plan)] if simulation(plan) else []
     for guarantee in plan.guarantees:
         lines += ["", sentence(plan, guarantee)]
@@ -54,6 +56,24 @@ def sentence(plan: Plan, promised: Guarantee) -> str:
     return promised.sentence(
         min(replace(promised, epsilon=cost(delta), delta=delta).detection_rate(0.01) for delta in DELTAS)
     )
+
+
+def rounds_and_total(plan: Plan) -> list[str]:
+    """Return ε of one round beside that of all rounds together, a sentence for each promise.
+
+    The total is the accountant's for everything that may be charged: ε of a round times their number is more.
+    """
+    return [line for promise in plan.guarantees if (line := _round_and_total(plan, promise))]
+
+
+def _round_and_total(plan: Plan, promise: Guarantee) -> str:
+    if plan.client is not None and plan.client.tree is not None and promise.unit == CLIENT:
+        return ""  # its rounds are one event
+    one, delta = plan.round_cost(promise)
+    total = plan.client_epsilon(promise.delta) if promise.unit == CLIENT else plan.record_epsilon(promise.delta)
+    times = plan.client_charges if promise.unit == CLIENT else plan.record_charges
+    alone = f"One round costs one {promise.unit} ε ≤ {decimal_up(one)} at δ = {delta:g}"
+    return f"{alone}, all {times} that are charged together ε ≤ {decimal_up(total)} at δ = {promise.delta:g}."
 
 
 def headline(plan: Plan) -> str:
@@ -75,7 +95,12 @@ def simulation(plan: Plan) -> str:
 def limits(plan: Plan) -> str:
     """Return the limits that a client must keep to, as one sentence."""
     late, mean = f"takes longer than {plan.client_timeout:g} s", plan.largest_mean
-    long = f"longer than {plan.largest_norm(1):g}" if mean is None else f"of a root mean square above {mean:g}"
+    long = f"longer than {plan.largest_norm(0):g}" if mean is None else f"of a root mean square above {mean:g}"
+    if plan.noises_updates:
+        return (
+            f"A client that fails or {late} sends noise around zero. An update {long} and its noise is refused, and "
+            "contributes zero in that round. The run goes on."
+        )
     return f"A client that fails, {late} or sends an update {long} contributes zero in that round, and the run goes on."
 
 
@@ -84,10 +109,12 @@ def protection(plan: Plan) -> list[str]:
     if not plan.units:
         return ["Nobody is protected: nothing is noised, and nothing is charged."]
     lines = []
-    if plan.charges_clients:
+    if plan.noises_steps:
         lines += _record_lines(plan)
-    if "client" in plan.units:
+    if plan.server_noises:
         lines += _client_lines(plan)
+    if plan.noises_updates:
+        lines += _update_lines(plan)
     return [*lines, "Not protected: the list of clients, their declared sizes and every other number of the plan."]
 
 
@@ -139,17 +166,22 @@ def _clip(local: LocalPlan) -> str:
 def _server(plan: Plan) -> list[str]:
     if plan.client is None:
         return []
-    words = [f"every update clipped to norm {plan.client.clip_norm:g}"]
+    words = [f"every update clipped to {'L1 ' * (plan.client.norm == 'l1')}norm {plan.client.clip_norm:g}"]
     if plan.client.adaptive:
         words.append(f"following the {plan.client.adaptive.quantile:g} quantile")
     if plan.client.noise_multiplier is not None:
-        where = "their sum" if plan.client.tree is None else _tree(plan, plan.client.tree)
-        words.append(f"noise multiplier {decimal_up(plan.client.noise_multiplier)} on {where}")
+        words.append(f"noise multiplier {decimal_up(plan.client.noise_multiplier)} on {_where(plan, plan.client)}")
         words.append(_charges(plan))
     if plan.client_guarantee:
         epsilon = plan.client_epsilon(plan.client_guarantee.delta)
         words.append(f"ε ≤ {decimal_up(epsilon)} at δ = {plan.client_guarantee.delta:g}")
-    return [f"- the server: {', '.join(words)}"]
+    return [f"- {'each client' if plan.noises_updates else 'the server'}: {', '.join(words)}"]
+
+
+def _where(plan: Plan, client: ClientPlan) -> str:
+    if plan.noises_updates:
+        return f"it ({'Laplace' if client.norm == 'l1' else 'Gaussian'})"
+    return "their sum" if client.tree is None else _tree(plan, client.tree)
 
 
 def _tree(plan: Plan, tree: RoundTree) -> str:
@@ -166,6 +198,8 @@ def _charges(plan: Plan) -> str:
 
 
 def _sampling(plan: Plan) -> str:
+    if plan.noises_updates:
+        return " in full to its account"
     if plan.is_secret:
         return " as a secret random cohort"
     return "" if plan.cohort.chance(len(plan.local)) == 1 else " in full, since who takes part is not secret"
@@ -188,6 +222,22 @@ def _record_lines(plan: Plan) -> list[str]:
     if plan.guarantee and len(plan.kinds) > 1:
         lines.append(f"Binding: {plan.binding()}, whose records ask for the most noise.")
     return lines
+
+
+def _update_lines(plan: Plan) -> list[str]:
+    what, sites = plan.local_unit, plan.max_sites_per_person
+    lines = [
+        "Protected: whether one client's records, all at once, were these or others; from whoever sees the updates, "
+        "the models and all that is computed from them, the server and the other clients included. That a client takes "
+        "part is no secret.",
+        "Trusted for it: each client with its own records. It clips its update and adds noise, and pays first.",
+        f"Implied: the same for one {what} of a client that is replaced by another.",
+    ]
+    if plan.client_guarantee is not None and sites > 1:
+        delta = plan.client_guarantee.delta
+        total = f"ε ≤ {decimal_up(plan.record_epsilon(delta))} at δ = {delta:g}"
+        return [*lines, f"One person with records at {sites} sites: {total}, for all of these together."]
+    return [*lines, "Assumed of a person: records at one site; otherwise say max_sites_per_person."]
 
 
 def _client_lines(plan: Plan) -> list[str]:

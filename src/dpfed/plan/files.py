@@ -45,6 +45,8 @@ def dumps(plan: Plan) -> str:
     plain["aggregation"] = rules.to_plain(plan.aggregation)
     for name in ("guarantee", "client_guarantee", "client"):
         plain[name] = None if plain[name] is None else asdict(plain[name])
+    if plan.client is not None and plan.client.norm == "l2":
+        del plain["client"]["norm"]  # which earlier plans did not have: theirs are written as ever
     return json.dumps(plain, indent=2, allow_nan=False)
 
 

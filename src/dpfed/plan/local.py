@@ -83,7 +83,7 @@ class LocalPlan:
         if self.clip_norm != math.inf or self.noise_multiplier is not None:
             object.__setattr__(self, "clip_norm", checks.positive(clip_norm=self.clip_norm))
         if self.delta is not None:
-            object.__setattr__(self, "delta", checks.positive_probability(delta=self.delta))
+            object.__setattr__(self, "delta", checks.probability(delta=self.delta))
         checks.adjacency(self.adjacency)
         if self.batch_size > self.size:
             message = f"batch_size must be at most the declared size ({self.size}), got {self.batch_size}"

@@ -1,8 +1,9 @@
 """What a federated run will do, as a frozen value: the object that is executed is the object that is charged.
 
 A `LocalPlan` is one client's part of a round, a `Plan` all clients and rounds together. Who is protected is its
-style: `sample` protects a record or a person (each client adds noise), `user` a whole client (the server adds noise),
-`hybrid` both, in two statements that are never added up. `calibrated` finds the least noise, `charges` says what a
+style: `sample` protects a record or a person (each client adds noise in its steps), `user` a whole client (the server
+adds noise), `hybrid` both, in two statements that are never added up, and `local` a whole client from the server too
+(each client adds noise to its update). `calibrated` finds the least noise, `charges` says what a
 ledger must reserve before the first round, `explain` says it all in words.
 
 >>> from dpfed.guarantee import Guarantee
@@ -27,7 +28,7 @@ from dpfed.aggregation.rules import Mean, Rule
 from dpfed.arrays import Floats
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.errors import InvalidArgument
-from dpfed.guarantee import RECORD, UNITS_OF_STYLE, Guarantee
+from dpfed.guarantee import CLIENT, LOCAL, RECORD, UNITS_OF_STYLE, Guarantee
 from dpfed.mechanisms.sensitivity import Sensitivity
 from dpfed.plan import costs, explain, files, limits, rules
 from dpfed.plan.adaptive import AdaptiveClip
@@ -37,7 +38,7 @@ from dpfed.plan.cohort import All, Cohort, FixedCohort, PoissonCohort, likely_pa
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.population import Population, kinds_of, names_of, parts_of, weights_of
 from dpfed.plan.rules import CLIENT_TIMEOUT
-from dpfed.plan.server import Released, ServerRelease
+from dpfed.plan.server import ClientRelease, Released, ServerRelease
 from dpfed.randomness import RandomSource
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Algorithm",
     "All",
     "ClientPlan",
+    "ClientRelease",
     "FixedCohort",
     "LocalPlan",
     "Mean",
@@ -91,7 +93,8 @@ class Plan:
     any `max_sites_per_person` sites together where a person may be in several. Each client's account is charged
     ``local.event`` for every round it takes part in; drawing cohorts gains nothing there. `client_guarantee` is that
     of one client; a cohort amplifies it only if it is secret, otherwise every participation is charged in full. The
-    two are statements about different units.
+    two are statements about different units. In style `local` each client's account is charged ``client.event`` for
+    every participation in full, under replace_one, whatever the cohort.
     """
 
     name: str
@@ -198,9 +201,24 @@ class Plan:
         return self.one_local.unit
 
     @property
+    def noises_steps(self) -> bool:
+        """Whether clients add noise in each of their steps, for one record or person."""
+        return RECORD in UNITS_OF_STYLE[self.style]
+
+    @property
+    def noises_updates(self) -> bool:
+        """Whether each client adds noise to its whole update, before it leaves."""
+        return self.style == LOCAL
+
+    @property
+    def server_noises(self) -> bool:
+        """Whether the server adds noise to the sum of updates, so that the study's account pays."""
+        return CLIENT in UNITS_OF_STYLE[self.style] and not self.noises_updates
+
+    @property
     def charges_clients(self) -> bool:
         """Whether clients add noise, so that their own accounts pay."""
-        return RECORD in UNITS_OF_STYLE[self.style]
+        return self.noises_steps or self.noises_updates
 
     @property
     def guarantees(self) -> tuple[Guarantee, ...]:
@@ -214,17 +232,25 @@ class Plan:
 
     @property
     def client_charges(self) -> int:
-        """The most charges of the client event to the study's account.
+        """The most charges of the client event: to the study's account, or to each client's own in style `local`.
 
-        Every round, if the cohort is secret; otherwise as often as any one client takes part. Once, for a tree.
+        Every round, if the server adds noise for a secret cohort; otherwise as often as any one client takes part.
+        Once, for a tree.
         """
+        if self.noises_updates:
+            return self.record_charges
         if self._client.tree:
             return 1 + self.spare_rounds
         return (self.rounds if self.is_secret else self.participations) + self.spare_rounds
 
     @property
     def client_event(self) -> ev.Event:
-        """The event behind one charge of the study's account: a round, or all rounds where the noise is a tree's."""
+        """The event behind one charge for a client: a round, or all rounds where the noise is a tree's.
+
+        One participation in full where each client adds the noise: no cohort amplifies what it sends itself.
+        """
+        if self.noises_updates:
+            return self.client_release.event
         if self._client.tree:
             return self._client.tree.event(self._client.noise, self.rounds, self.participations)
         return self.cohort.event(self._client.event, len(self.local))
@@ -236,7 +262,9 @@ class Plan:
 
     @property
     def client_adjacency(self) -> str:
-        """The neighbouring relation of the statement about clients."""
+        """The neighbouring relation of the statement about clients; replace_one where they noise their own updates."""
+        if self.noises_updates:
+            return REPLACE_ONE
         if self.client_guarantee is not None:
             return self.client_guarantee.adjacency
         return REPLACE_ONE if isinstance(self.cohort, FixedCohort) and self.is_secret else ADD_REMOVE
@@ -255,11 +283,15 @@ class Plan:
 
     def local_charges(self, name: str) -> dict[ev.Event, int]:
         """Return the most that the whole run takes from that client's account: nothing where no client adds noise."""
-        return {self.local[name].event: self.record_charges} if self.charges_clients else {}
+        return {self.local_event(name): self.record_charges} if self.charges_clients else {}
+
+    def local_event(self, name: str) -> ev.Event:
+        """Return the event of one participation, for which that client's account is charged."""
+        return self.client_release.event if self.noises_updates else self.local[name].event
 
     def study_charges(self) -> dict[ev.Event, int]:
         """Return the most that the run takes from the study's account: nothing where the server adds no noise."""
-        return {self.client_event: self.client_charges} if "client" in self.units else {}
+        return {self.client_event: self.client_charges} if self.server_noises else {}
 
     def client_commits(self, taken: Mapping[str, int], cohort: Collection[str], committed: int, lost: int = 0) -> int:
         """Return how many client events a round commits, given how often clients took part and what is committed.
@@ -277,10 +309,14 @@ class Plan:
 
     def epsilon(self, client: str, delta: float) -> float:
         """Return the exact ε of all rounds for one record or person of that client, rounded up."""
+        if self.noises_updates:
+            return self.client_epsilon(delta)
         return self.local[client].epsilon(delta, self.record_charges)
 
     def record_epsilon(self, delta: float) -> float:
         """Return the ε of all rounds for one record or person, in the worst site or sites that somebody may be in."""
+        if self.noises_updates:
+            return epsilon_of(self._several_sites, delta, adjacency=REPLACE_ONE)
         events, relation = costs.record_events(self), self.record_adjacency
         return costs.bound_together(events, delta, self.max_sites_per_person, relation)
 
@@ -292,6 +328,10 @@ class Plan:
     def statements(self, delta: float | None = None) -> tuple[Guarantee, ...]:
         """Return the plan's guarantees, one per unit, at that δ or at those that were asked for."""
         return costs.find_statements(self, delta)
+
+    def round_cost(self, promise: Guarantee) -> tuple[float, float]:
+        """Return ε of one charge alone for the promise's unit, and at which δ: its own, or 0 with Laplace noise."""
+        return costs.find_round_cost(self, promise)
 
     def worst(self, delta: float | None = None) -> str:
         """Return the client whose records pay most."""
@@ -308,17 +348,36 @@ class Plan:
         """
         return costs.calibrate(self, guarantees, noise)
 
+    def calibrated_per_round(self, *guarantees: Guarantee, noise: str = "own") -> Plan:
+        """Return the plan with the least noise at which each round alone keeps the guarantees, one per unit.
+
+        With Laplace noise a round keeps its ε at δ = 0. What the plan then promises is what the accountant finds for
+        all rounds together, at the δ of the guarantees.
+        """
+        return costs.calibrate_rounds(self, guarantees, noise)
+
     # ---- what the server does ----
 
     @property
     def server(self) -> ServerRelease:
         """The server's part of a round in styles `user` and `hybrid`: clip, sum, add noise."""
+        if self.noises_updates:
+            raise InvalidArgument("style", "in style local the server only averages: ask for plan.client_release")
         parts = parts_of(self.local, self.weighting)
         return ServerRelease(self._client, parts, self._expected, self.aggregation)
 
     @property
+    def client_release(self) -> ClientRelease:
+        """Each client's part of a round in style `local`: clip its whole update, add noise."""
+        if not self.noises_updates:
+            raise InvalidArgument("style", f"style {self.style} has no noise on single updates: choose local for that")
+        return ClientRelease(self._client)
+
+    @property
     def sensitivity(self) -> Sensitivity:
-        """The most that one client moves the average of a round before noise."""
+        """The most that one client moves the average of a round before noise, or its own update in style `local`."""
+        if self.noises_updates:
+            return self.client_release.sensitivity
         return self.server.sensitivity(self.client_adjacency)
 
     # ---- words and files ----
@@ -339,9 +398,14 @@ class Plan:
     @property
     def _client(self) -> ClientPlan:
         if self.client is None:
-            message = f"style {self.style} adds no noise at the server: choose user or hybrid to protect a client"
+            message = f"style {self.style} bounds no update: choose user, hybrid or local to protect a client"
             raise InvalidArgument("style", message)
         return self.client
+
+    @property
+    def _several_sites(self) -> ev.Event:
+        """Everything that is charged where one person may be: all sites have the same noise on their updates."""
+        return ev.Repeated(self.client_event, self.record_charges * self.max_sites_per_person)
 
     @property
     def _expected(self) -> Fraction:

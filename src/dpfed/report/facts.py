@@ -67,6 +67,8 @@ class UnitFacts:
 class SiteFacts:
     """A site as it was declared, and the ε of the whole plan for one of its records or persons (`unit`).
 
+    Where it noises its whole update, clip norm, noise and ε are those of the update.
+
     A population is one site of so many `clients`, and its name says from which one to which.
     """
 
@@ -219,7 +221,8 @@ def _find_event(plan: Plan, promised: Guarantee) -> ev.Event | None:
 
 
 def _collect_sites(plan: Plan, units: Iterable[UnitFacts]) -> Iterable[SiteFacts]:
-    delta = next((each.delta for each in units if each.unit == plan.local_unit), None)
+    paying = "client" if plan.noises_updates else plan.local_unit
+    delta = next((each.delta for each in units if each.unit == paying), None)
     if isinstance(plan.local, Population):
         yield replace(_site(str(plan.local), plan.local.each, None), clients=len(plan.local))
         return
@@ -227,7 +230,14 @@ def _collect_sites(plan: Plan, units: Iterable[UnitFacts]) -> Iterable[SiteFacts
     for name, part in plan.local.items():
         if part not in known:
             known[part] = None if delta is None else plan.epsilon(name, delta)
-        yield _site(name, part, known[part])
+        yield _add_update_noise(plan, _site(name, part, known[part]))
+
+
+def _add_update_noise(plan: Plan, site: SiteFacts) -> SiteFacts:
+    """Return the site with the clip norm and noise of its whole update, where it adds some."""
+    if plan.client is None or not plan.noises_updates:
+        return site
+    return replace(site, clip_norm=plan.client.clip_norm, noise_multiplier=plan.client.noise_multiplier)
 
 
 def _site(name: str, part: LocalPlan, epsilon: float | None) -> SiteFacts:

@@ -89,6 +89,10 @@ class ModelChange:
         """Return the algorithm itself: no constant of the plan is needed, and every plan will do."""
         return self
 
+    def describe(self) -> str:
+        """Return a sentence on what follows from the plan, for `dpfed plan`; none where nothing does."""
+        return ""
+
     def task(self, state: Mapping[str, Vector]) -> Mapping[str, Vector]:
         """Return the model."""
         return {WEIGHTS: state[WEIGHTS]}

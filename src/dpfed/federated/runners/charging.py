@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from dpfed.checks import REPLACE_ONE
 from dpfed.errors import AdjacencyMismatch, InvalidArgument
 from dpfed.events import Event
 from dpfed.federated.messages import Charged
@@ -46,6 +47,7 @@ class SharedLedger:
         self.ledger = ledger
         self.study = study
         self._accounts = dict(accounts)
+        self._beside: dict[str, tuple[str, ...]] = {}
         self._reservation: Reservation | None = None
         self._local: dict[str, int] = {}
         self._releases = self._left_releases = self._begun = 0
@@ -68,6 +70,7 @@ class SharedLedger:
         self._plan = plan
         if self.ledger is not None and charges:
             self._require_fitting(self.ledger, charges)
+            charges = self._add_beside(self.ledger, charges)
             for head in known:
                 self.ledger.require(head)
             self._reservation = self._reserve_or_resume(self.ledger, charges, is_new=not known)
@@ -107,7 +110,7 @@ class SharedLedger:
         """
         if self._reservation is None or not self._plan.charges_clients:
             return
-        due = {self._accounts[name]: self._plan.local[name].event for name in clients}
+        due = self._sum_charges(clients, 1)
         if self._plan.is_secret:
             self._reservation.commit_unseen(due)
             self._begun += 1
@@ -145,7 +148,7 @@ class SharedLedger:
         plan, left = self._plan, reservation.left_of_each()
         if plan.charges_clients:
             self._local = {
-                name: plan.record_charges - left[account][plan.local[name].event]
+                name: plan.record_charges - left[account][plan.local_event(name)]
                 for name, account in self._accounts.items()
             }
         if self.study is not None:
@@ -166,8 +169,39 @@ class SharedLedger:
             raise InvalidArgument("plan", f"run {run!r} is spent in this ledger: {where}")
         return reservation
 
+    def _sum_charges(self, clients: Iterable[str], times: int) -> dict[str, dict[Event, int]]:
+        """Return what so many participations of these clients take from every account that pays for them."""
+        found: dict[str, dict[Event, int]] = {}
+        for name in clients:
+            event = self._plan.local_event(name)
+            for account in (self._accounts[name], *self._beside.get(name, ())):
+                due = found.setdefault(account, {})
+                due[event] = due.get(event, 0) + times
+        return found
+
+    def _add_beside(self, ledger: Ledger, charges: dict[str, dict[Event, int]]) -> dict[str, dict[Event, int]]:
+        """Return the charges with those of other accounts on the same data, for other units, in style `local`.
+
+        Privacy: what protects the whole client protects each of its records and persons as well, if one is replaced,
+        and costs them as much. So their accounts pay too, and a change of style spends no budget twice.
+        """
+        if not self._plan.noises_updates:
+            return charges
+        self._beside = {name: ledger.beside(account) for name, account in self._accounts.items()}
+        others = {account for each in self._beside.values() for account in each}
+        if shared := sorted(others.intersection(self._accounts.values())):
+            message = f"account {shared[0]} of one client is for the same data as that of another"
+            raise InvalidArgument("clients", f"{message}: give each client data and an account of its own")
+        for account, terms in ledger.terms(others).items():
+            _require_replacement(account, terms.adjacency, "is for the same data as the client's, so it pays as well")
+        return self._sum_charges(self._accounts, self._plan.record_charges)
+
     def _require_fitting(self, ledger: Ledger, accounts: Iterable[str]) -> None:
         """Refuse accounts whose promise is about something else than what the plan protects."""
+        if self._plan.noises_updates:  # for the client, and so for one record or person of it
+            for account, terms in ledger.terms(accounts).items():
+                _require_replacement(account, terms.adjacency, "pays for a client's whole update")
+            return
         unit = self._plan.local_unit
         relations = {"client": self._plan.client_adjacency, unit: self._plan.record_adjacency}
         for account, terms in ledger.terms(accounts).items():
@@ -179,3 +213,9 @@ class SharedLedger:
             if terms.adjacency != relations[wanted]:
                 message = f"the plan is for {relations[wanted]}, and account {account} for {terms.adjacency}"
                 raise AdjacencyMismatch(f"{message}: give it an account that was opened for {relations[wanted]}")
+
+
+def _require_replacement(account: str, adjacency: str, why: str) -> None:
+    if adjacency != REPLACE_ONE:
+        message = f"account {account} {why}, and is for {adjacency}; style local promises replace_one alone"
+        raise AdjacencyMismatch(f"{message}: give the client an account that was opened for {REPLACE_ONE}")
