@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,14 @@ from dpfed.arrays import Floats
 from dpfed.checks import REPLACE_ONE
 from dpfed.clipping import clip_gradients, clip_per_example, sum_examples
 from dpfed.errors import InvalidArgument
+from dpfed.federated.algorithms.admm import Admm
+from dpfed.federated.algorithms.constants import with_constants
 from dpfed.federated.algorithms.fedavg import FedAvg
 from dpfed.federated.algorithms.feddyn import FedDyn
 from dpfed.federated.algorithms.fedprox import FedProx
+from dpfed.federated.algorithms.iadmm import Iadmm
+from dpfed.federated.algorithms.iceadmm import Iceadmm
+from dpfed.federated.algorithms.iiadmm import Iiadmm
 from dpfed.federated.algorithms.protocol import FederatedAlgorithm, State
 from dpfed.federated.algorithms.scaffold import Scaffold
 from dpfed.federated.messages import Task
@@ -177,6 +183,7 @@ def feddyn(alpha: float = 0.5, adjacency: str = REPLACE_ONE, **settings: Any) ->
 
 
 def admm(
+    kind: type[Admm],
     clip_norm: float = 1.0,
     penalty: float = 2.0,
     total_records: int = 4,
@@ -185,25 +192,16 @@ def admm(
     norm: str = "l1",
     next_penalty: float | None = None,
 ) -> SensitivityClaim:
-    """Claim the bound of the primal of IADMM, ICEADMM and IIADMM, with w, λ and z_prev public.
+    """Claim the bound of the primal of an inexact ADMM, with w, λ and z_prev public.
 
     The step is one of length 1/(ρ + ζ) from z_prev, with a pull of ρ towards w and a shift of −λ. With a next penalty
     ρ′ the dual after the step leaves in the same vector, z − λ′/ρ′.
     """
     numbers = (clip_norm, penalty, total_records, proximity)
     bound = formulas.iadmm_step(*numbers, adjacency=adjacency, norm=norm, next_penalty=next_penalty)
-    local = LocalSteps(clip_norm, 1 / (penalty + proximity), total_records, norm=norm)
-
-    def primal(records: Floats, public: Floats) -> Floats:
-        model, dual, previous = public
-        objective = LocalObjective(previous, anchor=model, pull=penalty, shift=-dual)
-        return np.asarray(previous + local.run(objective, records))
-
-    def release(records: Floats, public: Floats) -> Floats:
-        found, (model, dual, _) = primal(records, public), public
-        return found if next_penalty is None else found - (dual + penalty * (model - found)) / next_penalty
-
-    return _claim(release, bound, local, 3, penalty)
+    combines, after = next_penalty is not None, penalty if next_penalty is None else next_penalty
+    algorithm = with_constants(kind(rho=penalty), rhos=(penalty, after), combines=combines)
+    return claim_steps(algorithm, bound, LocalSteps(clip_norm, 1 / (penalty + proximity), total_records, norm=norm))
 
 
 def update(
@@ -240,9 +238,9 @@ CLAIMS: dict[str, Callable[..., SensitivityClaim]] = {
     "fedprox": fedprox,
     "scaffold": scaffold,
     "feddyn": feddyn,
-    "iadmm": admm,
-    "iceadmm": admm,
-    "iiadmm": admm,
+    "iadmm": partial(admm, Iadmm),
+    "iceadmm": partial(admm, Iceadmm),
+    "iiadmm": partial(admm, Iiadmm),
     "update": update,
 }
 
