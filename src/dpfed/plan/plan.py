@@ -36,7 +36,7 @@ from dpfed.plan.cohort import All, Cohort, FixedCohort, Participant, PoissonCoho
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.population import Population, kinds_of, names_of, parts_of, weights_of
 from dpfed.plan.rules import CLIENT_TIMEOUT
-from dpfed.plan.schedule import read_factors, reserve_rounds
+from dpfed.plan.schedule import find_factor, read_factors, reserve_rounds
 from dpfed.plan.server import ClientRelease, Released, ServerRelease
 from dpfed.randomness import RandomSource
 
@@ -266,7 +266,7 @@ class Plan:
 
     def factor(self, number: int) -> float:
         """Return by how much the noise of that round is multiplied."""
-        return 1.0 if self.noise_schedule is None else self.noise_schedule[number - 1]
+        return find_factor(self.noise_schedule, number)
 
     @property
     def record_adjacency(self) -> str:

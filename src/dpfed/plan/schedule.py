@@ -49,6 +49,15 @@ def read_factors(given: object) -> tuple[float, ...]:
     return tuple(checks.positive(noise_schedule=factor) for factor in given)
 
 
+def find_factor(factors: Sequence[float] | None, number: int) -> float:
+    """Return the factor of that round, counted from 1; refuse a round that the schedule has not."""
+    if factors is None:
+        return 1.0
+    if not 1 <= number <= len(factors):
+        raise InvalidArgument("number", f"number must be that of a round, from 1 to {len(factors)}, got {number}")
+    return factors[number - 1]
+
+
 def reserve_rounds(factors: Sequence[float] | None, rounds: int, spare: int) -> dict[float, int]:
     """Return how many rounds of each factor to reserve: those of least noise, and the least noise for each spare one.
 
