@@ -165,8 +165,8 @@ ENGINE = (
     Mutant(
         "steps backwards that forget the step after",
         "training/layers/cells.py",
-        "            state = flat @ self.weights.hh\n        return CellGradients(found, found, totals, state, cell)",
-        "            state = 0 * (flat @ self.weights.hh)\n        return CellGradients(found, found, totals, state, cell)",
+        "            state = torch.mm(flat, self.weights.hh)\n        return CellGradients(found, found, totals, state, cell)",
+        "            state = 0 * torch.mm(flat, self.weights.hh)\n        return CellGradients(found, found, totals, state, cell)",
         ("tests/training/layers/test_recurrent.py::test_clipped_sums_are_those_of_torchs_layer",),
     ),
     Mutant(
