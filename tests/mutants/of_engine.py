@@ -88,8 +88,8 @@ ENGINE = (
     Mutant(
         "a tied table as two that do not meet",
         "training/engine/shared.py",
-        "self.product.squares() + self.lookups.squares() + 2 * self._multiply()",
-        "self.product.squares() + self.lookups.squares()",
+        "grams.squares() + self.lookups.squares() + 2 * self._multiply()",
+        "grams.squares() + self.lookups.squares()",
         (SHARED + "a_table_tied_to_the_output_layer",),
     ),
     Mutant(
@@ -166,8 +166,8 @@ ENGINE = (
     Mutant(
         "steps backwards that forget the step after",
         "training/layers/cells.py",
-        "            state = flat @ self.weights.hh\n        return CellGradients(found, found, totals, state, cell)",
-        "            state = 0 * (flat @ self.weights.hh)\n        return CellGradients(found, found, totals, state, cell)",
+        "            state = torch.mm(flat, self.weights.hh)\n        return CellGradients(found, found, totals, state, cell)",
+        "            state = 0 * torch.mm(flat, self.weights.hh)\n        return CellGradients(found, found, totals, state, cell)",
         ("tests/training/layers/test_recurrent.py::test_clipped_sums_are_those_of_torchs_layer",),
     ),
     Mutant(
@@ -516,8 +516,8 @@ ENGINE = (
     Mutant(
         "a sum in float32 for which the norm has no room",
         "training/engine/rules/conv.py",
-        "return self.ghost.norms().add_(self.ghost.reach().mul_(self._share()))",
-        "return self.ghost.norms()",
+        "share = rounding_share(self._roundings) + self._share()",
+        "share = rounding_share(self._roundings)",
         (CONV + "a_record_whose_positions_cancel_moves_the_sum_by_no_more_than_the_clip[kernel]",),
     ),
     Mutant(

@@ -216,7 +216,7 @@ class Ensemble:
         self, recorded: _Recorder, parameters: Stacked, inputs: Tensor, targets: Tensor, offsets: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         recorded.begin(offsets)
-        with CallRecorder(len(inputs), (inputs, targets)) as calls:
+        with CallRecorder(len(inputs), (inputs, targets), has_sources=False) as calls:
             losses = self._losses(parameters, inputs, targets)
         recorded.asked = calls.log.calls
         return losses, recorded.inputs()

@@ -108,8 +108,10 @@ def test_gradients_that_are_not_written_out_are_the_same(layer):
     [nn.Conv2d(4, 99, 3), nn.Conv2d(4, 99, 3, 2, 1, bias=False), nn.Conv1d(4, 9, 3), nn.Conv2d(4, 99, 1, 3)],
     ids=["2d", "stride", "1d", "pointwise"],
 )
-def test_a_sum_apart_from_norms_is_the_same(monkeypatch, layer, method, positions):
+@pytest.mark.parametrize("channels", [1, 99], ids=["by pixels", "unfolded"])
+def test_a_sum_apart_from_norms_is_the_same(monkeypatch, layer, method, positions, channels):
     monkeypatch.setattr(conv, "CACHED_BYTES", 1)
+    monkeypatch.setattr(conv, "CHANNELS", channels)
     monkeypatch.setattr(conv, "POSITIONS", positions)
     model, inputs = prepared(layer, 2 if isinstance(layer, nn.Conv2d) else 1)
     require_parity(model, inputs, methods={"0": method}, bounds={torch.float32: 1e-3})

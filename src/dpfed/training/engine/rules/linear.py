@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from dpfed.training.engine.rules.contributions import Call, Materialised, Method, Piece, Rows, absolute_norms, row_norms
+from dpfed.training.engine.rules.gram import Grams, multiply_rows
 
 # Gradients that would take more memory than this are not written out where there is another way.
 LARGE = 2**20  # weights of which the gradients of single examples, written out, would fill memory
@@ -94,29 +95,19 @@ class Ghost:
 
     def norms(self) -> Tensor:
         """Return the norms in float64, with room for all rounding."""
-        return self.squares().sqrt_().add_(self.room())
+        grams = self.grams()
+        return grams.squares().sqrt_().add_(grams.reach().mul_(self.share))
 
-    def squares(self) -> Tensor:
-        """Return Σₛₜ (xₛ·xₜ + 1)(gₛ·gₜ) in float64."""
-        x, g = self.x.double(), self.g.double()
-        inputs = torch.bmm(x, x.transpose(1, 2)) if "weight" in self.names else x.new_zeros(())
-        if "bias" in self.names:
-            inputs = inputs + 1
-        outputs = torch.bmm(g, g.transpose(1, 2))
-        return (inputs * outputs).sum(2).sum(1).clamp_(min=0)
+    def grams(self) -> Grams:
+        """Return the Gram matrices of inputs and output gradients."""
+        inputs = multiply_rows(self.x.double()) if "weight" in self.names else None
+        return Grams(inputs, multiply_rows(self.g.double()), "bias" in self.names)
 
-    def room(self) -> Tensor:
-        """Return a bound on how far rounding may move norm and sum from those of the gradient."""
+    @property
+    def share(self) -> float:
+        """The share of Σₜ‖xₜ‖‖gₜ‖ by which rounding may move norm and sum from those of the gradient."""
         (positions, inputs), outputs = self.x.shape[1:], self.g.shape[2]
-        return self.reach().mul_(rounding_share(inputs + outputs + 2 * positions))
-
-    def reach(self) -> Tensor:
-        """Return Σₜ‖xₜ‖‖gₜ‖ in float64, of which rounding may take a share."""
-        zeros = self.x.new_zeros(self.x.shape[:2], dtype=torch.float64)
-        lengths = measure_vectors(self.x) if "weight" in self.names else zeros
-        if "bias" in self.names:
-            lengths = lengths + 1
-        return (lengths * measure_vectors(self.g)).sum(1)
+        return rounding_share(inputs + outputs + 2 * positions)
 
     def sum_weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
         """Return Σ cᵢgᵢ by one matrix product over all positions of all examples."""
