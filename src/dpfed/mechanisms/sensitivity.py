@@ -114,8 +114,8 @@ def fedavg_step(
     With clipping="batch" (each step's whole gradient clipped to C) it is 2CηE.
 
     A `pull` μ (FedProx, FedDyn) adds μ(w − anchor) to each gradient, after the clip. For two neighbours the distance d
-    of the weights then follows d ← |1 − ημ|·d + η·‖g − g′‖, from d = 0, where ‖g − g′‖ is at most 2C/I in the first
-    step and 2C in later ones. With r = |1 − ημ| that is 2Cη(rᴱ⁻¹/I + 1 + r + … + rᴱ⁻²), which is no more than without
+    of the weights then follows d ← abs(1 − ημ)·d + η·‖g − g′‖, from d = 0, where ‖g − g′‖ is at most 2C/I in the first
+    step and 2C in later ones. With r = abs(1 − ημ) that is 2Cη(rᴱ⁻¹/I + 1 + r + … + rᴱ⁻²), no more than without
     a pull as long as 0 ≤ ημ ≤ 2; beyond, the steps overshoot the anchor by more each time, and are refused.
 
     Privacy: for one record; replace-one, or add/remove with a fixed public normaliser; the start weights and the anchor
@@ -232,7 +232,7 @@ def _combine(penalty: float, next_penalty: float | None) -> Fraction:
 
 
 def _contraction(learning_rate: float, pull: float, steps: int) -> Fraction:
-    """Return |1 − ημ|, by which a step with a pull of μ shortens the distance of two models."""
+    """Return abs(1 − ημ), by which a step with a pull of μ shortens the distance of two models."""
     product = _fraction(learning_rate=learning_rate) * Fraction(checks.non_negative(pull=pull))
     if steps > 1 and float(product) > 2:  # 0.1 · 20 is above 2 by less than a float can tell: the formula holds there
         raise InvalidArgument(
