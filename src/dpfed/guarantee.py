@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dpfed.events import Event
 
 RECORD, PERSON, CLIENT = "record", "person", "client"
+LOCAL = "local"  # the style in which each client noises its own update
 # Whose data a promise is about, in words.
 UNITS = {RECORD: "one record", PERSON: "one person, with all rows", CLIENT: "one client, with all its records"}
 # Whom each style of a run protects. A person takes the place of the record where clients clip all rows of a person.
@@ -32,6 +33,7 @@ UNITS_OF_STYLE: dict[str, tuple[str, ...]] = {
     "sample": (RECORD,),
     "user": (CLIENT,),
     "hybrid": (RECORD, CLIENT),
+    LOCAL: (CLIENT,),
 }
 
 

@@ -25,6 +25,11 @@ def round_up(value: Fraction) -> float:
     return nearest if nearest >= value else math.nextafter(nearest, math.inf)
 
 
+def round_down(value: Fraction) -> float:
+    """Return the largest float that is not above the value."""
+    return -round_up(-value)
+
+
 def decimal_up(value: float, digits: int = DIGITS) -> str:
     """Return the shortest decimal of so many digits that is not below the value."""
     return _decimal(value, digits, ROUND_CEILING)

@@ -68,6 +68,15 @@ def test_two_units_have_two_columns_and_two_drawings(dpfed):
     assert [fit["budget"]["unit"] for fit in facts["fits"]] == ["record", "record", "client", "client"]
 
 
+def test_a_plan_says_what_an_algorithm_makes_of_it(dpfed):
+    block = "weighting: equal\nalgorithm: {kind: iceadmm, rho: 1.0, rho_factor: 0.5}\n"
+    Path("run.yaml").write_text(RUN + block)
+    result = dpfed("plan run.yaml")
+    assert result.exit_code == 0, result.output
+    assert "Public penalty ρ by round: 1, 0.5, 0.25, 0.125." in result.output
+    assert "Proximal ζ = 1/learning_rate − ρ, at learning rate 0.5: 1, 1.5, 1.75, 1.875." in result.output
+
+
 def test_a_plan_that_protects_nobody_says_so(dpfed):
     Path("run.yaml").write_text(RUN.replace(RUN.splitlines()[-1], "privacy: {style: none}"))
     result = dpfed("plan run.yaml --by-round")

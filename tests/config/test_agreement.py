@@ -11,11 +11,15 @@ from dpfed.config.run import RunConfig
 from dpfed.config.training import (
     ConstantBlock,
     CosineBlock,
+    ExactAdmmBlock,
     FedAvgBlock,
     FedDynBlock,
     FedOptBlock,
     FedProxBlock,
     FixedClients,
+    IadmmBlock,
+    IceadmmBlock,
+    IiadmmBlock,
     Local,
     Model,
     PoissonClients,
@@ -23,7 +27,7 @@ from dpfed.config.training import (
     StepBlock,
 )
 from dpfed.federated import metrics
-from dpfed.federated.algorithms import fedavg, feddyn, fedopt, fedprox, scaffold
+from dpfed.federated.algorithms import exact_admm, fedavg, feddyn, fedopt, fedprox, iadmm, iceadmm, iiadmm, scaffold
 from dpfed.federated.torch import losses
 from dpfed.guarantee import UNITS_OF_STYLE
 from dpfed.models.registry import KINDS as MODELS
@@ -49,6 +53,10 @@ def fields_of(part):
         (FedOptBlock, fedopt.FedOpt),
         (ScaffoldBlock, scaffold.Scaffold),
         (FedDynBlock, feddyn.FedDyn),
+        (ExactAdmmBlock, exact_admm.ExactAdmm),
+        (IadmmBlock, iadmm.Iadmm),
+        (IceadmmBlock, iceadmm.Iceadmm),
+        (IiadmmBlock, iiadmm.Iiadmm),
         (PoissonClients, cohort.PoissonCohort),
         (FixedClients, cohort.FixedCohort),
         (ConstantBlock, optimizing.Constant),

@@ -63,17 +63,6 @@ def test_a_setting_at_its_default_changes_nothing_when_its_mark_is_removed(plain
     assert tried >= 15
 
 
-def test_every_setting_has_an_effect():
-    def all_settings(block):
-        for name, field in block.model_fields.items():
-            yield block, name, field
-            for inner in blocks_in(field):
-                yield from all_settings(inner)
-
-    for block, name, field in all_settings(RunConfig):
-        assert field.description, f"{block.__name__}.{name}"
-
-
 def test_notes_stand_above_their_setting():
     text = hospitals().to_yaml()
     assert re.search(r"# Round numbers of the size.*\n  feature_bounds: \[\n", text)

@@ -32,7 +32,7 @@ TREE = {
     "client": ClientPlan(clip_norm=1.0, noise_multiplier=5.0, tree=RoundTree(min_separation=2)),
     "max_participations": 3,
 }
-STYLES = ("sample", "user", "hybrid")
+STYLES = ("sample", "user", "hybrid", "local")
 every_kind = pytest.mark.parametrize("cohort", COHORTS.values(), ids=COHORTS)
 every_style = pytest.mark.parametrize("style", STYLES)
 

@@ -189,9 +189,8 @@ def true_epsilon(study: Study, statement) -> float:
     plan = study.plan
     if statement.unit == "record":
         times = {name: count for name, count in study.diary.trained().items() if count}
-        return max(
-            epsilon(ev.Repeated(plan.local[name].event, count), statement.delta) for name, count in times.items()
-        )
+        spent = (epsilon(ev.Repeated(plan.local[name].event, count), statement.delta) for name, count in times.items())
+        return max(spent, default=0.0)  # nobody was drawn in any round
     is_secret = plan.is_secret
     count = study.diary.noised() if is_secret else max(study.diary.participations().values(), default=0)
     return epsilon(ev.Repeated(plan.client_event, count), statement.delta) if count else 0.0

@@ -121,7 +121,7 @@ def test_a_seed_makes_a_run_reproducible_and_stamps_its_rounds(tmp_path):
 
 def test_without_a_seed_no_two_runs_are_alike(tmp_path):
     first, second = (finished(prepare(config()), tmp_path / name) for name in "ab")
-    assert (first[-1].weights != second[-1].weights).all()
+    assert (first[-1].weights != second[-1].weights).mean() > 0.9
     assert all("noise" not in record for record in RunDirectory(tmp_path / "a").rounds())
 
 
@@ -281,7 +281,10 @@ def test_every_runner_gives_the_same_model_from_the_same_seed(tmp_path):
     np.testing.assert_allclose(ends["together"], ends["auto"], rtol=1e-4, atol=1e-5)  # other sums, same draws
 
 
-@pytest.mark.parametrize("block", [{"kind": "scaffold"}, {"kind": "feddyn", "alpha": 0.5}], ids=["scaffold", "feddyn"])
+STATEFUL = ({"kind": "scaffold"}, {"kind": "feddyn", "alpha": 0.5}, {"kind": "iceadmm", "rho": 0.5})
+
+
+@pytest.mark.parametrize("block", STATEFUL, ids=lambda block: block["kind"])
 @pytest.mark.parametrize("style", ["sample", "user"])
 def test_a_run_whose_clients_keep_state_goes_on_alike_whichever_runner_trains_them(tmp_path, block, style):
     privacy = RUN["privacy"] if style == "sample" else {"style": "user", "client": CLIENT}

@@ -8,7 +8,7 @@ from dpfed.config import RunConfig
 from dpfed.errors import InvalidArgument
 from dpfed.events import TreeAggregation
 from dpfed.federated.data import prepare
-from dpfed.federated.planning import make_plan
+from dpfed.federated.planning import describe_algorithm, make_plan
 from dpfed.plan.adaptive import AdaptiveClip
 from dpfed.plan.algorithm import Algorithm
 from dpfed.plan.cohort import All, FixedCohort, PoissonCohort
@@ -112,6 +112,7 @@ def test_cohorts_are_those_of_the_file(cohort, drawn):
         ({"kind": "fedprox", "proximal": 0.1}, Algorithm("fedprox", {"proximal": 0.1, "server_learning_rate": 1.0})),
         ({"kind": "scaffold"}, Algorithm("scaffold", {"server_learning_rate": 1.0, "option": 2})),
         ({"kind": "feddyn", "alpha": 0.5}, Algorithm("feddyn", {"alpha": 0.5})),
+        ({"kind": "iceadmm", "rho": 1}, Algorithm("iceadmm", {"rho": 1.0, "rho_factor": 1.0})),
         ({"kind": "mine:Half"}, Algorithm("mine:Half", {})),
         (
             {"kind": "mine:Half", "options": {"by": 2}, "server_learning_rate": 0.5},
@@ -138,6 +139,33 @@ def test_algorithms_are_those_of_the_file(block, algorithm):
 def test_what_scaffold_is_not_for_is_refused_before_anything_is_run(changed, why):
     with pytest.raises(InvalidArgument, match=why):
         plan(**{"algorithm": {"kind": "scaffold"}, "weighting": "equal", **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"weighting": "declared"}, "weighting: equal"),
+        ({"local": {**LOCAL, "momentum": 0.5}}, "optimizer: sgd without"),
+        ({"local": {**LOCAL, "schedule": {"kind": "cosine"}}}, "optimizer: sgd without"),
+        ({"local": {**LOCAL, "learning_rate": 1.1}}, "learning_rate × rho must be at most 1, got 1.1 × 1"),
+        ({"algorithm": {"kind": "iceadmm", "rho": [1.0, 1.0]}}, "2 numbers for"),
+        ({"algorithm": {"kind": "iadmm", "rho": 1.0}}, "write steps: 1"),
+        ({"algorithm": {"kind": "admm", "rho": 1.0}}, "style: none"),
+    ],
+)
+def test_what_an_admm_is_not_for_is_refused_before_anything_is_run(changed, why):
+    with pytest.raises(InvalidArgument, match=why):
+        plan(**{"algorithm": {"kind": "iceadmm", "rho": 1.0}, "weighting": "equal", **changed})
+
+
+def test_what_an_admm_makes_of_a_plan_is_said_and_of_others_nothing():
+    made = plan(algorithm={"kind": "iceadmm", "rho": 1.0, "rho_factor": 0.5}, weighting="equal", rounds=3)
+    said = (
+        "Public penalty ρ by round: 1, 0.5, 0.25. Proximal ζ = 1/learning_rate − ρ, at learning rate 0.5: 1, 1.5, 1.75."
+    )
+    assert describe_algorithm(made) == said
+    assert describe_algorithm(plan(algorithm={"kind": "feddyn", "alpha": 1}, weighting="equal")) == ""
+    assert describe_algorithm(plan(algorithm={"kind": "mine:Half"})) == ""
 
 
 def test_a_learning_rate_of_one_is_given_to_an_algorithm_whose_default_is_another():

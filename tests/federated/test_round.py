@@ -63,11 +63,11 @@ class Senders:
             value = self._sent[name]
             yield Failure(name, FAILED) if value is None else Update(name, task.round, value, "1:a")
 
-    def charge_release(self, times):
+    def charge_release(self, times, number):
         return "1:a"
 
     def charged(self):
-        return Charged(dict.fromkeys(self._sent, 0), left=1)
+        return Charged({name: {} for name in self._sent})
 
 
 def aggregate(plan, sent):
@@ -160,10 +160,10 @@ def test_nobody_takes_part_oftener_than_the_plan_says(open_study, style):
 
 def test_a_client_in_no_cohort_of_its_own_costs_nothing(open_study):
     """Of a cohort that is no secret the study pays for the client who took part most, not for every round."""
-    study = open_study("user", cohort=FixedCohort(1), rounds=6)
+    study = open_study("user", cohort=FixedCohort(1), rounds=16)
     list(study.federation())
     largest = max(study.diary.participations().values())
-    assert study.committed_releases() == largest < 6
+    assert study.committed_releases() == largest < 16  # the same client in every round: 7e-8 of the runs
     study.require_done()
 
 

@@ -105,15 +105,19 @@ def test_the_site_of_fifty_records_among_twenty_is_the_one_reported(open_study):
     assert statement.epsilon > 2 * by_dp_accounting(committed(study.ledger)["account-site-3"])
 
 
+def counts(plan, **times):
+    return {name: {plan.local[name].event: each} for name, each in times.items()}
+
+
 def test_whoever_took_part_most_may_be_worse_than_whoever_has_fewest_records():
     plan = Plan("study", 10, {"small": replace(SITE, size=50), "large": SITE})
-    assert compute_spent(plan, {"record": DELTA}, {"small": 1, "large": 1}, 0).worst_client == "small"
-    assert compute_spent(plan, {"record": DELTA}, {"small": 0, "large": 1}, 0).worst_client == "large"
+    assert compute_spent(plan, {"record": DELTA}, counts(plan, small=1, large=1), {}).worst_client == "small"
+    assert compute_spent(plan, {"record": DELTA}, counts(plan, small=0, large=1), {}).worst_client == "large"
 
 
 def test_nothing_charged_is_nothing_spent():
     plan = a_plan("hybrid", {"a": 20})
-    found = compute_spent(plan, {"record": DELTA, "client": DELTA}, {"a": 0}, 0)
+    found = compute_spent(plan, {"record": DELTA, "client": DELTA}, counts(plan, a=0), {})
     assert [statement.epsilon for statement in found.statements] == [0.0, 0.0]
     assert found.worst_client is None
 
@@ -121,12 +125,12 @@ def test_nothing_charged_is_nothing_spent():
 def test_a_person_in_several_sites_pays_for_those_that_took_part(tmp_path):
     plan = Plan("study", 10, {"a": SITE, "b": SITE, "c": SITE}, max_sites_per_person=2)
     alone = compute_spent(
-        replace(plan, max_sites_per_person=1), {"record": DELTA}, {"a": 2, "b": 0, "c": 0}, 0
+        replace(plan, max_sites_per_person=1), {"record": DELTA}, counts(plan, a=2, b=0, c=0), {}
     ).statements
     assert (
-        compute_spent(plan, {"record": DELTA}, {"a": 2, "b": 0, "c": 0}, 0).statements == alone
+        compute_spent(plan, {"record": DELTA}, counts(plan, a=2, b=0, c=0), {}).statements == alone
     )  # nobody else did yet
-    (both,) = compute_spent(plan, {"record": DELTA}, {"a": 2, "b": 1, "c": 0}, 0).statements
+    (both,) = compute_spent(plan, {"record": DELTA}, counts(plan, a=2, b=1, c=0), {}).statements
     assert both.epsilon == pytest.approx(by_dp_accounting({SITE.event: 3}), rel=1e-3)
 
 
@@ -135,7 +139,7 @@ def test_where_a_record_is_replaced_the_whole_plan_spends_what_it_promised(sites
     part = replace(SITE, adjacency="replace_one")
     local = {"a": part, "b": replace(part, size=90), "c": replace(part, size=300)}
     plan = Plan("counted", 3, local, max_sites_per_person=sites)
-    (statement,) = compute_spent(plan, {"record": DELTA}, dict.fromkeys(local, 3), 0).statements
+    (statement,) = compute_spent(plan, {"record": DELTA}, counts(plan, **dict.fromkeys(local, 3)), {}).statements
     added = replace(plan, local={name: replace(each, adjacency="add_remove") for name, each in local.items()})
     assert statement == plan.statements(DELTA)[0]
     assert statement.epsilon > 1.2 * added.record_epsilon(DELTA)

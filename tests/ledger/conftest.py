@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
+import dpfed
+from dpfed.events import Gaussian
+from icu import PROMISE
 from postgres import Cluster, NoPostgres
 from worlds import settle, sqlite_path
 
@@ -91,3 +94,29 @@ def copy_of(request: pytest.FixtureRequest) -> Callable[[str], str]:
         return cluster.url(request.getfixturevalue("new_database")(name))
 
     return copy
+
+
+@pytest.fixture
+def ledger(sqlite_url: str) -> Iterator[dpfed.Ledger]:
+    """A ledger with one account."""
+    with dpfed.Ledger(sqlite_url) as opened:
+        opened.open("icu", **PROMISE)
+        yield opened
+
+
+@pytest.fixture
+def lost(tmp_path):
+    """A ledger with a run under way, its backup, and what was spent after the backup was made."""
+    step = Gaussian(40.0)
+    file, copy = tmp_path / "ledger.db", tmp_path / "ledger.backup"
+    with dpfed.Ledger(file) as ledger:
+        ledger.open("icu", epsilon=8.0, delta=1e-5, source=b"records")
+        ledger.open("ward", epsilon=4.0, delta=1e-5, source=b"records", parent="icu")
+        ledger.open("old", epsilon=4.0, delta=1e-5)
+        ledger.freeze("old", reason="audit")
+        held = ledger.reserve({"ward": {step: 10}, "icu": {step: 5}}, run="study")
+        held.commit({"ward": {step: 2}})
+        head = ledger.backup(copy).head
+        held.commit({"ward": {step: 3}, "icu": step})
+        spent = {name: ledger.balance(name).spent for name in ("icu", "ward")}
+    return file, copy, head, spent

@@ -28,6 +28,7 @@ import dpfed
 from dpfed.errors import InvalidArgument, LedgerUnavailable, PrivacyError
 from worlds import (
     EVENT,
+    WITHIN,
     Say,
     counted,
     fork,
@@ -299,6 +300,9 @@ def require_commits_of_threads_to_last(url: str, disturb: Callable[[dpfed.Ledger
             thread.start()
         for _ in range(12):
             disturb(ledger)
+            time.sleep(0.02)
+        deadline = time.monotonic() + WITHIN
+        while not drawn and time.monotonic() < deadline:
             time.sleep(0.02)
         is_over.set()
         for thread in threads:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,3 +134,52 @@ def test_the_top_of_a_source_sees_all_its_charges():
     accounts = world(terms("a", "s"), terms("b", "s", parent="a"), terms("c", "s", overlaps=("a",)), terms("z"))
     assert relations.find_tops("b", accounts) == ("c",)
     assert relations.find_tops("z", accounts) == ("z",)
+
+
+WHOLE = {"unit": "client", "adjacency": "replace_one"}
+
+
+@pytest.mark.parametrize("unit", ["record", "person"])
+def test_a_charge_for_a_whole_client_may_reach_its_records_and_persons_under_replacement(unit):
+    whole, finer = terms("whole", "ward", **WHOLE), terms("finer", "ward", unit=unit, adjacency="replace_one")
+    relations.require_sound(replace(finer, overlaps=("whole",)), world(whole))
+    relations.require_sound(replace(whole, parent="finer"), world(finer))
+    assert relations.find_reached("whole", world(whole, replace(finer, overlaps=("whole",)))) == ("whole", "finer")
+    assert relations.find_reached("whole", world(finer, replace(whole, parent="finer"))) == ("whole", "finer")
+
+
+@pytest.mark.parametrize("unit", ["record", "person"])
+def test_no_charge_for_a_record_reaches_a_whole_client_and_none_another_adjacency(unit):
+    whole, finer = terms("whole", "ward", **WHOLE), terms("finer", "ward", unit=unit, adjacency="replace_one")
+    added = replace(finer, adjacency="add_remove")
+    for new, known in (
+        (replace(whole, overlaps=("finer",)), finer),
+        (replace(finer, parent="whole"), whole),
+        (replace(added, overlaps=("whole",)), whole),
+        (replace(whole, parent="finer"), added),
+        (replace(whole, adjacency="add_remove", parent="finer"), added),
+    ):
+        with pytest.raises(InvalidArgument, match="never added up"):
+            relations.require_sound(new, world(known))
+
+
+def test_accounts_of_other_kinds_on_the_same_data_that_a_charge_does_not_reach_are_found():
+    first = terms("first", "ward", adjacency="replace_one")
+    second = terms("second", "ward", adjacency="replace_one", overlaps=("first",))
+    person = terms("person", "ward", unit="person", adjacency="replace_one")
+    whole, other = terms("whole", "ward", **WHOLE), terms("other", **WHOLE)
+    accounts = world(first, second, person, whole, other)
+    assert relations.find_unreached(["whole", "other"], accounts) == {"whole": ("second", "person"), "other": ()}
+    passed_on = world(first, second, person, replace(whole, parent="first"))
+    assert relations.find_unreached(["whole"], passed_on) == {"whole": ("person",)}
+
+
+def test_accounts_of_whole_clients_whose_charges_never_reach_a_record_are_found():
+    whole, record = terms("whole", "ward", **WHOLE), terms("record", "ward")
+    assert relations.find_uncarried(["record", "whole"], world(whole, record)) == {"record": ("whole",), "whole": ()}
+    carries = replace(record, adjacency="replace_one", overlaps=("whole",))
+    assert relations.find_uncarried(["record"], world(whole, carries)) == {"record": ()}
+    assert relations.find_beside("record", world(whole, carries)) == ()
+    assert relations.find_beside("whole", world(whole, carries)) == ("record",)
+    user = replace(whole, adjacency="add_remove")
+    assert relations.find_uncarried(["record"], world(user, record)) == {"record": ()}

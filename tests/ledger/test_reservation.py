@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import re
 import threading
-import time
 from collections import Counter
-from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 
 import pytest
@@ -29,18 +27,8 @@ from dpfed.errors import (
     UnsupportedEvent,
 )
 from dpfed.ledger.opening import make_terms, open_account
+from icu import MOST, PROMISE, STEP
 from worlds import counted, rows_of, told
-
-STEP = ev.Gaussian(8.0)
-PROMISE = {"epsilon": 8.0, "delta": 1e-5}
-MOST = RenyiFilter(8.0, 1e-5).affordable(STEP)
-
-
-@pytest.fixture
-def ledger(sqlite_url):
-    with dpfed.Ledger(sqlite_url) as opened:
-        opened.open("icu", **PROMISE)
-        yield opened
 
 
 def committed(url, account="icu"):
@@ -304,24 +292,6 @@ def test_a_charge_after_the_fact_beside_an_exact_plan_is_added_up_by_the_filter(
     ledger.verify()
 
 
-def test_room_that_charges_after_the_fact_have_taken_cannot_be_committed(url):
-    with dpfed.Ledger(url) as ledger, dpfed.Ledger(url) as other:
-        ledger.open("icu", **PROMISE)
-        held = ledger.reserve({"icu": {STEP: MOST}}, run="r", fixed_plan=False)
-        held.commit({"icu": {STEP: 2}})
-        ledger.record({"icu": {STEP: MOST - 3}}, reason="forgotten")
-        held.commit({"icu": STEP})
-        head = ledger.head()
-        other.top_up("icu", epsilon=2.0, reason="to end the study")
-        held.commit({"icu": STEP})  # what this process last knew would refuse it
-        other.record({"icu": {STEP: MOST}}, reason="forgotten")
-        head = ledger.head()
-        with pytest.raises(BudgetExceeded, match="after the fact"):
-            held.commit({"icu": STEP})
-        assert ledger.head() == head
-        ledger.verify()
-
-
 @pytest.mark.parametrize("event", [ev.ApproximateDP(1.0, 1e-6), ev.Composed([STEP, ev.ApproximateDP(1.0, 1e-7)])])
 def test_an_event_without_a_renyi_divergence_is_admitted_by_an_exact_plan_only(ledger, event):
     with pytest.raises(BudgetExceeded):
@@ -369,77 +339,6 @@ def test_a_replace_one_account_pays_for_twice_the_shift(ledger):
     ledger.open("swap", **PROMISE, adjacency="replace_one")
     assert ledger.forecast("swap", STEP) == RenyiFilter(8.0, 1e-5, adjacency="replace_one").affordable(STEP)
     assert ledger.forecast("swap", STEP) < MOST // 3
-
-
-def test_a_frozen_account_takes_nothing_and_keeps_what_is_reserved(ledger):
-    ledger.open("w", **PROMISE, parent="icu")
-    held = ledger.reserve({"w": {STEP: 5}}, run="r")
-    ledger.freeze("icu", reason="audit")
-    head = ledger.head()
-    with pytest.raises(AccountUnavailable, match="icu is frozen"):
-        held.commit({"w": STEP})
-    assert ledger.head() == head
-    with pytest.raises(AccountUnavailable):
-        held.extend({"w": STEP})
-    with pytest.raises(AccountUnavailable):
-        ledger.reserve({"w": STEP}, run="s")
-    assert ledger.balance("icu").status == "frozen"
-    ledger.unfreeze("icu", reason="over")
-    held.commit({"w": {STEP: 5}})
-
-
-def test_an_expired_account_takes_nothing_and_refunds_nothing(ledger):
-    soon = datetime.now(UTC) + timedelta(seconds=0.5)
-    ledger.open("short", **PROMISE, expires=soon)
-    held = ledger.reserve({"short": {STEP: 5}}, run="r")
-    held.commit({"short": STEP})
-    while datetime.now(UTC) <= soon:
-        time.sleep(0.05)
-    with pytest.raises(AccountUnavailable, match="expired"):
-        held.commit({"short": STEP})
-    with pytest.raises(AccountUnavailable, match="expired"):
-        ledger.reserve({"short": STEP}, run="s")
-    balance = ledger.balance("short")
-    assert balance.status == "expired"
-    assert balance.spent > 0
-    assert balance.reserved > 0
-    ledger.record({"short": STEP}, reason="it happened all the same")
-    held.release()
-    assert ledger.balance("short").reserved == 0
-
-
-def test_whoever_resumes_takes_the_run_from_the_one_before(ledger):
-    first = ledger.reserve({"icu": {STEP: 5}}, run="r")
-    first.commit({"icu": STEP})
-    second = ledger.resume("r")
-    third = ledger.resume("r")
-    head = ledger.head()
-    for old in (first, second):
-        for verb in (lambda: old.commit({"icu": STEP}), old.release, lambda: old.extend({"icu": STEP})):  # noqa: B023
-            with pytest.raises(LeaseLost):
-                verb()
-    assert ledger.head() == head
-    assert third.left("icu", STEP) == 4
-    assert third.events("icu") == {STEP: 5}
-    third.commit({"icu": {STEP: 4}})
-
-
-def test_a_run_that_was_released_by_name_is_lost_to_its_process(ledger):
-    held = ledger.reserve({"icu": {STEP: 5}}, run="r")
-    ledger.release("r", reason="it hangs")
-    with pytest.raises(LeaseLost):
-        held.commit({"icu": STEP})
-    with pytest.raises(NotReserved):
-        ledger.resume("r").commit({"icu": STEP})
-
-
-def test_a_run_has_its_name_once(ledger):
-    ledger.reserve({"icu": STEP}, run="r").release()
-    head = ledger.head()
-    with pytest.raises(InvalidArgument, match="already") as refusal:
-        ledger.reserve({"icu": STEP}, run="r")
-    assert refusal.value.argument == "run"
-    assert ledger.head() == head
 
 
 def test_two_ledger_objects_of_one_process_share_one_budget(url):

@@ -9,27 +9,14 @@ import threading
 
 import pytest
 
-import dpfed
 from dpfed import events as ev
 from dpfed.accounting.accountant import PrivacyAccountant
-from dpfed.accounting.filter import RenyiFilter
-from dpfed.errors import BudgetExceeded, LedgerCorrupted, PrivacyError
-from dpfed.ledger.rows import GENESIS, Draft, Head, compact
+from dpfed.errors import BudgetExceeded, PrivacyError
+from dpfed.ledger.rows import Draft, compact
 from dpfed.ledger.rules import AccountState, Terms
-from dpfed.ledger.verify import replay
 from dpfed.report.statement import make_page
-
-PROMISE = {"epsilon": 8.0, "delta": 1e-5}
-STEP = ev.Gaussian(8.0)
-MOST = RenyiFilter(**PROMISE).affordable(STEP)
-
-
-@pytest.fixture
-def ledger(sqlite_url):
-    with dpfed.Ledger(sqlite_url) as opened:
-        opened.open("icu", **PROMISE)
-        yield opened
-
+from forger import Forger
+from icu import MOST, PROMISE, STEP
 
 # What is reserved may not be drawn any more when a charge after the fact has taken its room.
 
@@ -139,96 +126,6 @@ def test_a_statement_names_the_parent_that_can_be_charged_without_it(ledger):
 
 
 # Forged entries whose digests are right.
-
-
-class Forger:
-    """The entries of a ledger, and others after them."""
-
-    def __init__(self, ledger):
-        with ledger._store.reading() as link:
-            from dpfed.ledger.journal import rows
-
-            self.rows = list(rows(link))
-
-    @property
-    def head(self):
-        return Head(len(self.rows), self.rows[-1].hash if self.rows else GENESIS)
-
-    def again(self, drop=lambda row: False, change=lambda row: row):
-        """The entries without some and with others changed, every digest made right."""
-        kept, self.rows, numbers = self.rows, [], {}
-        for row in kept:
-            if not drop(row):
-                seq = len(self.rows) + 1
-                numbers[row.seq] = seq
-                item = numbers.get(row.item, row.item)
-                moved = change(row)._replace(seq=seq, item=item, previous=self.head.digest if self.rows else GENESIS)
-                self.rows.append(moved._replace(hash=moved.digest()))
-        return self
-
-    def add(self, draft, at="2026-01-01T00:00:00.000000Z"):
-        self.rows.append(draft.row(self.head.sequence + 1, at, self.head.digest))
-        return self
-
-    def is_sound(self):
-        return replay(self.rows, self.head)
-
-    def is_bad(self, why):
-        with pytest.raises(LedgerCorrupted, match=why):
-            replay(self.rows, self.head)
-
-
-@pytest.fixture
-def family(ledger):
-    """A ward whose parent is the icu, and a later account that carries the ward's charges."""
-    ledger.open("ward", **PROMISE, parent="icu")
-    held = ledger.reserve({"ward": {STEP: 4}}, run="r")
-    held.commit({"ward": STEP})
-    ledger.record({"ward": STEP}, reason="forgotten")
-    ledger.open("later", **PROMISE, source="ward", overlaps=["ward"])
-    held.extend({"ward": {STEP: 2}})
-    held.commit({"ward": {STEP: 4}})
-    held.release()
-    return ledger
-
-
-def test_a_family_is_sound(family):
-    assert Forger(family).again().is_sound() == family.verify()
-
-
-@pytest.mark.parametrize("kind", ["reserved", "committed", "recorded", "carried"])
-def test_a_charge_that_did_not_reach_another_account_is_found(family, kind):
-    forger, whose = Forger(family), "later" if kind == "carried" else "icu"
-    states = {}
-
-    def moved(row):
-        # The balances of the account are made to fit the missing entry.
-        if row.account is None:
-            return row
-        before = states.get(row.account, AccountState.new(Terms.from_dict(ROWS[row.account], 1)))
-        cost = COSTS if row.kind in ("carried", "recorded", "reserved", "committed", "released") else ()
-        states[row.account] = before.after(row.kind, row.times or 0, cost, row.details())
-        return row._replace(state=states[row.account].dumps())
-
-    ROWS = {row.account: row.details() for row in forger.rows if row.kind == "opened"}
-    COSTS = Terms.from_dict(ROWS["icu"], 1).cost(STEP)
-    forger.again(change=moved).is_sound()
-    states.clear()
-    if kind == "committed":  # returned instead: then every item adds up
-        is_commit = ("icu", "committed")
-        forger.again(change=lambda row: row._replace(kind="released") if row[3:1:-1] == is_commit else row)
-    else:
-        missing = ("reserved", "committed", "released") if kind == "reserved" else (kind,)
-        forger.again(drop=lambda row: row.account == whose and row.kind in missing)
-    states.clear()
-    forger.again(change=moved).is_bad("never reached|may still commit")
-
-
-def test_what_a_parent_gets_back_before_it_is_committed_is_found(family):
-    held = family.reserve({"ward": {STEP: 4}}, run="s")
-    held.release()
-    forger = Forger(family)
-    forger.again(drop=lambda row: row[2:5] == ("released", "ward", "s")).is_bad("may still commit")
 
 
 def test_an_entry_without_an_account_cannot_fill_an_item_again(ledger):

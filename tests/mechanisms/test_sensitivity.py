@@ -16,7 +16,14 @@ from scipy.special import expit
 
 from dpfed.clipping import clip_gradients, clip_per_example
 from dpfed.errors import InvalidArgument
-from dpfed.mechanisms.sensitivity import Sensitivity, clipped_update, fedavg_step, iadmm_step
+from dpfed.mechanisms.sensitivity import (
+    Sensitivity,
+    clipped_update,
+    fedavg_step,
+    feddyn_step,
+    iadmm_step,
+    scaffold_step,
+)
 
 ORDER = {"l1": 1, "l2": 2}
 CLIP, RATE, RECORDS = 0.5, 0.3, 4
@@ -267,6 +274,17 @@ def test_replace_one_is_the_default_and_is_carried_along() -> None:
         (lambda: clipped_update(1.0, unit="site"), "unit"),
         (lambda: clipped_update(1.0, unit="client", adjacency="remove"), "adjacency"),
         (lambda: Sensitivity(float("nan"), "l1"), "sensitivity"),
+        (lambda: fedavg_step(1.0, 0.1, 500, over="data"), "over"),
+        (lambda: fedavg_step(1.0, 0.1, 500, over="mine"), "over"),
+        (lambda: fedavg_step(1.0, 0.1, 500, steps=2, pull=20.1), "pull"),
+        (lambda: fedavg_step(1.0, 0.1, 500, steps=2, pull=-1.0), "pull"),
+        (lambda: scaffold_step(1.0, 0.1, 500, state="exact"), "state"),
+        (lambda: scaffold_step(1.0, 0.1, 500, steps=2, adjacency="add_remove"), "steps"),
+        (lambda: feddyn_step(1.0, 0.1, 500, 0.5, state="exact"), "state"),
+        (lambda: feddyn_step(1.0, 0.1, 500, 0.0), "alpha"),
+        (lambda: feddyn_step(1.0, 0.1, 500, 21.0, steps=2), "pull"),
+        (lambda: iadmm_step(1.0, 1.0, 500, penalty_rule="residual"), "penalty_rule"),
+        (lambda: iadmm_step(1.0, 1.0, 500, next_penalty=0.0), "next_penalty"),
     ],
 )
 def test_unsound_and_bad_questions_are_refused_by_name(call: object, name: str) -> None:
@@ -281,3 +299,52 @@ def test_scaling_copying_and_pickling_keep_norm_and_adjacency() -> None:
         assert (same.norm, same.adjacency) == ("l2", "replace_one")
     assert 2 * bound == 1.0
     assert repr(bound) == "Sensitivity(0.5, norm='l2', adjacency='replace_one')"
+
+
+def test_scaffold_and_feddyn_are_fedavg_with_shifts_and_pulls_that_are_public() -> None:
+    for adjacency in ("replace_one", "add_remove"):
+        one = fedavg_step(1.0, 0.1, 500, adjacency=adjacency)
+        assert scaffold_step(1.0, 0.1, 500, adjacency=adjacency) == one
+        assert feddyn_step(1.0, 0.1, 500, 7.0, adjacency=adjacency) == one
+    assert scaffold_step(1.0, 0.1, 500, steps=4) == fedavg_step(1.0, 0.1, 500, 4)
+    assert feddyn_step(1.0, 0.1, 500, 3.0, steps=4) == fedavg_step(1.0, 0.1, 500, 4, pull=3.0)
+
+
+@given(
+    st.floats(1e-3, 10),
+    st.floats(1e-4, 2),
+    st.integers(1, 1000),
+    st.integers(1, 60),
+    st.floats(0, 2),
+    st.sampled_from(["example", "batch"]),
+)
+def test_a_pull_gives_the_sum_of_the_recursion_rounded_up(clip, rate, records, steps, product, clipping) -> None:
+    pull = product / rate
+    ratio, moved = abs(1 - Fraction(rate) * Fraction(pull)), Fraction(0)
+    for step in range(steps):
+        most = Fraction(2, records) if clipping == "example" and step == 0 else 2
+        moved = ratio * moved + Fraction(rate) * Fraction(clip) * most
+    bound = Fraction(fedavg_step(clip, rate, records, steps, pull=pull, clipping=clipping))
+    assert moved <= bound <= moved * (1 + Fraction(1, 10**12))
+
+
+def test_a_pull_within_its_limit_never_adds_to_the_sensitivity_and_a_million_steps_are_quick() -> None:
+    free = fedavg_step(1.0, 0.1, 500, steps=50)
+    assert all(fedavg_step(1.0, 0.1, 500, steps=50, pull=pull) <= free for pull in (0.1, 5.0, 10.0, 15.0, 19.99))
+    assert fedavg_step(1.0, 0.1, 500, steps=50, pull=20.0) == pytest.approx(float(free))
+    assert fedavg_step(1.0, 0.1, 500, steps=10**6, pull=1.0) == pytest.approx(2.0)
+
+
+def test_a_pull_does_not_act_on_a_single_step_so_any_is_allowed() -> None:
+    assert fedavg_step(1.0, 0.1, 500, pull=1e6) == fedavg_step(1.0, 0.1, 500)
+
+
+def test_the_largest_change_over_the_actual_data_differs_between_neighbours() -> None:
+    """Why over="data" is refused: the scale itself tells of the record that is looked for."""
+
+    def local_sensitivity(values: np.ndarray) -> float:
+        return max(abs(values.mean() - np.delete(values, place).mean()) for place in range(len(values)))
+
+    calm = np.zeros(10)
+    assert local_sensitivity(calm) == 0
+    assert local_sensitivity(np.append(calm, 1.0)) > 0

@@ -12,7 +12,6 @@ from torch.func import functional_call, grad, vmap
 from dpfed import models
 from dpfed.errors import InvalidArgument
 from dpfed.models.registry import KINDS
-from dpfed.models.seeds import seeded
 
 SMALL = {
     "logistic": {"features": 5, "classes": 3},
@@ -174,16 +173,6 @@ def test_training_and_evaluation_give_the_same_scores(kind):
     assert torch.equal(model.train()(batch), model.eval()(batch))
 
 
-def test_an_unknown_kind_is_answered_with_the_known_ones():
-    with pytest.raises(InvalidArgument, match="one of logistic, mlp, cnn, resnet, transformer, unet, got 'vgg'"):
-        models.build("vgg")
-
-
-def test_an_unknown_option_is_answered_with_the_known_ones():
-    with pytest.raises(InvalidArgument, match="mlp has no option 'layers': use features, hidden, classes, seed"):
-        models.build("mlp", layers=3)
-
-
 @pytest.mark.parametrize(
     ("kind", "options", "argument"),
     [
@@ -204,36 +193,3 @@ def test_an_option_out_of_range_is_refused_by_name(kind, options, argument):
     with pytest.raises(InvalidArgument) as refused:
         models.build(kind, **options)
     assert refused.value.argument == argument
-
-
-def test_a_sequence_that_is_too_long_is_refused():
-    with pytest.raises(InvalidArgument, match="at most 6 long, got 7"):
-        small("transformer")(torch.zeros(2, 7, dtype=torch.long))
-
-
-def test_a_shorter_sequence_is_scored():
-    assert small("transformer")(torch.zeros(2, 4, dtype=torch.long)).shape == (2, 3)
-
-
-def test_an_image_that_the_u_net_cannot_halve_is_refused():
-    with pytest.raises(InvalidArgument, match="multiples of 4, got 8×10"):
-        small("unet")(torch.zeros(1, 1, 8, 10))
-
-
-@pytest.mark.parametrize("size", range(15, 40))
-def test_the_cnn_fits_images_of_every_size_from_fifteen(size):
-    assert models.CNN(size=size)(torch.zeros(1, 1, size, size)).shape == (1, 10)
-
-
-def test_a_seeded_block_gives_the_generator_back_when_it_fails():
-    before = torch.random.get_rng_state()
-    with pytest.raises(ZeroDivisionError), seeded(1):
-        raise ZeroDivisionError
-    assert torch.equal(torch.random.get_rng_state(), before)
-
-
-def test_the_package_lists_its_names_and_refuses_others():
-    assert set(dir(models)) == {"build", *(model.__name__ for model in KINDS.values())}
-    assert all(getattr(models, model.__name__) is model for model in KINDS.values())
-    with pytest.raises(AttributeError, match="no attribute 'VGG'"):
-        _ = models.VGG

@@ -13,6 +13,8 @@ DEALING = "tests/data/test_dealing.py::test_"
 OBJECTIVE = "tests/training/test_objective.py::test_"
 WRITES = "a_client_that_writes_where_numpy_forbids_it_reaches_no_other_and_not_the_server"
 LOCAL = "tests/federated/runners/test_in_process.py::test_"
+LOCAL_STYLE = "tests/federated/test_local_style.py::test_"
+SENT = "tests/plan/test_client_release.py::test_"
 MEAN = "tests/aggregation/test_mean.py::test_"
 POPULATED = "tests/federated/test_population.py::test_"
 POPULATION = "tests/plan/test_population.py::test_"
@@ -22,8 +24,160 @@ ROUNDS = "tests/federated/test_round.py::test_"
 STATES = "tests/federated/state/test_clients.py::test_"
 STATEFUL = "tests/federated/algorithms/test_stateful.py::test_"
 RUNS = "tests/runs/test_directory.py::test_"
+SCHEDULE = "tests/plan/test_schedule.py::test_"
+SCHEDULED = "tests/federated/test_schedule.py::test_"
 
 FEDERATION = (
+    Mutant(
+        "a client that is charged every round as the first",
+        "federated/runners/charging.py",
+        "choose_payment(cover_local(self._plan, name, number), self._left[name])",
+        "choose_payment(cover_local(self._plan, name, 1), self._left[name])",
+        (
+            SCHEDULED + "where_all_take_part_every_round_charges_the_noise_that_it_drew[sample]",
+            SCHEDULED + "of_two_clients_in_different_rounds_each_pays_for_its_own",
+        ),
+    ),
+    Mutant(
+        "a study that is charged every round as the first",
+        "federated/runners/charging.py",
+        "choose_payment(cover_release(self._plan, number), self._left_releases)",
+        "choose_payment(cover_release(self._plan, 1), self._left_releases)",
+        (SCHEDULED + "the_rounds_so_far_cost_what_their_own_events_do",),
+    ),
+    Mutant(
+        "spare rounds reserved at the mean noise",
+        "plan/schedule.py",
+        "Counter([*ordered[:rounds], *ordered[:1] * spare])",
+        "Counter([*ordered[:rounds], *[sum(ordered) / len(ordered)] * spare])",
+        (
+            SCHEDULE + "every_spare_round_is_reserved_at_the_least_noise_of_all",
+            SCHEDULE + "with_all_crashes_in_the_round_of_least_noise_the_statement_still_holds_and_is_met",
+        ),
+    ),
+    Mutant(
+        "the first rounds reserved for whoever takes part less often",
+        "plan/schedule.py",
+        "ordered = sorted(factors)\n",
+        "ordered = list(factors)\n",
+        (SCHEDULE + "a_client_that_takes_part_less_often_is_reserved_the_rounds_of_least_noise",),
+    ),
+    Mutant(
+        "a round that is paid with more noise than it has",
+        "plan/schedule.py",
+        "(each for each in reserved if each <= factor)",
+        "(each for each in reserved if each >= factor)",
+        (SCHEDULE + "a_round_whose_own_event_is_spent_takes_the_next_costlier_and_never_a_cheaper",),
+    ),
+    Mutant(
+        "a schedule that the study pays by the count of who took part most",
+        "plan/by_round.py",
+        "return plan.is_secret or plan.noise_schedule is not None",
+        "return plan.is_secret",
+        (SCHEDULE + "the_study_pays_for_every_round_where_a_count_of_rounds_would_not_order_them",),
+    ),
+    Mutant(
+        "a schedule that clients ignore",
+        "federated/runners/in_process.py",
+        "self._plan.in_round(task.round).local[name]",
+        "self._plan.local[name]",
+        (SCHEDULED + "a_clients_noise_has_the_size_of_its_round_whoever_trains_it[LocalRunner]",),
+    ),
+    Mutant(
+        "a schedule that clients ignore when they train together",
+        "federated/runners/together.py",
+        "local = self._plan.in_round(task.round).local[client.name]",
+        "local = self._plan.local[client.name]",
+        (SCHEDULED + "a_clients_noise_has_the_size_of_its_round_whoever_trains_it[EnsembleRunner]",),
+    ),
+    Mutant(
+        "a schedule that the server ignores",
+        "federated/round.py",
+        "self.plan.in_round(self.number).server.release(",
+        "self.plan.in_round(1).server.release(",
+        (SCHEDULED + "where_all_take_part_every_round_charges_the_noise_that_it_drew[user]",),
+    ),
+    Mutant(
+        "a schedule that clients ignore when they noise their updates",
+        "federated/runners/in_process.py",
+        "release = self._plan.in_round(task.round).client_release",
+        "release = self._plan.in_round(1).client_release",
+        (SCHEDULED + "in_style_local_every_participation_charges_the_noise_that_it_drew[l2]",),
+    ),
+    Mutant(
+        "updates that leave without noise",
+        "federated/runners/in_process.py",
+        "            left = self._add_noise(left, task)\n",
+        "            left = replace(left, value=self._plan.in_round(1).client_release.query(left.value, task.weights.size))\n",
+        (LOCAL_STYLE + "every_client_draws_noise_of_its_own_and_new_in_every_round[LocalRunner]",),
+    ),
+    Mutant(
+        "a client that noises what it did not clip",
+        "plan/server.py",
+        "mechanism.add_noise(self.query(update, dimension))",
+        "mechanism.add_noise(np.asarray(update, dtype=float))",
+        (
+            SENT + "records_that_turn_the_update_around_attain_two_clip_norms[l1]",
+            LOCAL_STYLE + "what_the_algorithm_lets_leave_is_clipped_however_far_its_objective_is_shifted[l2]",
+        ),
+    ),
+    Mutant(
+        "half a client's own noise",
+        "plan/server.py",
+        "make.from_noise_multiplier(self.client.noise, bound, source=source)",
+        "make.from_noise_multiplier(self.client.noise / 2, bound, source=source)",
+        (SENT + "the_noise_of_what_leaves_is_the_noise_multiplier_times_the_clip_norm[l2]",),
+    ),
+    Mutant(
+        "a client's own update charged as if it might be absent",
+        "plan/plan.py",
+        "        if self.noises_updates:\n            return REPLACE_ONE\n",
+        "        if self.noises_updates:\n            return ADD_REMOVE\n",
+        (
+            LOCAL_STYLE + "epsilon_is_that_of_the_accountant_for_every_charge_that_there_may_be_under_replacement",
+            LOCAL_STYLE + "gaussian_rounds_are_the_analytic_gaussian_of_twice_the_clip_norm",
+        ),
+    ),
+    Mutant(
+        "a secret cohort that amplifies what a client sends itself",
+        "plan/plan.py",
+        "        if self.noises_updates:\n            return self.client_release.event\n",
+        "",
+        (LOCAL_STYLE + "no_cohort_amplifies_what_a_client_sends_itself[cohort1]",),
+    ),
+    Mutant(
+        "a client's charge after its own noise",
+        "federated/runners/in_process.py",
+        "        self.charging.commit_local(able, task.round)\n        if able:\n            head = self.charging.head\n"
+        "            for outcome in self._train_all(able, task, head):\n"
+        "                yield from self._finish_update(outcome, task, head)\n",
+        "        if able:\n            head = self.charging.head\n"
+        "            for outcome in self._train_all(able, task, head):\n"
+        "                yield from self._finish_update(outcome, task, head)\n"
+        "        self.charging.commit_local(able, task.round)\n",
+        (LOCAL_STYLE + "a_crash_while_the_noise_is_drawn_leaves_the_charge",),
+    ),
+    Mutant(
+        "an account for adding and removing that pays in style local",
+        "federated/runners/charging.py",
+        "    if adjacency != REPLACE_ONE:\n",
+        "    if not adjacency:\n",
+        (LOCAL_STYLE + "an_account_for_adding_and_removing_is_refused[record]",),
+    ),
+    Mutant(
+        "a second account on the same data that does not pay",
+        "federated/runners/charging.py",
+        "            charges = self._add_beside(self.ledger, charges)\n",
+        "",
+        (LOCAL_STYLE + "accounts_for_other_units_on_the_same_data_are_charged_as_well",),
+    ),
+    Mutant(
+        "a failure in style local that everyone sees",
+        "federated/runners/in_process.py",
+        "                left = Update(left.client, task.round, np.zeros(0), head)\n",
+        "                return\n",
+        (LOCAL_STYLE + "a_client_that_fails_sends_noise_around_zero_and_its_owner_is_told[LocalRunner]",),
+    ),
     Mutant(
         "half the server's noise",
         "plan/server.py",
@@ -80,17 +234,17 @@ FEDERATION = (
     Mutant(
         "noise before the server's charge",
         "federated/round.py",
-        "head = self.runner.charge_release(self._commits)\n",
+        "head = self.runner.charge_release(self._commits, self.number)\n",
         "head = self.head\n",
         (ENGINE + "an_uninterrupted_run_charges_every_round_once_and_everyone_contributes",),
     ),
     Mutant(
         "the clients' charge after their training",
         "federated/runners/in_process.py",
-        "        self.charging.commit_local(able)\n        if able:\n"
-        "            outcomes = self._train_all(able, task, self.charging.head)\n",
-        "        if able:\n            outcomes = [*self._train_all(able, task, self.charging.head)]\n"
-        "            self.charging.commit_local(able)\n",
+        "        self.charging.commit_local(able, task.round)\n        if able:\n            head = self.charging.head\n"
+        "            for outcome in self._train_all(able, task, head):\n",
+        "        if able:\n            head = self.charging.head\n            trained = [*self._train_all(able, task, head)]\n"
+        "            self.charging.commit_local(able, task.round)\n            for outcome in trained:\n",
         (LOCAL + "the_whole_cohort_is_charged_before_the_first_client_looks_at_its_data",),
     ),
     Mutant(
@@ -111,9 +265,9 @@ FEDERATION = (
     Mutant(
         "updates stored where the server adds the noise",
         "federated/round.py",
-        "        head = self.runner.charge_release(self._commits)\n",
+        "        head = self.runner.charge_release(self._commits, self.number)\n",
         "        self.stored.write_updates(self.number, list(updates.values()))\n"
-        "        head = self.runner.charge_release(self._commits)\n",
+        "        head = self.runner.charge_release(self._commits, self.number)\n",
         (ENGINE + "where_the_server_adds_the_noise_no_update_is_ever_stored",),
     ),
     Mutant(
@@ -182,8 +336,8 @@ FEDERATION = (
     Mutant(
         "an algorithm that is told who else took part",
         "federated/runners/in_process.py",
-        "            state, own = self._read_state(trained.client, task), task.of(trained.client)\n",
-        "            state, own = self._read_state(trained.client, task), task\n",
+        "        state, own = self._read_state(trained.client, task), task.of(trained.client)\n",
+        "        state, own = self._read_state(trained.client, task), task\n",
         (STATES + "what_a_client_sends_depends_on_no_other_clients_rounds",),
     ),
     Mutant(
@@ -445,7 +599,7 @@ FEDERATION = (
         "runs/rounds.py",
         "            if end.end() != len(line) or end[1].decode() != known:\n",
         "            if end.end() != len(line):\n",
-        ("tests/runs/test_directory.py::test_a_line_that_was_changed_is_noticed_by_whoever_reads_it",),
+        ("tests/runs/test_rounds.py::test_a_line_that_was_changed_is_noticed_by_whoever_reads_it",),
     ),
     Mutant(
         "a key that the run's files show",

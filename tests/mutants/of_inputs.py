@@ -17,14 +17,14 @@ INPUTS = (
         "config/fields.py",
         'if isinstance(value, str) and (len(value) > QUOTED or "://" in value):',
         "if False:",
-        ("tests/config/test_reading.py::test_a_refusal_shows_no_list_no_long_text_and_no_address",),
+        ("tests/config/test_fields.py::test_a_refusal_shows_no_list_no_long_text_and_no_address",),
     ),
     Mutant(
         "the text of an exception is shown",
         "cli/faults.py",
         'what = f"stopped by {place_of(error)},',
         'what = f"stopped by {error},',
-        ("tests/cli/test_main.py::test_a_defect_is_no_refusal_and_its_text_is_not_shown",),
+        ("tests/cli/test_faults.py::test_a_defect_is_no_refusal_and_its_text_is_not_shown",),
     ),
     Mutant(
         "columns of a table are listed",

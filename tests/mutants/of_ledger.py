@@ -7,11 +7,12 @@ from mutants.mutant import Mutant
 ADMISSION = "tests/ledger/test_admission.py::test_"
 MODEL = "tests/ledger/test_rules.py::test_"
 RESERVATION = "tests/ledger/test_reservation.py::test_"
+REFUSALS = "tests/ledger/test_refusals.py::test_"
+RESTORING = "tests/ledger/test_restoring.py::test_"
 CORRUPTION = "tests/ledger/test_corruption.py::test_"
 CREATING = "tests/ledger/store/test_creating.py::test_"
 FILES = "tests/ledger/store/test_files.py::test_"
 SEALS = "tests/ledger/test_seals.py::test_"
-BACKUPS = "tests/ledger/store/test_backups.py::test_"
 
 LEDGER = (
     Mutant(
@@ -94,7 +95,7 @@ LEDGER = (
         "ledger/refusals.py",
         "    if state.frozen:\n",
         "    if False:\n",
-        (RESERVATION + "a_frozen_account_takes_nothing_and_keeps_what_is_reserved",),
+        (REFUSALS + "a_frozen_account_takes_nothing_and_keeps_what_is_reserved",),
     ),
     Mutant(
         "costs of add/remove on an account for replace-one",
@@ -240,21 +241,21 @@ LEDGER = (
         "ledger/rules.py",
         "return self._replace(frozen=True, restored=True)",
         "return self._replace(restored=True)",
-        (BACKUPS + "a_restored_ledger_is_frozen_and_has_spent_at_least_what_was_spent",),
+        (RESTORING + "a_restored_ledger_is_frozen_and_has_spent_at_least_what_was_spent",),
     ),
     Mutant(
         "a backup that forgets what was reserved",
         "ledger/restoring.py",
         "        if count := left[row.seq]:\n",
         "        if False:\n",
-        (BACKUPS + "a_restored_ledger_is_frozen_and_has_spent_at_least_what_was_spent",),
+        (RESTORING + "a_restored_ledger_is_frozen_and_has_spent_at_least_what_was_spent",),
     ),
     Mutant(
         "a new account in a restored ledger",
         "ledger/restoring.py",
         "    if unanswered:\n",
         "    if False:\n",
-        (BACKUPS + "no_account_is_opened_in_a_restored_ledger_until_all_are_answered_for",),
+        (RESTORING + "no_account_is_opened_in_a_restored_ledger_until_all_are_answered_for",),
     ),
     Mutant(
         "a commit that was refused after expiry and goes through later",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
+CLAIMS = "tests/mechanisms/test_claims.py::test_"
+ALGORITHM_CLAIMS = "tests/federated/test_algorithm_claims.py::test_"
 DISCRETE = "tests/mechanisms/test_discrete.py::test_"
 GAUSSIAN = "tests/mechanisms/test_gaussian.py::test_"
 LAPLACE = "tests/mechanisms/test_laplace.py::test_"
@@ -115,7 +117,7 @@ MECHANISMS = (
         "mechanisms/scores.py",
         "return (1 if self.monotone else 2) * Fraction(self.sensitivity) / Fraction(self.epsilon)",
         "return Fraction(self.sensitivity) / Fraction(self.epsilon)",
-        ("tests/mechanisms/test_selection.py::test_the_scale_is_never_below_what_epsilon_asks_for",),
+        ("tests/mechanisms/test_scores.py::test_the_scale_is_never_below_what_epsilon_asks_for",),
     ),
     Mutant(
         "one noise for all nodes of a tree",
@@ -172,5 +174,70 @@ MECHANISMS = (
         "(1.0 if is_whole_contribution else 2.0)",
         "1.0",
         ("tests/manager/test_manager.py::TestSensitivity::test_the_unit_decides_the_sensitivity_and_not_the_event",),
+    ),
+    Mutant(
+        "half the sensitivity of a record that is replaced",
+        "mechanisms/sensitivity.py",
+        "    return 2 if checks.adjacency(adjacency) == REPLACE_ONE else 1\n",
+        "    return 1\n",
+        (
+            ALGORITHM_CLAIMS + "no_neighbours_are_found_that_break_a_bound",
+            "tests/mechanisms/test_formulas.py::test_the_text_of_a_formula_is_what_is_computed",
+        ),
+    ),
+    Mutant(
+        "later steps that count as the first",
+        "mechanisms/sensitivity.py",
+        "bound * (first * Fraction(_count_moved(adjacency), records) + 2 * later)",
+        "bound * (first + later) * Fraction(_count_moved(adjacency), records)",
+        (ALGORITHM_CLAIMS + "no_neighbours_are_found_that_break_a_bound",),
+    ),
+    Mutant(
+        "a pull that contracts however long the steps are",
+        "mechanisms/sensitivity.py",
+        "    return abs(1 - product)\n",
+        "    return max(1 - product, Fraction(0))\n",
+        (
+            ALGORITHM_CLAIMS + "no_neighbours_are_found_that_break_a_bound",
+            "tests/mechanisms/test_sensitivity.py::test_a_pull_gives_the_sum_of_the_recursion_rounded_up",
+        ),
+    ),
+    Mutant(
+        "a sensitivity with exact duals",
+        "mechanisms/sensitivity.py",
+        '    if _require_one_of("state", state, ("released", "exact")) == "exact":\n',
+        "    if False:\n",
+        (CLAIMS + "reference_an_exact_dual_moves_the_second_round_twice_as_far_and_is_refused",),
+    ),
+    Mutant(
+        "a sensitivity of the actual data",
+        "mechanisms/sensitivity.py",
+        '    if _require_one_of("over", over, ("all", "data")) == "data":\n',
+        "    if False:\n",
+        ("tests/mechanisms/test_sensitivity.py::test_unsound_and_bad_questions_are_refused_by_name",),
+    ),
+    Mutant(
+        "a check that looks away",
+        "mechanisms/claims.py",
+        "        return self.ratio > 1 + ROUNDING\n",
+        "        return self.ratio > 2 + ROUNDING\n",
+        (
+            CLAIMS + "a_halved_sensitivity_is_refuted_by_a_factor_of_two_and_the_right_one_is_not",
+            ALGORITHM_CLAIMS + "half_of_a_bound_is_refuted_without_its_witness",
+        ),
+    ),
+    Mutant(
+        "a check that does not climb",
+        "mechanisms/claims.py",
+        "            best = found if found.ratio >= best.ratio else best",
+        "            best = best",
+        (CLAIMS + "climbing_finds_what_random_records_do_not",),
+    ),
+    Mutant(
+        "a check of data sets that are the same",
+        "mechanisms/claims.py",
+        "        return np.concatenate([before, self.newcomer[None], after])\n",
+        "        return self.records\n",
+        (CLAIMS + "neighbours_differ_in_one_unit_at_a_place", ALGORITHM_CLAIMS + "the_witness_attains_the_bound"),
     ),
 )

@@ -11,6 +11,7 @@ OWN_LOOP = "tests/training/test_own_loop.py::test_"
 READING = "tests/training/test_reading.py::test_"
 PAID = "tests/training/test_paid.py::test_"
 PRIVATE = "tests/training/test_private.py::test_"
+DRAWS_OF_A_LOOP = "tests/training/test_loop.py::test_"
 RELEASE = "tests/training/test_release.py::test_"
 SAMPLING = "tests/training/test_sampling.py::test_"
 CHECKPOINT = "tests/training/test_checkpoint.py::test_"
@@ -189,7 +190,10 @@ TRAINING = (
         "training/sampling.py",
         "            self._is_used = True\n",
         "            self._is_used = False\n",
-        (PRIVATE + "a_draw_that_was_released_elsewhere_is_not_released_again", SAMPLING + "a_token_is_used_once"),
+        (
+            DRAWS_OF_A_LOOP + "a_draw_that_was_released_elsewhere_is_not_released_again",
+            SAMPLING + "a_token_is_used_once",
+        ),
     ),
     Mutant(
         "a draw that is not charged",
@@ -275,21 +279,21 @@ TRAINING = (
         "training/loop.py",
         "        if self._open is None:\n            self._open = next(self._served, None)\n",
         "        self._open = next(self._served, None)\n",
-        (PRIVATE + "leaving_the_loop_is_no_way_to_skip_a_draw",),
+        (DRAWS_OF_A_LOOP + "leaving_the_loop_is_no_way_to_skip_a_draw",),
     ),
     Mutant(
         "a draw without a step",
         "training/loop.py",
         "                if self.steps_taken == taken:\n",
         "                if False:\n",
-        (PRIVATE + "a_draw_without_a_step_is_refused_because_that_would_tell_of_its_records_and_comes_again",),
+        (DRAWS_OF_A_LOOP + "a_draw_without_a_step_is_refused_because_that_would_tell_of_its_records_and_comes_again",),
     ),
     Mutant(
         "a draw that failed to be charged and is passed over",
         "training/loop.py",
         "            batch.token.use()\n        self._open = None\n",
         "            batch.token.use()\n",
-        (PRIVATE + "each_draw_is_used_once_and_there_are_no_more_than_planned",),
+        (DRAWS_OF_A_LOOP + "each_draw_is_used_once_and_there_are_no_more_than_planned",),
     ),
     Mutant(
         "public dropout seed",
@@ -359,7 +363,7 @@ TRAINING = (
         "training/loop.py",
         "        loop.require_apart(losses)\n",
         "        loop.end()\n",
-        (PRIVATE + "a_loop_leaves_out_records_by_a_loss_of_zero",),
+        (DRAWS_OF_A_LOOP + "a_loop_leaves_out_records_by_a_loss_of_zero",),
     ),
     Mutant(
         "rows that only fill up count",

@@ -72,17 +72,17 @@ def test_the_clip_norm_finds_the_quantile():
 def test_calibrated_noise_pays_for_the_count():
     promise = Guarantee(4.0, 1e-5)
 
-    def run(event):
-        return ev.Repeated(ev.PoissonSampled(event, 0.1), 500)
+    def run(event, times):
+        return ev.Repeated(ev.PoissonSampled(event, 0.1), times)
 
-    noise = find_least_noise(promise, run, ADAPTIVE)
-    assert noise == pytest.approx(find_least_noise(promise, run), rel=3e-5)
-    assert accounting.epsilon(run(noised_event(noise, ADAPTIVE)), 1e-5) <= 4.0
+    noise = find_least_noise(promise, run, {1.0: 500}, ADAPTIVE)
+    assert noise == pytest.approx(find_least_noise(promise, run, {1.0: 500}), rel=3e-5)
+    assert accounting.epsilon(run(noised_event(noise, ADAPTIVE), 500), 1e-5) <= 4.0
 
 
 def test_a_target_that_the_counts_noise_cannot_reach_is_refused_with_the_noise_that_would():
     with pytest.raises(InfeasibleTarget, match="count_noise well above") as refusal:
-        find_least_noise(Guarantee(0.1, 1e-6), lambda event: ev.Repeated(event, 100), AdaptiveClip(0.5, 0.2, 1.0))
+        find_least_noise(Guarantee(0.1, 1e-6), ev.Repeated, {1.0: 100}, AdaptiveClip(0.5, 0.2, 1.0))
     assert refusal.value.argument == "count_noise"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from dataclasses import replace
 from fractions import Fraction
 
@@ -16,7 +15,7 @@ from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.plan.cohort import AT_ONCE
 from dpfed.plan.plan import All, ClientPlan, FixedCohort, LocalPlan, Plan, PoissonCohort, Population
-from dpfed.plan.population import MOST, names_of
+from dpfed.plan.population import MOST, Names, names_of
 from dpfed.plan.tree import RoundTree
 from dpfed.randomness import SeededSource
 
@@ -79,13 +78,13 @@ def test_no_client_has_two_names_and_no_other_name_is_a_clients(name):
         population[name]
 
 
-def test_a_population_is_a_mapping_that_takes_no_time():
-    started = time.perf_counter()
+def test_no_plan_looks_at_each_client_of_a_population(monkeypatch):
+    monkeypatch.setattr(Population, "__iter__", None)
+    monkeypatch.setattr(Names, "__iter__", None, raising=False)
     plan = a_plan(MANY, cohort=PoissonCohort(1e-4, secret=True))
     assert (len(plan.local), plan.local["client-999999"], plan.kinds) == (1_000_000, EACH, (EACH,))
     assert plan.local == Population(1_000_000, EACH) != Population(1_000_000, EACH, prefix="c")
     assert plan.server.largest_weight() == 1 / (Fraction(1e-4) * 1_000_000)
-    assert time.perf_counter() - started < 0.5
 
 
 @pytest.mark.parametrize(

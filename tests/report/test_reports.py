@@ -6,34 +6,20 @@ import json
 import stat
 import subprocess
 import sys
-from collections import Counter
-from io import StringIO
 
 import pytest
 
-from dpfed import events as ev
-from dpfed.accounting import queries
-from dpfed.accounting.tradeoff import detection_rate
 from dpfed.errors import InvalidArgument
-from dpfed.ledger.ledger import Ledger
-from dpfed.plan.plan import LocalPlan, Plan, PoissonCohort
 from dpfed.randomness import SeededSource
 from dpfed.report import documents
 from dpfed.report.documents import render_html, render_markdown
 from dpfed.report.reports import owner_facts, owner_page, shareable_facts, shareable_page, write
 from dpfed.runs.directory import OWN_LEDGER, RunDirectory
 from pages import Document, rendered_markdown
-from run_directories import LOSS, RECORD, SIZES, made, plan_of
+from report_plans import PLANS, section
+from run_directories import LOSS, made, plan_of
 
-SECRET = PoissonCohort(rate=0.5, secret=True)
 HOSTILE = '<script>alert(1)</script> [red] & "q" *x* {{ 7 * 7 }} | `y` ![i](http://a.b/c) ' + "long-name-" * 8
-PLANS = {
-    "none": plan_of("none"),
-    "sample": plan_of("sample"),
-    "user": plan_of("user"),
-    "hybrid": plan_of("hybrid"),
-    "secret": plan_of("hybrid", cohort=SECRET, rounds=4),
-}
 # Whatever may be in a report that is shared; a name that is not here is a leak until somebody says why it is none.
 RUN = {
     *("name", "status", "style", "is_private", "rounds_done", "rounds", "model", "algorithm", "summary", "protection"),
@@ -57,33 +43,17 @@ def names(value) -> set[str]:
 def texts(page: documents.Document) -> list[str]:
     """Everything a page says."""
     found = [page.title, page.subtitle, page.footer, *(alarm.text for alarm in page.alarms)]
-    for section in page.sections:
-        found += [section.title, *section.texts, *section.bullets, *(part for pair in section.pairs for part in pair)]
-        for table in section.tables:
+    for part in page.sections:
+        found += [part.title, *part.texts, *part.bullets, *(each for pair in part.pairs for each in pair)]
+        for table in part.tables:
             found += [table.note, *table.head, *(cell for row in table.rows for cell in row)]
     return [text for text in found if text]
-
-
-def section(page: documents.Document, title: str) -> documents.Section:
-    return next(part for part in page.sections if part.title == title)
 
 
 def shown(directory) -> str:
     """All looks of the report that is shared, one after the other."""
     page = shareable_page(directory)
     return render_html(page) + render_markdown(page) + json.dumps(shareable_facts(directory))
-
-
-def charged(directory) -> dict[str, Counter[ev.Event]]:
-    """What the ledger's rows say was committed, by account."""
-    found: dict[str, Counter[ev.Event]] = {}
-    lines = StringIO()
-    with Ledger(directory / OWN_LEDGER) as ledger:
-        ledger.export(lines)
-    for row in map(json.loads, lines.getvalue().splitlines()):
-        if row["kind"] == "committed":
-            found.setdefault(row["account"], Counter())[ev.loads(row["event"])] += row["times"]
-    return found
 
 
 @pytest.mark.parametrize("style", PLANS)
@@ -134,90 +104,6 @@ def test_scores_on_public_records_are_shared_without_a_mark(tmp_path):
     assert "not covered)" not in render_html(shareable_page(directory))
 
 
-@pytest.mark.parametrize("style", ["sample", "user", "hybrid"])
-def test_epsilon_is_that_of_the_rounds_and_of_the_ledgers_rows(style, tmp_path):
-    directory = made(tmp_path / "run", PLANS[style], most=2)
-    facts = shareable_facts(directory)
-    rows, last = charged(directory), RunDirectory(directory).rounds()[-1]
-    for unit in facts["units"]:
-        recorded = [each["epsilon"] for each in last["spent"] if each["unit"] == unit["unit"]]
-        accounts = [rows["study"]] if unit["unit"] == "client" else [rows[f"account-{n}"] for n in range(len(SIZES))]
-        events = [ev.Composed([ev.Repeated(event, times) for event, times in bag.items()]) for bag in accounts]
-        anew = max(queries.epsilon(event, unit["delta"], adjacency=unit["adjacency"]) for event in events)
-        assert [unit["so_far"]] == recorded == [facts["by_round"][-1]["epsilon"][unit["unit"]]]
-        assert unit["so_far"] == pytest.approx(anew, rel=1e-9)
-        assert unit["so_far"] < unit["promised"] <= unit["asked"]
-
-
-@pytest.mark.parametrize("style", ["sample", "user", "hybrid", "secret"])
-def test_the_promise_can_be_computed_anew_from_the_event_in_the_report(style, tmp_path):
-    for unit in shareable_facts(made(tmp_path / "run", PLANS[style], most=1))["units"]:
-        event = ev.from_dict(unit["event"])
-        assert queries.epsilon(event, unit["delta"], adjacency=unit["adjacency"]) == unit["promised"]
-
-
-def test_the_head_is_that_of_the_ledger_and_not_shown_where_it_counts_a_secret_cohort(tmp_path):
-    directory = made(tmp_path / "run", PLANS["sample"], most=3)
-    with Ledger(directory / OWN_LEDGER) as ledger:
-        ledger.require(shareable_facts(directory)["head"])
-    secret = made(tmp_path / "secret", PLANS["secret"])
-    assert shareable_facts(secret)["head"] == ""
-    assert "Its head is not given" in render_html(shareable_page(secret))
-
-
-def test_no_site_has_a_larger_detection_rate_than_the_sentence_says(tmp_path):
-    """Both have ε = 4, and the sentence of one of them would be too good for the other."""
-    sites = {name: LocalPlan(size=size, batch_size=16, steps=1, clip_norm=1.0) for name, size in SIZES.items()}
-    plan = Plan("wards", 1, sites).calibrated(RECORD)
-    (unit,) = shareable_facts(made(tmp_path / "run", plan))["units"]
-    said = float(unit["sentence"].split()[-2])
-    rates = [100 * detection_rate(ev.Repeated(part.event, plan.record_charges), 0.01) for part in plan.local.values()]
-    assert max(rates) - min(rates) > 0.3
-    assert max(rates) <= said <= 1.5 * max(rates)
-
-
-def first_words(directory) -> list[str]:
-    alarms = shareable_page(directory).alarms
-    assert owner_page(directory).alarms[: len(alarms)] == alarms
-    return [alarm.text.partition(":")[0] for alarm in alarms]
-
-
-def test_a_finished_run_has_nothing_to_say_first(tmp_path):
-    assert first_words(made(tmp_path / "run", PLANS["sample"])) == []
-
-
-def test_an_unfinished_run_says_so_first(tmp_path):
-    directory = made(tmp_path / "run", PLANS["sample"], most=2)
-    assert first_words(directory) == ["Not finished"]
-    assert "2 of 3 rounds" in shareable_page(directory).alarms[0].text
-
-
-def test_a_run_that_has_not_begun_has_a_report(tmp_path):
-    RunDirectory(tmp_path / "run").begin(PLANS["hybrid"])
-    assert first_words(tmp_path / "run") == ["Not finished"]
-    assert [unit["so_far"] for unit in shareable_facts(tmp_path / "run")["units"]] == [0.0, 0.0]
-    write(tmp_path / "run")
-
-
-def test_an_exhausted_run_says_so_first(tmp_path):
-    directory = made(tmp_path / "run", PLANS["sample"], crashes=(2,))
-    assert RunDirectory(directory).status == "budget_exhausted"
-    assert first_words(directory) == ["Budget exhausted"]
-
-
-def test_a_seeded_run_says_so_first_and_promises_nothing(tmp_path):
-    directory = made(tmp_path / "run", PLANS["sample"], source=SeededSource(1))
-    assert first_words(directory) == ["NOT PRIVATE"]
-    assert shareable_page(directory).alarms[0].is_grave
-    assert "an attacker" not in render_html(shareable_page(directory))
-
-
-def test_a_run_that_protects_nobody_says_so_first(tmp_path):
-    directory = made(tmp_path / "run", PLANS["none"])
-    assert first_words(directory) == ["NOT PRIVATE"]
-    assert "may be shared." not in render_html(shareable_page(directory))
-
-
 @pytest.mark.parametrize("style", PLANS)
 def test_html_and_markdown_say_everything_on_the_page(style, tmp_path):
     directory = made(tmp_path / "run", PLANS[style], ill="south")
@@ -247,47 +133,6 @@ def test_names_of_users_are_shown_literally(tmp_path):
         for look in (Document(render_html(page)), rendered_markdown(render_markdown(page))):
             assert all(" ".join(name.split()) in look.text for name in sizes)
             assert not set(look.tags) & {"a", "img", "script", "em", "b", "del"}
-
-
-def test_a_thousand_equal_sites_are_one_line_and_two_hundred_unequal_ones_thirty(tmp_path):
-    for name, sizes, lines in (
-        ("equal", {f"phone-{number:04d}": 100 for number in range(1000)}, 1),
-        ("unequal", {f"phone-{number:04d}": 100 + number for number in range(200)}, 30),
-    ):
-        RunDirectory(tmp_path / name).begin(plan_of("sample", sizes))
-        (table,) = section(shareable_page(tmp_path / name), "Sites, as they were declared").tables
-        assert len(table.rows) == lines
-        assert len(shareable_facts(tmp_path / name)["sites"]) == len(sizes)
-    assert table.note.startswith("170 more sites, none with a larger ε")
-
-
-def test_many_rounds_are_thirty_lines_with_the_first_and_the_last(tmp_path):
-    directory = made(tmp_path / "run", plan_of("none", rounds=100))
-    (table,) = section(shareable_page(directory), "Rounds").tables
-    assert (len(table.rows), table.rows[0][0], table.rows[-1][0]) == (30, "1", "100")
-    assert len(shareable_facts(directory)["by_round"]) == 100
-
-
-def test_the_owner_sees_who_took_part_who_was_turned_away_and_every_account(tmp_path):
-    directory = made(tmp_path / "run", PLANS["hybrid"], ill="south")
-    facts = owner_facts(directory)
-    assert [each["contributed"] for each in facts["attendance"]] == [("north", "harbour")] * 3
-    assert all(each["refused"] == {"south": "not_finite"} and each["seconds"] > 0 for each in facts["attendance"])
-    assert [each["account"] for each in facts["accounts"]] == ["account-0", "account-1", "account-2", "study"]
-    tables = {part.title: part.tables for part in owner_page(directory).sections}
-    assert ("south", "0", "0", "0", "3") in tables["Clients"][0].rows
-    assert ("1", "south", "not_finite") in tables["Refused updates"][0].rows
-    assert tables["Budgets"][0].rows[-1][:4] == ("study", "client", "8", "8.0000")
-
-
-def test_an_owners_report_without_its_ledger_says_why(tmp_path):
-    directory = made(tmp_path / "run", PLANS["sample"])
-    for path in directory.glob("ledger.db*"):
-        path.unlink()
-    assert owner_facts(directory)["accounts"] == []
-    assert owner_page(directory).alarms[-1].text.startswith("The accounts cannot be shown: ")
-    assert not (directory / OWN_LEDGER).exists()
-    write(directory)
 
 
 def test_the_owners_file_is_for_the_owner_alone_even_over_an_open_one(tmp_path):

@@ -6,15 +6,12 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dpfed import events as ev
 from dpfed.accounting import queries
 from dpfed.errors import BudgetExceeded
 from dpfed.ledger.ledger import Ledger
 from dpfed.report.documents import escape_markdown, render_html, render_markdown
-from dpfed.report.figures import digits_for, format_balance, format_percent, replace_controls
 from dpfed.report.statement import Page, collect_facts, describe_promise, make_document, make_page
 from pages import Document, rendered_markdown
 
@@ -216,19 +213,6 @@ def test_hostile_texts_are_shown_literally(tmp_path):
     assert collect_facts(ledger.statement("icu"))["terms"]["owner"] == HOSTILE
 
 
-PRINTABLE = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1, max_size=40).filter(
-    str.isprintable
-)
-
-
-@given(PRINTABLE)
-def test_markdown_shows_any_text_literally(text):
-    table = f"| a | b |\n|---|---|\n| x {escape_markdown(text)} x | y |"
-    document = rendered_markdown(table)
-    assert document.text == " ".join(f"a b x {text} x y".split())
-    assert document.tags == ["table", "thead", "tr", "th", "th", "tbody", "tr", "td", "td"]
-
-
 def test_facts_are_json_with_every_number_unrounded(ledger):
     statement = used(ledger).statement("icu")
     found = json.loads(json.dumps(collect_facts(statement)))
@@ -239,30 +223,3 @@ def test_facts_are_json_with_every_number_unrounded(ledger):
     assert ev.from_dict(found["lines"][1]["event"]) == STEP
     assert found["head"] == str(ledger.head())
     assert found["seen_whole_by"] == ["all"]
-
-
-@given(st.floats(0, 50), st.floats(0, 50), st.floats(1e-6, 100))
-def test_shown_figures_are_on_the_safe_side_and_add_up(spent, reserved, cap):
-    digits = digits_for(cap)
-    remaining = max(0.0, cap - spent - reserved)
-    shown = format_balance(spent, reserved, remaining, digits)
-    used, held, rest = map(Decimal, shown)
-    slack = Decimal("1e-12")
-    assert used >= Decimal(spent) - slack
-    assert used + held >= Decimal(spent) + Decimal(reserved) - slack
-    assert rest <= Decimal(remaining) + slack
-    assert {len(text.partition(".")[2]) for text in shown} == {digits}
-
-
-@pytest.mark.parametrize("cap", [0.1, 0.3, 0.7, 1.1, 8.0, 0.001, 1e-5, 1000.0])
-def test_a_fresh_account_shows_its_cap_as_it_was_typed(cap):
-    assert float(format_balance(0.0, 0.0, cap, digits_for(cap))[2]) == cap
-
-
-@pytest.mark.parametrize(("share", "text"), [(0.0, "0.0 %"), (0.1234, "12.4 %"), (1.0, "100.0 %"), (5.0, "500.0 %")])
-def test_shares_are_rounded_up(share, text):
-    assert format_percent(share) == text
-
-
-def test_what_could_steer_a_terminal_is_replaced():
-    assert replace_controls("a\x1b[31mb\u202ec\nd") == "a�[31mb�c�d"

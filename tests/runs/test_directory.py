@@ -8,34 +8,12 @@ import signal
 import threading
 import time
 
-import numpy as np
 import pytest
 
+from begun_runs import confirm, plan
 from dpfed.errors import InvalidArgument
-from dpfed.federated.state.checkpoint import Checkpoint, Checkpoints
-from dpfed.federated.state.layout import Layout
-from dpfed.plan.plan import LocalPlan, Plan
 from dpfed.runs import rounds as round_files
-from dpfed.runs.directory import OWNER_ONLY, RunDirectory, sequence, write_durably
-
-LOCAL = LocalPlan(size=100, batch_size=16, steps=2, learning_rate=0.5, clip_norm=1.0, noise_multiplier=1.5)
-
-
-def plan(*clients: str, rounds: int = 3) -> Plan:
-    return Plan("study", rounds=rounds, local=dict.fromkeys(clients or ("north", "west"), LOCAL))
-
-
-def confirm(run: RunDirectory, done: int, *, has_ended: bool = False) -> None:
-    """Write a checkpoint after so many rounds, without which none of them counts."""
-    layout = Layout(("w",), ((1,),), "float64")
-    Checkpoints(run, layout).write(Checkpoint(done, np.zeros(1), "1:a", files=run.digests({}, "", has_ended=has_ended)))
-
-
-@pytest.fixture
-def run(tmp_path):
-    directory = RunDirectory(tmp_path / "run")
-    directory.begin(plan())
-    return directory
+from dpfed.runs.directory import OWNER_ONLY, RunDirectory, write_durably
 
 
 def test_the_plan_is_written_once_and_another_one_is_refused(run):
@@ -57,23 +35,6 @@ def test_a_round_that_is_done_again_from_an_old_copy_takes_the_place_of_all_that
         run.append({"round": number})
     confirm(run, 3)
     assert [record["round"] for record in run.rounds()] == [1, 2, 3]
-
-
-def test_half_a_line_of_a_crash_is_ignored_and_then_cut_off(run):
-    run.append({"round": 1})
-    with (run.path / "rounds.jsonl").open("ab") as stream:
-        stream.write(b'{"round": 2, "contr')
-    confirm(run, 1)
-    assert run.rounds() == [{"round": 1}]
-    run.append({"round": 2})
-    confirm(run, 2)
-    assert run.rounds() == [{"round": 1}, {"round": 2}]
-    assert (run.path / "rounds.jsonl").read_bytes().count(b"\n") == 2
-
-
-def test_values_that_are_no_numbers_are_not_written(run):
-    with pytest.raises(ValueError, match="JSON"):
-        run.append({"round": 1, "loss": float("nan")})
 
 
 def test_following_a_run_yields_each_round_once_until_the_last(run):
@@ -184,46 +145,3 @@ def test_lines_that_are_not_those_of_the_last_checkpoint_are_refused(run):
     with pytest.raises(InvalidArgument, match=r"rounds.jsonl is not what this run wrote"):
         run.rounds()
     assert [record["round"] for record in run.owner_rounds()] == [1, 2]
-
-
-@pytest.mark.parametrize("content", [b"", b"\xff" * 8, b"\x05" + bytes(7) + b"[[[[[", b"\x02" + bytes(7) + b"{}"])
-def test_a_checkpoint_that_cannot_be_read_is_refused_by_whoever_reads_the_run(run, content):
-    run.append({"round": 1})
-    confirm(run, 1)
-    (run.path / "checkpoints" / "round-000001.safetensors").write_bytes(content)
-    for read in (run.rounds, run.owner_rounds, lambda: run.status, run.require_readable):
-        with pytest.raises(InvalidArgument, match="put back a copy"):
-            read()
-
-
-def test_a_heads_number_is_that_of_its_entry():
-    assert sequence("12:ab") == 12
-
-
-@pytest.mark.parametrize("place", range(0, 60, 3))
-def test_a_line_that_was_changed_is_noticed_by_whoever_reads_it(run, place):
-    for number in (1, 2):
-        run.append({"round": number, "spent": 1.5})
-    path = run.path / "rounds.jsonl"
-    content = bytearray(path.read_bytes())
-    content[place] ^= 4
-    path.write_bytes(content)
-    with pytest.raises(InvalidArgument, match=r"rounds.jsonl is not what this run wrote \(line 1"):
-        run.rounds()
-
-
-@pytest.mark.parametrize("change", ["swapped", "left out", "twice", "without a digest"])
-def test_lines_in_another_order_or_number_are_noticed(run, change):
-    for number in (1, 2, 3):
-        run.append({"round": number})
-    path = run.path / "rounds.jsonl"
-    first, second, third = path.read_bytes().splitlines(keepends=True)
-    changed = {
-        "swapped": [second, first, third],
-        "left out": [first, third],
-        "twice": [first, first, second, third],
-        "without a digest": [first, b'{"round": 2}\n', third],
-    }
-    path.write_bytes(b"".join(changed[change]))
-    with pytest.raises(InvalidArgument, match="put back a copy"):
-        run.rounds()

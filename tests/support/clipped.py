@@ -79,3 +79,27 @@ def require_parity(
         clip = float(norms.median())
         assert bool((norms > clip).any())
         assert distance(found_sum(model, x, y, clip, methods), expected_sum(model, x, y, clip)) < bound
+
+
+def small() -> nn.Sequential:
+    """A model of two layers, always the same."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+
+
+def data(size: int = 8, features: int = 4) -> tuple[Tensor, Tensor]:
+    """Inputs and targets, always the same."""
+    torch.manual_seed(1)
+    return torch.randn(size, features), torch.randn(size)
+
+
+class Applied(nn.Module):
+    """A model whose forward pass is any function of its layers."""
+
+    def __init__(self, forward, **layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.ModuleDict(layers)
+        self._forward = forward
+
+    def forward(self, x):
+        return self._forward(x, **self.layers)

@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 
 from dpfed import events as ev
-from dpfed.checks import ADD_REMOVE
+from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.federated.engine import Federation
 from dpfed.federated.runners.in_process import LocalRunner
 from dpfed.federated.state import clients, unfinished
@@ -67,6 +67,9 @@ class SilentSource(RandomSource):
         return self
 
     def normal(self, shape=()):
+        return np.zeros(shape)
+
+    def laplace(self, shape=()):
         return np.zeros(shape)
 
     def uniform(self, shape=()):
@@ -162,11 +165,12 @@ class Study:
         self.diary.say(BORN)
         self.plan = a_plan(self.style, self.sizes, **self.options)
         self.clients = [Ward(name, f"account-{name}", place, self.diary.say) for place, name in enumerate(self.sizes)]
-        self.study = "study" if "client" in self.plan.units else None
+        self.study = "study" if self.plan.server_noises else None
         self.ledger = Ledger(f"sqlite:///{self.folder / 'ledger.db'}")
-        if "record" in self.plan.units:
+        if self.plan.charges_clients:
+            kind = ("client", REPLACE_ONE) if self.plan.noises_updates else ("record", ADD_REMOVE)
             for client in self.clients:
-                self._open(client.account, "record", ADD_REMOVE)
+                self._open(client.account, *kind)
         if self.study:
             self._open(self.study, "client", self.plan.client_adjacency)
 
@@ -193,7 +197,7 @@ class Study:
     def require_nothing_free(self) -> None:
         """Every noise that was ever drawn was charged, within what was reserved, in a sound ledger."""
         self.ledger.verify()
-        if "record" in self.plan.units:
+        if self.plan.charges_clients:
             drawn, charged = self.diary.trained(), self.committed()
             assert all(drawn[name] <= charged[name] <= self.plan.record_charges for name in charged), (drawn, charged)
         if self.study:
@@ -223,7 +227,7 @@ def a_plan(style: str, sizes, rounds: int = 4, noise_multiplier: float = 5.0, **
         name: LocalPlan(size=size, batch_size=5, steps=2, learning_rate=0.5, **noise) for name, size in sizes.items()
     }
     options.setdefault("cohort", All())
-    if style in ("user", "hybrid"):
+    if style in ("user", "hybrid", "local"):
         options.setdefault("client", ClientPlan(clip_norm=1.0, noise_multiplier=noise_multiplier))
     return Plan("study", rounds, local, style=style, **options)
 

@@ -65,15 +65,6 @@ def test_a_tidy_loop_is_left_alone_and_what_comes_after_it_is_not_watched():
     assert not model._forward_pre_hooks
 
 
-def test_a_single_example_can_meet_no_other():
-    model = nn.Linear(3, 1)
-    loop = OwnLoop(model)
-    x, y = torch.randn(1, 3), torch.randn(1)
-    loop.begin(MicroBatch((x, y), 1))
-    loop.require_apart((model(x) - y).square().mean(1) / y.item())
-    loop.close()
-
-
 def released(size, loop):
     """What one step over so many records releases, in clip norms, and the sizes of the batches seen."""
     torch.manual_seed(0)
@@ -113,7 +104,9 @@ def test_an_empty_draw_looks_like_any_other():
     model = nn.Linear(3, 1)
     plan = LocalPlan(size=9, batch_size=2, steps=40, clip_norm=0.01, noise_multiplier=1e-9)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    private = make_private(model, optimizer, TensorDataset(torch.randn(9, 3), torch.randn(9)), plan)
+    data = TensorDataset(torch.randn(9, 3), torch.randn(9))
+    # Without a seed one run in a hundred would have no empty draw.
+    private = make_private(model, optimizer, data, plan, source=SeededSource(1))
     seen = set()
     for batch in private.loader:
         before = model.weight.detach().clone()
@@ -324,18 +317,6 @@ def test_what_is_left_of_an_earlier_micro_batch_is_found_wherever_it_lies(keep, 
                 loop.require_apart(losses)
         else:
             loop.require_apart(losses)
-    loop.close()
-
-
-def test_rows_that_come_alone_may_use_what_all_have_in_common():
-    torch.manual_seed(0)
-    model = nn.Linear(3, 2)
-    loop, table = OwnLoop(model), torch.ones(2)
-    for _ in range(3):
-        x = torch.randn(1, 3)
-        loop.begin(MicroBatch((x,), 1))
-        losses = (model(x) * table * model.weight.sum()).square().sum(1) / x.abs().max().item()
-        loop.require_apart(losses)
     loop.close()
 
 

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-import dpfed
 from dpfed.errors import BudgetExceeded, InvalidArgument, PrivacyError
 from dpfed.ledger.account import LedgerHold
 from dpfed.plan.plan import LocalPlan
@@ -19,13 +18,6 @@ from dpfed.training.private import make_private
 
 PLAN = LocalPlan(size=20, batch_size=10, steps=5, clip_norm=1.0, noise_multiplier=4.0)
 ALIVE = 77
-
-
-@pytest.fixture
-def ledger(tmp_path):
-    with dpfed.Ledger(f"sqlite:///{tmp_path}/ledger.db") as opened:
-        opened.open("icu", epsilon=20.0, delta=1e-5)
-        yield opened
 
 
 def charged(ledger):

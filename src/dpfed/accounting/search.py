@@ -26,9 +26,7 @@ _EVALUATIONS = 200
 _LONGEST_STRIDE = 64.0
 
 
-def find_crossing(
-    excess: Callable[[float], float], low: float, high: float, *, tolerance: float = 1e-13, limit: int = 200
-) -> float:
+def find_crossing(excess: Callable[[float], float], low: float, high: float, *, tolerance: float = 1e-13) -> float:
     """Return the smallest x found at which the falling function `excess` is no longer positive.
 
     The function was evaluated there, so excess(x) ≤ 0 is certain. `low` must have a positive excess and `high` must
@@ -41,7 +39,7 @@ def find_crossing(
     if at_high > 0:
         raise ArithmeticError(f"no crossing between {low} and {high}")
     side = 0
-    for step in range(limit):
+    for step in range(_EVALUATIONS):
         if high - low <= tolerance * max(abs(high), 1e-300):
             break
         middle = _interpolate(low, high, at_low, at_high, halve=step % 4 == 3)
@@ -64,22 +62,22 @@ def log_excess(bound: float, target: float) -> float:
     return math.log(bound / target) if bound > 0 else math.inf
 
 
-def find_first_passing(excess: Callable[[float], float], most: float = 1e9) -> float:
+def find_first_passing(excess: Callable[[float], float]) -> float:
     """Return the first of 0, 1, 2, 4, … at which the falling function `excess` is not positive; ∞ if none is."""
     if excess(0.0) <= 0:
         return 0.0
     high = 1.0
     while excess(high) > 0:
         high *= 2
-        if high > most:
+        if high > 1e9:
             return float("inf")
     return high
 
 
-def largest_count(cost: Callable[[int], float], budget: float, *, start: int = 1, limit: int = COUNT_LIMIT) -> int:
-    """Return the count up to `limit` whose cost is within the budget while the next one's is not; 0 if none is."""
-    grid = _Grid(1, limit, 0.0)
-    found = _search(lambda value: cost(int(value)), budget, grid, max(1, min(start, limit)))
+def largest_count(cost: Callable[[int], float], budget: float, *, start: int = 1) -> int:
+    """Return the count up to 2⁴⁰ whose cost is within the budget while the next one's is not; 0 if none is."""
+    grid = _Grid(1, COUNT_LIMIT, 0.0)
+    found = _search(lambda value: cost(int(value)), budget, grid, max(1, min(start, COUNT_LIMIT)))
     return 0 if found is None else int(found)
 
 

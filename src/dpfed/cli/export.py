@@ -40,7 +40,7 @@ def export(run: str, model: Path, force: bool, as_json: bool) -> None:
             "dpfed.federated.state.export in Python"
         )
     files = [model, model.with_suffix(".md"), model.with_suffix(".json")]
-    _require_free(files, force)
+    require_free(files, force)
     released, facts = newest(directory), collect_facts(directory, config)
     digest = released.write(model, {"made_by": "dpfed", "run": facts.name, "card": files[2].name})
     parameters = dict(zip(released.layout.names, released.layout.shapes, strict=True))
@@ -52,7 +52,8 @@ def export(run: str, model: Path, force: bool, as_json: bool) -> None:
     return say(f"wrote {model} ({released.layout.size} numbers), and its card {files[1]} and {files[2]}")
 
 
-def _require_free(files: list[Path], force: bool) -> None:
+def require_free(files: list[Path], force: bool) -> None:
+    """Refuse files that cannot be written, or that exist and are not to be overwritten; the first is the model's."""
     if files[0].suffix != ".safetensors":
         raise click.UsageError(f"MODEL must end in .safetensors, the format that is written, got {files[0]}")
     if not files[0].parent.is_dir():

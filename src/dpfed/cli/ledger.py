@@ -147,11 +147,7 @@ def verify(context: click.Context, head: str | None, export: Path | None, url: s
         context.exit(1)
     if as_json:
         return print_json({"is_sound": True, "rows": found.rows, "accounts": found.accounts, "head": str(found.head)})
-    entries, accounts = (
-        format_count(found.rows, "entry", "entries"),
-        format_count(found.accounts, "account", "accounts"),
-    )
-    say(f"sound: {entries}, {accounts}")
+    say(f"sound: {ledger_access.format_contents(found)}")
     return say(f"head {found.head}")
 
 

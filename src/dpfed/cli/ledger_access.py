@@ -128,6 +128,13 @@ def verify_export(path: Path, kept: Head | None) -> Verified:
     return found
 
 
+def format_contents(found: Verified) -> str:
+    """Return how many entries and accounts were verified, as text."""
+    from dpfed.cli.show import format_count
+
+    return f"{format_count(found.rows, 'entry', 'entries')}, {format_count(found.accounts, 'account', 'accounts')}"
+
+
 def require_other_file(path: Path | None, book: Ledger) -> None:
     """Refuse an output path that is one of the ledger's own files."""
     if path is None or book.file is None:

@@ -23,17 +23,13 @@ def backup(file: Path, url: str, as_json: bool) -> None:
     \b
       dpfed ledger backup 2026-05-01.backup
     """
-    from dpfed.cli.show import format_count, print_json, say
+    from dpfed.cli.show import print_json, say
 
     with ledger_access.open_ledger(url) as book:
         found = book.backup(file)
     if as_json:
         return print_json({"backup": str(file), "rows": found.rows, "head": str(found.head)})
-    entries, accounts = (
-        format_count(found.rows, "entry", "entries"),
-        format_count(found.accounts, "account", "accounts"),
-    )
-    say(f"backed up {entries}, {accounts} to {file}")
+    say(f"backed up {ledger_access.format_contents(found)} to {file}")
     return say(f"head {found.head}")
 
 

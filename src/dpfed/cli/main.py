@@ -14,6 +14,7 @@ from dpfed.cli import (
     export,
     init,
     ledger,
+    personalise,
     plan,
     report,
     run,
@@ -27,7 +28,7 @@ from dpfed.cli.sections import Group
     cls=Group,
     sections={
         "Train": (init.init, plan.plan, run.run, run.resume, doctor.doctor, check.check),
-        "Look at results": (runs.runs, report.report, evaluate.evaluate, export.export),
+        "Look at results": (runs.runs, report.report, evaluate.evaluate, export.export, personalise.personalise),
         "Compute how private a run is": (epsilon.epsilon, epsilon.delta, compare.compare),
         "Choose settings": (epsilon.calibrate, sensitivity.sensitivity),
         "Manage budgets": (ledger.ledger,),

@@ -98,13 +98,12 @@ def _find_fits(made: Plan, budgets: tuple[float, ...]) -> list[Fit]:
 
 def _compute_by_round(made: Plan) -> list[dict[str, Any]]:
     """Return the largest ε after each round, for a client that takes part whenever it is asked."""
-    from dpfed.plan.costs import compute_spent
+    from dpfed.plan.costs import compute_spent, find_charges_until
 
     deltas = {promise.unit: promise.delta for promise in made.guarantees}
     rows = []
     for number in range(1, made.rounds + 1):
-        local = dict.fromkeys(made.local, min(number, made.participations))
-        costs = compute_spent(made, deltas, local, min(number, made.client_charges) if made.client else 0).statements
+        costs = compute_spent(made, deltas, *find_charges_until(made, number)).statements
         rows.append({"round": number, **{each.unit: each.epsilon for each in costs}})
     return rows
 
@@ -127,10 +126,19 @@ def _collect_facts(made: Plan, fits: list[Fit], rounds: list[dict[str, Any]]) ->
     return {
         "plan": json.loads(made.to_json()),
         "statements": [asdict(statement) for statement in _list_statements(made)],
+        "per_round": _collect_rounds(made),
         "binding": made.binding() if made.guarantee is not None else None,
         "fits": [asdict(fit) for fit in fits],
         "by_round": rounds,
     }
+
+
+def _collect_rounds(made: Plan) -> list[dict[str, Any]]:
+    """Return ε and δ of one round alone for each promise; none where the rounds are one event."""
+    is_tree = made.client is not None and made.client.tree is not None
+    promises = [each for each in made.guarantees if not (is_tree and each.unit == "client")]
+    costs = {each.unit: made.round_cost(each) for each in promises}
+    return [{"unit": unit, "epsilon": epsilon, "delta": delta} for unit, (epsilon, delta) in costs.items()]
 
 
 def _list_statements(made: Plan) -> list[Any]:
@@ -139,9 +147,12 @@ def _list_statements(made: Plan) -> list[Any]:
 
 def _print(made: Plan, fits: list[Fit], rounds: list[dict[str, Any]], drawn: list[Path], *, is_private: bool) -> None:
     from dpfed.cli.show import make_console, say
+    from dpfed.federated.planning import describe_algorithm
     from dpfed.runs.directory import NOT_PRIVATE
 
     say(made.explain())
+    if text := describe_algorithm(made):
+        say(f"\n{text}")
     if not is_private:
         say(f"\n{NOT_PRIVATE}: the file has a seed, and whoever knows it can subtract the noise.")
     if fits:

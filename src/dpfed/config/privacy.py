@@ -6,13 +6,14 @@ True
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from dpfed.config.fields import Block, Number, SettingError, Whole, setting
-from dpfed.guarantee import UNITS_OF_STYLE
+from dpfed.guarantee import LOCAL, UNITS_OF_STYLE
 
+Factor = Annotated[Number, Field(gt=0)]
 PERSON = "person"  # stands wherever a record does, if the data name the person of each row
 
 
@@ -53,6 +54,15 @@ class UnitPrivacy(Block):
         effect="the promise for the whole run: smaller is more private; noise is calibrated to it",
         gt=0,
     )
+    epsilon_per_round: Number | None = setting(
+        None,
+        symbol="ε̄",
+        effect=(
+            "the promise for one round alone, in place of epsilon (with norm: l1 at δ = 0); that of the whole run is "
+            "composed by the accountant and printed beside it"
+        ),
+        gt=0,
+    )
     delta: Number = setting(
         symbol="δ",
         effect="the chance that the promise does not hold; far below one over the number of those protected",
@@ -74,9 +84,12 @@ class UnitPrivacy(Block):
 
     @model_validator(mode="after")
     def _require_one_aim(self) -> Self:
-        if (self.epsilon is None) == (self.noise_multiplier is None):
+        given = [self.epsilon, self.epsilon_per_round, self.noise_multiplier]
+        if given.count(None) != 2:
             raise SettingError(
-                "epsilon", "and noise_multiplier are two ways to say how much noise there is: give one of them"
+                "epsilon",
+                "and noise_multiplier are two ways to say how much noise there is, and epsilon_per_round a third: give "
+                "one of them",
             )
         return self
 
@@ -103,8 +116,11 @@ class RecordPrivacy(UnitPrivacy):
 
 
 class ClientPrivacy(UnitPrivacy):
-    """The promise for a client as a whole: clipped updates and noise at the server."""
+    """The promise for a client as a whole: clipped updates, and noise at the server or at the client itself."""
 
+    norm: Literal["l2", "l1"] = setting(
+        "l2", effect="l2 with Gaussian noise, or l1 with Laplace noise, where each client adds it (local)"
+    )
     tree: RoundsTree | None = setting(
         None, effect="noise correlated over the rounds (DP-FTRL); max_participations bounds the rounds of a client"
     )
@@ -113,20 +129,35 @@ class ClientPrivacy(UnitPrivacy):
     def _require_one_clip_norm(self) -> Self:
         if self.tree is not None and self.adaptive is not None:
             raise SettingError("tree", "goes without adaptive only: it is proved for one clip norm")
+        if self.tree is not None and self.epsilon_per_round is not None:
+            raise SettingError("epsilon_per_round", "goes without tree only: the rounds of a tree are one release")
         return self
+
+
+class GeometricSchedule(Block):
+    """Factors of noise from the first round to the last, each by the same ratio from the one before."""
+
+    first: Number = setting(effect="the factor of the first round", gt=0)
+    last: Number = setting(effect="the factor of the last round", gt=0)
 
 
 class Privacy(Block):
     """The promises of a run, and whom they protect."""
 
-    style: Literal["none", "sample", "user", "hybrid"] = setting(
-        effect="sample protects a record or person, user a client with all it holds, hybrid both in two statements"
+    style: Literal["none", "sample", "user", "hybrid", "local"] = setting(
+        effect=(
+            "sample protects a record or person, user a client with all it holds, hybrid both in two statements, local "
+            "a client from the server too: each adds noise to its own update"
+        )
     )
     record: RecordPrivacy | None = setting(None, effect="the promise for one record (sample, hybrid)")
     person: RecordPrivacy | None = setting(
         None, effect="the promise for one person with all rows, in place of record; needs data.person_column"
     )
-    client: ClientPrivacy | None = setting(None, effect="the promise for one client (user, hybrid)")
+    client: ClientPrivacy | None = setting(None, effect="the promise for one client (user, hybrid, local)")
+    noise_schedule: tuple[Factor, ...] | GeometricSchedule | None = setting(
+        None, effect="public factors of the noise by round: a list with one for each round, or first and last"
+    )
 
     @property
     def local(self) -> RecordPrivacy | None:
@@ -145,7 +176,21 @@ class Privacy(Block):
             if is_given and not is_needed:
                 extra = PERSON if unit == "record" and self.person is not None else unit
                 raise SettingError(extra, f"must be left out: style {self.style} does not protect a {extra}")
+        if self.client is not None:
+            self._require_noise_of_the_style(self.client)
         return self
+
+    def _require_noise_of_the_style(self, client: ClientPrivacy) -> None:
+        if self.style != LOCAL and client.norm == "l1":
+            raise SettingError(
+                "client.norm", f"must be l2: style {self.style} adds up updates that are clipped in L2, local does not"
+            )
+        for key in ("tree", "adaptive"):
+            if self.style == LOCAL and getattr(client, key) is not None:
+                raise SettingError(
+                    f"client.{key}",
+                    "must be left out: in style local a client sends its noised update and nothing else",
+                )
 
 
 class LedgerBlock(Block):
@@ -154,7 +199,7 @@ class LedgerBlock(Block):
     url: str = setting(effect="the ledger's database, such as sqlite:///ledger.db", repr=False)  # may hold a password
     account: str | None = setting(None, effect="the account of the study, whose unit is the client (user, hybrid)")
     client_accounts: str | None = setting(
-        None, effect="the account of each client's records; {id} stands for the client's name (sample, hybrid)"
+        None, effect="the account of each client's records; {id} stands for the client's name (sample, hybrid, local)"
     )
 
     @model_validator(mode="after")

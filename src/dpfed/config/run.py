@@ -39,7 +39,7 @@ from dpfed.config.training import Algorithm, AllClients, Cohort, FedAvgBlock, Fi
 from dpfed.config.writing import Notes, write_commented
 from dpfed.data.sources import is_own
 from dpfed.errors import InvalidArgument
-from dpfed.guarantee import Guarantee
+from dpfed.guarantee import LOCAL, Guarantee
 from dpfed.plan.rules import CLIENT_TIMEOUT
 from dpfed.references import is_reference
 
@@ -159,12 +159,12 @@ class RunConfig(Block):
     @property
     def guarantees(self) -> tuple[Guarantee, ...]:
         """The promises that noise is calibrated to, one for each protected unit that has an epsilon."""
-        blocks = {self.local_unit: self.privacy.local, "client": self.privacy.client}
-        return tuple(
-            Guarantee(block.epsilon, block.delta, unit, self.adjacency(unit))
-            for unit, block in blocks.items()
-            if block is not None and block.epsilon is not None
-        )
+        return self._collect_guarantees("epsilon")
+
+    @property
+    def round_guarantees(self) -> tuple[Guarantee, ...]:
+        """The promises for one round alone that noise is calibrated to."""
+        return self._collect_guarantees("epsilon_per_round")
 
     @property
     def local_unit(self) -> str:
@@ -175,7 +175,9 @@ class RunConfig(Block):
         """Return the adjacency of a promise for the unit: replace-one where their count is public, else add-remove."""
         # Sampling without replacement amplifies for whoever is replaced; it is not proved for whoever is added.
         is_drawn = isinstance(self.cohort, FixedClients) and self.cohort.secret
-        is_counted = is_drawn if unit == "client" else self.data.sizes_are_public
+        is_client = unit == "client"
+        # A client that sends its update itself is seen to be there: what is hidden is which records it has.
+        is_counted = is_drawn or self.privacy.style == LOCAL if is_client else self.data.sizes_are_public
         return REPLACE_ONE if is_counted else ADD_REMOVE
 
     @field_validator("name")
@@ -192,8 +194,16 @@ class RunConfig(Block):
         self._check_persons()
         self._check_sizes()
         self._check_counts()
+        self._check_schedule()
         self._check_ledger()
         return self
+
+    def _collect_guarantees(self, key: str) -> tuple[Guarantee, ...]:
+        blocks = {self.local_unit: self.privacy.local, "client": self.privacy.client}
+        asked = {unit: block for unit, block in blocks.items() if block and getattr(block, key) is not None}
+        return tuple(
+            Guarantee(getattr(block, key), block.delta, unit, self.adjacency(unit)) for unit, block in asked.items()
+        )
 
     def _check_persons(self) -> None:
         if self.privacy.person is not None and self.data.person_column is None:
@@ -224,6 +234,18 @@ class RunConfig(Block):
             message = f"must be at most the smallest declared size ({smallest}), got {self.local.batch_size}"
             raise SettingError("local.batch_size", message)
 
+    def _check_schedule(self) -> None:
+        schedule, privacy = self.privacy.noise_schedule, self.privacy
+        if schedule is None:
+            return
+        if isinstance(schedule, tuple) and len(schedule) != self.rounds:
+            message = f"must have a factor for each of the {self.rounds} rounds, got {len(schedule)}"
+            raise SettingError("privacy.noise_schedule", f"{message}: give as many, or first and last")
+        if privacy.style == "none":
+            raise SettingError("privacy.noise_schedule", "must be left out: style none adds no noise")
+        if any(block is not None and block.tree is not None for block in (privacy.local, privacy.client)):
+            raise SettingError("privacy.noise_schedule", "goes without a tree only: that is proved for one noise")
+
     def _check_counts(self) -> None:
         if self.max_participations is not None and self.max_participations > self.rounds:
             message = f"must be at most the number of rounds ({self.rounds}), got {self.max_participations}"
@@ -243,7 +265,7 @@ class RunConfig(Block):
         if self.ledger is None:
             return
         accounts = {
-            "client": (self.privacy.client, "account"),
+            "client": (self.privacy.client, "client_accounts" if self.privacy.style == LOCAL else "account"),
             self.local_unit: (self.privacy.local, "client_accounts"),
         }
         for unit, (block, key) in accounts.items():

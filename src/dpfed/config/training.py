@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from dpfed.config.fields import OWN, Block, Number, SettingError, Whole, quote, setting
+from dpfed.config.fields import OWN, Block, Number, SettingError, Whole, as_number, quote, setting
 from dpfed.references import is_reference
 
 COHORT = "who takes part in a round"
@@ -151,6 +151,44 @@ class FedDynBlock(Block):
     alpha: Number = setting(symbol="α", effect="how strongly clients are held near the model they were sent", gt=0)
 
 
+def _as_numbers(value: Any) -> Any:
+    return [as_number(each) for each in value] if isinstance(value, list) else as_number(value)
+
+
+ByRound = Annotated[float | list[float], BeforeValidator(_as_numbers)]
+
+
+class AdmmSettings(Block):
+    """The penalty of an ADMM: public, and the same whatever the data."""
+
+    rho: ByRound = setting(symbol="ρ", effect="how strongly clients are held to one model; or a list, one by round")
+    rho_factor: Number = setting(1.0, effect="by which rho is multiplied after each round", gt=0)
+
+
+class ExactAdmmBlock(AdmmSettings):
+    """Clients minimise their part exactly: a reference for convex models, without privacy (Boyd et al. 2011)."""
+
+    kind: Literal["admm"] = setting(effect=ALGORITHM)
+
+
+class IadmmBlock(AdmmSettings):
+    """Clients take one step a round (Ryu and Kim 2022)."""
+
+    kind: Literal["iadmm"] = setting(effect=ALGORITHM)
+
+
+class IceadmmBlock(AdmmSettings):
+    """Clients take some steps, and send primal and dual as one vector (Zhou and Li 2021)."""
+
+    kind: Literal["iceadmm"] = setting(effect=ALGORITHM)
+
+
+class IiadmmBlock(AdmmSettings):
+    """Clients take some steps, and both sides follow the duals, which nobody sends (Ryu and Kim 2022)."""
+
+    kind: Literal["iiadmm"] = setting(effect=ALGORITHM)
+
+
 class OwnAlgorithmBlock(Block):
     """An algorithm of your own."""
 
@@ -177,6 +215,10 @@ Algorithm = Annotated[
     | Annotated[FedOptBlock, Tag("fedopt")]
     | Annotated[ScaffoldBlock, Tag("scaffold")]
     | Annotated[FedDynBlock, Tag("feddyn")]
+    | Annotated[ExactAdmmBlock, Tag("admm")]
+    | Annotated[IadmmBlock, Tag("iadmm")]
+    | Annotated[IceadmmBlock, Tag("iceadmm")]
+    | Annotated[IiadmmBlock, Tag("iiadmm")]
     | Annotated[OwnAlgorithmBlock, Tag(OWN)],
     Discriminator(_find_kind),
 ]

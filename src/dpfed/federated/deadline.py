@@ -29,7 +29,7 @@ HANGS = (
     "resume the run"
 )
 # Not of a client: somebody wants the program to end. All else may be, also what is no Exception (a panic in Rust).
-INTERRUPTS = (KeyboardInterrupt, GeneratorExit)  # no client's fault; `sys.exit` in its code is one
+INTERRUPTS = (KeyboardInterrupt,)  # no client's fault; `sys.exit` in its code is one
 _LOG = logging.getLogger(__name__)
 
 
@@ -38,10 +38,17 @@ class Late(BaseException):
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:
-    """Return what the call returns, or raise `Late` if that takes longer than the seconds given."""
+    """Return what the call returns, or raise `Late` if that takes longer than the seconds given.
+
+    A `GeneratorExit` of the call is an error like others: no generator is closed in here, and one that was not the
+    client's own would end a run.
+    """
     started = monotonic()
-    with _WATCH.over(seconds):
-        found = _call_with_alarm(seconds, call) if _is_main() else call()
+    try:
+        with _WATCH.over(seconds):
+            found = _call_with_alarm(seconds, call) if _is_main() else call()
+    except GeneratorExit as error:
+        raise RuntimeError("a client's code has raised GeneratorExit") from error
     if monotonic() - started > seconds:
         raise Late
     return found

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from time import monotonic
 from typing import Any, NoReturn
@@ -32,7 +31,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dpfed.errors import InvalidArgument, PrivacyError
-from dpfed.events import TreeAggregation
+from dpfed.events import Event, TreeAggregation
 from dpfed.federated.algorithms import registry
 from dpfed.federated.algorithms.earlier import EarlierAlgorithm
 from dpfed.federated.algorithms.protocol import FederatedAlgorithm
@@ -47,6 +46,7 @@ from dpfed.federated.state.layout import Layout, Vector
 from dpfed.federated.state.run_lock import hold
 from dpfed.federated.state.unfinished import UnfinishedRound
 from dpfed.guarantee import Guarantee
+from dpfed.plan.by_round import list_costliest
 from dpfed.plan.costs import Spent, compute_spent
 from dpfed.plan.plan import Plan
 from dpfed.randomness import RandomSource, or_system
@@ -64,9 +64,10 @@ class Federation:
 
     Privacy: in style `sample` what leaves a client is noised by its LocalPlan and charged to its account before; in
     `user` the server adds the noise, after charging the study's account, and must be trusted with the updates;
-    `hybrid` does both. All that is computed from these releases is covered by their guarantees. The promise is that
-    of the whole reserved plan, also after a crash or an early stop. Scores on data
-    that nobody declared public are not covered, and are in the owner's files alone.
+    `hybrid` does both. In `local` each client noises its whole update, charged to its account before. All that is
+    computed from these releases is covered by their guarantees. The promise is that of the whole reserved plan, also
+    after a crash or an early stop. Scores on data that nobody declared public are not covered, and are in the owner's
+    files alone.
 
     A directory whose files were changed, or in which another process runs, is refused before anything is run. `terms`
     are what else a run must go on with, such as its configuration.
@@ -97,6 +98,7 @@ class Federation:
         self._evaluate = evaluate
         self._source = or_system(source)
         self._terms = terms
+        self._costs: dict[float, tuple[Guarantee, ...]] = {}
         self._stored = UnfinishedRound(self.run)
         self._begin_or_resume(first.astype(self.layout.dtype))
         self._tree = self._make_tree()
@@ -147,7 +149,7 @@ class Federation:
             number=number,
             status=FINISHED if number == self.plan.rounds else RUNNING,
             weights=checkpoint.weights,
-            cost=self._cost_of_one,
+            cost=self._cost_of(number),
             spent=cost.statements,
             worst_client=cost.worst_client,
             head=None if self.plan.is_secret and self.plan.charges_clients else outcome.head,
@@ -242,7 +244,8 @@ class Federation:
         self._stored = UnfinishedRound(self.run, Seal(key, head))
 
     def _first_clip(self) -> float | None:
-        return self.plan.client.clip_norm if self.plan.client is not None else None
+        """Return what the server clips to at first; None where it clips nothing."""
+        return self.plan.client.clip_norm if self.plan.client is not None and self.plan.server_noises else None
 
     def _make_round(self, number: int) -> Round:
         return Round(
@@ -273,7 +276,7 @@ class Federation:
             self._discard_round(number)
         clip_norm = before.clip_norm
         if clip_norm is not None and mean.noisy_count is not None:
-            clip_norm = self.plan.server.next_clip(clip_norm, mean.noisy_count)
+            clip_norm = self.plan.in_round(number).server.next_clip(clip_norm, mean.noisy_count)
         taken = dict(before.taken)
         for name in mean.asked:
             taken[name] = taken.get(name, 0) + 1
@@ -294,25 +297,34 @@ class Federation:
         )
 
     def _make_tree(self) -> ServerTree | None:
-        event = self.plan.client_event if "client" in self.plan.units else None
+        is_tree = self.plan.client is not None and self.plan.client.tree is not None
+        event = self.plan.client_event if is_tree else None
         return ServerTree(event) if isinstance(event, TreeAggregation) else None
 
     def _compute_spent(self) -> Spent:
         charged = self.runner.charged()
-        local = self._charge_all_alike(self._bound_charges(charged)) if self.plan.is_secret else charged.local
-        return compute_spent(self.plan, self._deltas(), local, charged.releases)
+        local = self._charge_all_alike(self._bound_charges(charged)) if self.plan.is_secret else charged.by_client
+        return compute_spent(self.plan, self._deltas(), local, charged.by_server)
 
-    def _charge_all_alike(self, times: int) -> dict[str, int]:
-        """Return that number of charges for each client; nothing where clients are not charged."""
-        return dict.fromkeys(self.plan.local, times) if self.plan.charges_clients else {}
+    def _charge_all_alike(self, times: int) -> dict[str, dict[Event, int]]:
+        """Return the most that so many charges of each client can be; nothing where clients are not charged."""
+        names = self.plan.local if self.plan.charges_clients else ()
+        return {name: list_costliest(self.plan, name, times) for name in names}
 
     def _bound_charges(self, charged: Charged) -> int:
         """Return a number of charges that no client exceeds: how often one took part is as secret as the cohort."""
         return min(max([charged.begun, *charged.local.values()]), self.plan.record_charges)
 
-    @cached_property
-    def _cost_of_one(self) -> tuple[Guarantee, ...]:
-        return compute_spent(self.plan, self._deltas(), self._charge_all_alike(1), 1).statements
+    def _cost_of(self, number: int) -> tuple[Guarantee, ...]:
+        """Return what the round costs, alone, whoever takes part in it."""
+        factor = self.plan.factor(number)
+        if factor not in self._costs:
+            alone = self.plan.in_round(number)
+            names = alone.local if alone.charges_clients else ()
+            local = {name: {alone.local_event(name): 1} for name in names}
+            releases = {alone.client_event: 1} if alone.server_noises else {}
+            self._costs[factor] = compute_spent(self.plan, self._deltas(), local, releases).statements
+        return self._costs[factor]
 
     def _deltas(self) -> dict[str, float]:
         promised = {promise.unit: promise.delta for promise in self.plan.guarantees}

@@ -84,7 +84,7 @@ class Launch:
     @property
     def study(self) -> str | None:
         """The account that pays for what the server releases; None in styles that have no noise there."""
-        if "client" not in self.plan.units:
+        if not self.plan.server_noises:
             return None
         return STUDY if self.config.ledger is None else self.config.ledger.account
 
@@ -148,8 +148,9 @@ class Launch:
 
     def _open_accounts(self, ledger: Ledger) -> None:
         plan, accounts = self.plan, [client.account for client in self.clients]
-        promises = {} if plan.guarantee is None else dict.fromkeys(accounts, plan.guarantee)
-        if plan.client_guarantee is not None:
+        promise = plan.client_guarantee if plan.noises_updates else plan.guarantee
+        promises = {} if promise is None else dict.fromkeys(accounts, promise)
+        if plan.client_guarantee is not None and plan.server_noises:
             promises[STUDY] = plan.client_guarantee
         if next(iter(promises)) not in ledger:  # all of them are, or none
             ledger.open_all(promises, purpose=plan.name)

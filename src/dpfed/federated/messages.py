@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dpfed.arrays import Floats, read_only
 from dpfed.federated.state.layout import Vector
+from dpfed.plan.by_round import Charges
 from dpfed.plan.plan import LocalPlan, Plan
 from dpfed.randomness import RandomSource
 from dpfed.training.objective import LocalObjective
@@ -75,18 +76,29 @@ class Failure:
 
 @dataclass(frozen=True)
 class Charged:
-    """The most charges of the plan that are committed: each client's local event, and the server's release.
+    """The most charges of the plan that are committed, by event: of each client's rounds, and of the server's releases.
 
     Where each site has its own ledger a charge that was asked for counts, whether or not the site has made it.
 
-    `left` more releases may be committed. `begun` counts the attempts at a round: those in which the server was about
-    to add noise or, where the cohort is secret, in which clients were about to be charged, whoever these were.
+    `left` are the releases that may still be committed. `begun` counts the attempts at a round: those in which the
+    server was about to add noise or, where the cohort is secret, in which clients were about to be charged, whoever
+    these were.
     """
 
-    local: Mapping[str, int]
-    releases: int = 0
-    left: int = 0
+    by_client: Mapping[str, Charges]
+    by_server: Charges = field(default_factory=dict)
+    left: Charges = field(default_factory=dict)
     begun: int = 0
+
+    @property
+    def local(self) -> dict[str, int]:
+        """How many charges of each client are committed."""
+        return {name: sum(charges.values()) for name, charges in self.by_client.items()}
+
+    @property
+    def releases(self) -> int:
+        """How many releases of the server are committed."""
+        return sum(self.by_server.values())
 
 
 class Client(Protocol):
@@ -145,8 +157,8 @@ class Runner(Protocol):
         Nothing that a client does may raise here: it becomes a `Failure`, and does not stop the others.
         """
 
-    def charge_release(self, times: int) -> str:
-        """Commit that many client events before the server draws noise, and return the ledger's head.
+    def charge_release(self, times: int, number: int) -> str:
+        """Commit that many client events of the round before the server draws noise, and return the ledger's head.
 
         Even where none is due the ledger gets an entry, so that an old copy of a run's files differs from a new one.
         """

@@ -20,19 +20,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dpfed.config.privacy import Adaptive, ClientPrivacy
+from dpfed.config.privacy import Adaptive, ClientPrivacy, GeometricSchedule
 from dpfed.config.run import RunConfig
 from dpfed.config.training import OwnAlgorithmBlock
 from dpfed.errors import InvalidArgument
 from dpfed.federated.algorithms import registry
+from dpfed.federated.algorithms.protocol import ModelChange
 from dpfed.federated.data import DataFacts, FederatedData
-from dpfed.guarantee import Guarantee
+from dpfed.guarantee import LOCAL, Guarantee
 from dpfed.plan import cohort
 from dpfed.plan.adaptive import AdaptiveClip
 from dpfed.plan.algorithm import Algorithm, server_rate
 from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.plan import Plan
+from dpfed.plan.schedule import make_geometric
 from dpfed.plan.tree import RoundTree, TreeNoise
 
 
@@ -56,11 +58,15 @@ def make_plan(config: RunConfig, data: FederatedData | DataFacts) -> Plan:
         client_timeout=config.client_timeout,
         max_update_norm=config.max_update_norm,
         dealing=facts.dealing,
+        noise_schedule=_make_schedule(config),
     )
     _require_fitting_algorithm(plan, config)
+    record = config.privacy.local
+    noise = "own" if record is None else record.noise
     if config.guarantees:
-        record = config.privacy.local
-        plan = plan.calibrated(*config.guarantees, noise="own" if record is None else record.noise)
+        plan = plan.calibrated(*config.guarantees, noise=noise)
+    if config.round_guarantees:
+        plan = plan.calibrated_per_round(*config.round_guarantees, noise=noise)
     return _add_kept_guarantees(plan, config)
 
 
@@ -79,11 +85,11 @@ def read_declared(config: RunConfig) -> DataFacts:
 def _add_kept_guarantees(plan: Plan, config: RunConfig) -> Plan:
     """Return the plan with the guarantee that a given, uncalibrated noise provides at the δ asked for."""
     record, client, unit = config.privacy.local, config.privacy.client, config.local_unit
-    if record is not None and record.epsilon is None:
+    if record is not None and plan.guarantee is None:
         epsilon = plan.record_epsilon(record.delta)
         kept = Guarantee(epsilon, record.delta, unit, config.adjacency(unit))
         plan = replace(plan, guarantee=kept)
-    if client is not None and client.epsilon is None:
+    if client is not None and plan.client_guarantee is None:
         epsilon = plan.client_epsilon(client.delta)
         kept = Guarantee(epsilon, client.delta, "client", config.adjacency("client"))
         plan = replace(plan, client_guarantee=kept)
@@ -100,8 +106,15 @@ def _require_fitting_algorithm(plan: Plan, config: RunConfig) -> None:
         raise registry.optimizer_refusal(config.algorithm.kind)
 
 
+def describe_algorithm(plan: Plan) -> str:
+    """Return what one of our own algorithms makes of the plan, in a sentence; no code of somebody's own is run."""
+    made = registry.of_plan(plan) if plan.algorithm.name in registry.KINDS else None
+    return made.describe() if isinstance(made, ModelChange) else ""
+
+
 def _require_few_sites(config: RunConfig, facts: DataFacts) -> None:
-    if facts.sites_per_person > config.max_sites_per_person and config.privacy.person is not None:
+    is_promised = config.privacy.person is not None or config.privacy.style == LOCAL
+    if facts.sites_per_person > config.max_sites_per_person and is_promised:
         message = f"a person has rows at more sites than max_sites_per_person ({config.max_sites_per_person})"
         raise InvalidArgument("max_sites_per_person", f"{message}: raise it, or give different persons different names")
 
@@ -136,7 +149,13 @@ def _make_client(block: ClientPrivacy | None) -> ClientPlan | None:
         return None
     tree = None if block.tree is None else RoundTree(**block.tree.model_dump())
     adaptive = _make_adaptive(block.adaptive)
-    return ClientPlan(clip_norm=block.clip_norm, noise_multiplier=block.noise_multiplier, adaptive=adaptive, tree=tree)
+    same = block.model_dump(include={"clip_norm", "noise_multiplier", "norm"})
+    return ClientPlan(**same, adaptive=adaptive, tree=tree)
+
+
+def _make_schedule(config: RunConfig) -> tuple[float, ...] | None:
+    given = config.privacy.noise_schedule
+    return make_geometric(given.first, given.last, config.rounds) if isinstance(given, GeometricSchedule) else given
 
 
 def _make_adaptive(block: Adaptive | None) -> AdaptiveClip | None:

@@ -1,8 +1,8 @@
 """How a round comes to its mean update: from updates that are private already, or by noise at the server.
 
-In styles `none` and `sample` the mean is computed from what the clients released. In `user` and `hybrid` an update is
-not a release: updates are clipped, added up and noised here, after the study's account was charged. Either way what is
-stored before a crash is used again and costs nothing, and anything else is charged anew.
+In styles `none`, `sample` and `local` the mean is computed from what the clients released. In `user` and `hybrid` an
+update is not a release: updates are clipped, added up and noised here, after the study's account was charged. Either
+way what is stored before a crash is used again and costs nothing, and anything else is charged anew.
 
 Whoever fails or is refused contributes zero, and a round goes on as if nobody had failed, even if nobody came: an
 end that depends on clients would tell of one of them what no noise covers. Only style `none`, which protects nobody,
@@ -28,6 +28,7 @@ from dpfed.federated.server_tree import ServerTree
 from dpfed.federated.state.layout import Layout
 from dpfed.federated.state.unfinished import UnfinishedRound, group_by_time
 from dpfed.mechanisms.tree import TreeMechanism
+from dpfed.plan.by_round import allows_attempt, count_left, cover_release
 from dpfed.plan.plan import Plan
 from dpfed.plan.rules import forbids_a_cap
 from dpfed.randomness import RandomSource
@@ -76,7 +77,11 @@ class Round:
             return True
         if self.plan.charges_clients and self._is_spent(charged):
             return False
-        return "client" not in self.plan.units or self._commits <= charged.left
+        return not self.plan.server_noises or self._commits <= self._count_left(charged)
+
+    def _count_left(self, charged: Charged) -> int:
+        """Return how many events are left with which the study may pay for this round."""
+        return sum(charged.left.get(event, 0) for event in cover_release(self.plan, self.number))
 
     def _is_spent(self, charged: Charged) -> bool:
         """Return whether the clients have no charges left.
@@ -85,18 +90,18 @@ class Round:
         so that none has fewer charges left than there are attempts; secret Poisson draws go on with noise around zero.
         """
         if forbids_a_cap(self.plan):
-            return charged.begun >= self.plan.record_charges
-        is_over = all(times >= self.plan.record_charges for times in charged.local.values())
-        return is_over and not (self.plan.is_secret and "client" in self.plan.units)
+            return not allows_attempt(self.plan, self.number, charged.begun)
+        is_over = not any(count_left(self.plan, name, self.number, spent) for name, spent in charged.by_client.items())
+        return is_over and not (self.plan.is_secret and self.plan.server_noises)
 
     def compute_mean(self) -> RoundOutcome:
         """Return its mean update: charged, noised and stored."""
-        return self._release_mean() if "client" in self.plan.units else self._average_released()
+        return self._release_mean() if self.plan.server_noises else self._average_released()
 
     def _average_released(self) -> RoundOutcome:
         """Return the weighted mean of updates that their clients have noised.
 
-        Privacy: each update is ``local.event`` for its client's records; their weighted mean is post-processing.
+        Privacy: each update is the round's ``local_event`` for its client; their weighted mean is post-processing.
         """
         stored = self.stored.updates(self.number)
         cohort = self._read_or_draw_cohort()
@@ -119,7 +124,7 @@ class Round:
     def _release_mean(self) -> RoundOutcome:
         """Charge the study's account, then return the mean of the clipped updates with the server's noise.
 
-        Privacy: ``plan.client_event`` for one client, committed before noise is drawn (see `ServerRelease`).
+        Privacy: the round's ``client_event`` for one client, committed before noise is drawn (see `ServerRelease`).
         What is committed, released and stored depends on who was asked, never on who answered or how: if nobody did,
         noise around zero is released.
         """
@@ -130,13 +135,15 @@ class Round:
         asked = self._asked
         arrivals = _Arrivals(self._make_check(asked))
         updates = {update.client: update for update in arrivals.accept(self.runner.train(self.task, asked))}
-        head = self.runner.charge_release(self._commits)
+        head = self.runner.charge_release(self._commits, self.number)
         noise = self.source.once(f"noise {sequence(head)} {self.number}")
         values = {name: update.value for name, update in updates.items()}
         counted = () if self.plan.is_secret else asked
         keepers = self._select_keepers(updates)
         with self._step_tree(asked, noise) as tree:
-            released = self.plan.server.release(values, self.layout.size, noise, self.clip_norm, tree)
+            released = self.plan.in_round(self.number).server.release(
+                values, self.layout.size, noise, self.clip_norm, tree
+            )
             self.stored.write_release(self.number, released, head, counted, keepers)
         took_part = arrivals.describe(updates, ())
         return RoundOutcome(released.average, head, took_part, counted, released.noisy_count, keepers)
@@ -152,7 +159,7 @@ class Round:
             yield None
             return
         if not self.tree.is_open:
-            self.tree.open(self.plan.server.tree(self.tree.event, noise))
+            self.tree.open(self.plan.in_round(self.number).server.tree(self.tree.event, noise))
         with self.tree.step(asked) as mechanism:
             yield mechanism
 
@@ -224,12 +231,13 @@ class _Arrivals:
             raise errors[0]
 
     def describe(self, updates: Iterable[str], reused: Iterable[str]) -> Participation:
-        """Return who contributed, failed or was refused."""
+        """Return who contributed, failed or was refused; whoever failed and sent noise around zero has failed."""
+        failed = {failure.client for failure in self._failures}
         return Participation(
-            contributed=tuple(updates),
+            contributed=tuple(name for name in updates if name not in failed),
             reused=tuple(reused),
             exhausted=tuple(failure.client for failure in self._failures if failure.reason == EXHAUSTED),
-            failed=tuple(failure.client for failure in self._failures if failure.reason != EXHAUSTED),
+            failed=tuple(dict.fromkeys(each.client for each in self._failures if each.reason != EXHAUSTED)),
             refused={refusal.client: refusal.reason for refusal in self._refusals},
             errors={failure.client: failure.error for failure in self._failures if failure.error is not None},
         )

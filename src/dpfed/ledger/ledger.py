@@ -133,6 +133,21 @@ class Ledger:
             known = self._store.terms(link)
         return {name: relations.require_known(inputs.name(account=name), known) for name in accounts}
 
+    def beside(self, accounts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Return accounts on the same data for other units or adjacencies that a charge to each one does not reach.
+
+        Of each kind it is the one that sees all charges on the data.
+        """
+        names = [inputs.name(account=name) for name in accounts]
+        with self._store.reading() as link:
+            return relations.find_unreached(names, self._store.terms(link))
+
+    def uncarried(self, accounts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Return the accounts of whole clients on the same data whose charges hold for each one and never reach it."""
+        names = [inputs.name(account=name) for name in accounts]
+        with self._store.reading() as link:
+            return relations.find_uncarried(names, self._store.terms(link))
+
     def account(self, account: str) -> LedgerAccount:
         """Return the account to which a PrivacyManager or a PrivacyAccountant can be charged."""
         with self._store.reading() as link:

@@ -4,6 +4,9 @@ A budget belongs to data and unit. All accounts on one source must therefore lea
 everything: a later account *overlaps* the earlier ones (and carries their charges), or has one of them as
 its *parent* (and charges that too).
 
+What hides which records one client has hides each of them as well: under replace-one an account of unit client may pass
+its charges on to one of unit record or person. No other promises of different kinds are ever added up.
+
 >>> ward = Terms("ward", 4.0, 1e-5, parent="hospital")
 >>> find_reached("ward", {"ward": ward, "hospital": Terms("hospital", 8.0, 1e-5)})
 ('ward', 'hospital')
@@ -13,7 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from dpfed.checks import REPLACE_ONE
 from dpfed.errors import InvalidArgument, UnknownAccount
+from dpfed.guarantee import CLIENT
 from dpfed.ledger.rules import Terms
 
 
@@ -50,8 +55,10 @@ def find_carried(new: Terms, terms: Mapping[str, Terms]) -> tuple[str, ...]:
 
 def require_sound(new: Terms, terms: Mapping[str, Terms]) -> None:
     """Refuse a new account after which no account sees all charges on its source."""
-    for other in (*new.overlaps, *([new.parent] if new.parent else [])):
-        _require_alike(new, other, terms)
+    for other in new.overlaps:
+        _require_same_kind(new, _find_other(new, other, terms), is_carried=True)
+    if new.parent:
+        _require_same_kind(new, _find_other(new, new.parent, terms), is_carried=False)
     if new.parent in new.overlaps:
         raise InvalidArgument("overlaps", f"{new.parent} is the parent already: leave it out of overlaps")
     others = [name for name, known in terms.items() if known.source == new.source and _are_alike(new, known)]
@@ -74,13 +81,50 @@ def find_tops(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
 def find_beside(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
     """Return the accounts that may be charged for the same data without those that see all of its source.
 
-    That is those on the same source for another unit or adjacency, and parents on another source: their data
-    include this account's.
+    That is those on the same source for another unit or adjacency that do not pass their charges on to it, and parents
+    on another source: their data include this account's.
     """
     own = terms[name]
     others = [other for other, known in terms.items() if known.source == own.source and not _are_alike(own, known)]
+    others = [other for other in others if name not in find_reached(other, terms)]
     parents = [each for each in _find_ancestors(name, terms) if terms[each].source != own.source]
     return (*others, *parents)
+
+
+def find_unreached(names: Iterable[str], terms: Mapping[str, Terms]) -> dict[str, tuple[str, ...]]:
+    """Return which accounts on the same source, for other units or adjacencies, a charge to each one does not reach.
+
+    Of each unit and adjacency it is one that sees all charges on the source.
+    """
+    kinds: dict[str, dict[tuple[str, str], str]] = {}
+    for other, known in terms.items():
+        kinds.setdefault(known.source, {}).setdefault(_kind(known), other)
+    found: dict[str, tuple[str, ...]] = {}
+    for name in names:
+        own = require_known(name, terms)
+        others = [other for kind, other in kinds[own.source].items() if kind != _kind(own)]
+        tops = [find_tops(other, terms) for other in others]
+        reached = set(find_reached(name, terms)) if tops else set()
+        found[name] = tuple(each[0] for each in tops if not reached.intersection(each))
+    return found
+
+
+def find_uncarried(names: Iterable[str], terms: Mapping[str, Terms]) -> dict[str, tuple[str, ...]]:
+    """Return the accounts of unit client under replace-one on each one's source that charge it nothing, and should.
+
+    They should whatever the adjacency of the account is; if it is another, it cannot carry them.
+    """
+    whole: dict[str, list[str]] = {}
+    for other, known in terms.items():
+        if _kind(known) == (CLIENT, REPLACE_ONE):
+            whole.setdefault(known.source, []).append(other)
+    found: dict[str, tuple[str, ...]] = {}
+    for name in names:
+        own = require_known(name, terms)
+        others = [] if own.unit == CLIENT else whole.get(own.source, [])
+        tops = set(find_tops(name, terms)) if others else set()
+        found[name] = tuple(other for other in others if not tops.intersection(find_reached(other, terms)))
+    return found
 
 
 def _find_ancestors(name: str, terms: Mapping[str, Terms]) -> list[str]:
@@ -106,17 +150,32 @@ def _follow_reach(name: str, terms: Mapping[str, Terms], carriers: Mapping[str, 
     return tuple(found)
 
 
-def _require_alike(new: Terms, other: str, terms: Mapping[str, Terms]) -> None:
+def _find_other(new: Terms, other: str, terms: Mapping[str, Terms]) -> Terms:
     if other not in terms:
         raise UnknownAccount(f"the ledger has no account {other!r} that {new.name} could refer to: open it first")
-    if not _are_alike(new, terms[other]):
+    return terms[other]
+
+
+def _require_same_kind(new: Terms, other: Terms, *, is_carried: bool) -> None:
+    """Refuse charges between two accounts that the one they reach does not promise anything for."""
+    charged, reached = (other, new) if is_carried else (new, other)
+    if not _are_alike(charged, reached) and not _implies(charged, reached):
         raise InvalidArgument(
             "unit",
-            f"{new.name} ({new.unit}, {new.adjacency}) cannot share charges with {other} "
-            f"({terms[other].unit}, {terms[other].adjacency}): promises of different kinds are never added up; "
+            f"{new.name} ({new.unit}, {new.adjacency}) cannot share charges with {other.name} "
+            f"({other.unit}, {other.adjacency}): promises of different kinds are never added up; "
             "give both the same unit and adjacency, or leave out parent and overlaps",
         )
 
 
+def _implies(charged: Terms, reached: Terms) -> bool:
+    """Return whether a charge for the one holds for the other: another client in its place has other records too."""
+    return charged.unit == CLIENT and charged.adjacency == reached.adjacency == REPLACE_ONE
+
+
 def _are_alike(one: Terms, other: Terms) -> bool:
-    return (one.unit, one.adjacency) == (other.unit, other.adjacency)
+    return _kind(one) == _kind(other)
+
+
+def _kind(terms: Terms) -> tuple[str, str]:
+    return terms.unit, terms.adjacency

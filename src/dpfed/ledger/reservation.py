@@ -105,11 +105,19 @@ class Reservation:
 
     def committed(self, account: str) -> int:
         """Return how many events the run has committed on the account; what was returned is not among them."""
+        return sum(self.committed_of_each(account).values())
+
+    def committed_of_each(self, account: str) -> dict[Event, int]:
+        """Return how often the run has committed each event of its plan on the account."""
         items = self._own_items(account)
         with self._store.reading() as link:
-            latest = list(last_of_items(link, [item.number for item in items]))
-        returned = sum(row.times or 0 for row in latest if row.kind == "released")
-        return sum(item.count for item in items) - sum(row.left or 0 for row in latest) - returned
+            latest = {row.item: row for row in last_of_items(link, [item.number for item in items])}
+        found = dict.fromkeys((item.event for item in items), 0)
+        for item in items:
+            row = latest[item.number]
+            returned = (row.times or 0) if row.kind == "released" else 0
+            found[item.event] += item.count - (row.left or 0) - returned
+        return found
 
     def left_of_each(self) -> dict[str, dict[Event, int]]:
         """Return how often each event may still be committed on each account: `left` for all, read at once."""

@@ -17,7 +17,7 @@ from dpfed.checks import ADD_REMOVE
 from dpfed.mechanisms.additive import perturb
 from dpfed.mechanisms.sensitivity import Sensitivity, in_norm
 from dpfed.randomness import RandomSource, or_system
-from dpfed.rounding import round_up
+from dpfed.rounding import round_down, round_up
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,6 +39,14 @@ class LaplaceMechanism:
         object.__setattr__(self, "epsilon", checks.positive(epsilon=self.epsilon))
         object.__setattr__(self, "sensitivity", in_norm("l1", self.sensitivity))
         object.__setattr__(self, "source", or_system(self.source))
+
+    @classmethod
+    def from_noise_multiplier(
+        cls, noise_multiplier: float, sensitivity: Sensitivity | float, *, source: RandomSource | None = None
+    ) -> LaplaceMechanism:
+        """Return the mechanism of scale noise_multiplier × sensitivity, or the next float above."""
+        multiplier = checks.positive(noise_multiplier=noise_multiplier)
+        return cls(round_down(1 / Fraction(multiplier)), sensitivity, source=source)
 
     @property
     def noise_multiplier(self) -> float:

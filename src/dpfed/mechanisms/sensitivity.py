@@ -9,6 +9,9 @@ Sensitivity(0.0004, norm='l1', adjacency='replace_one')
 >>> fedavg_step(clip_norm=1.0, learning_rate=0.1, records=500, adjacency="add_remove")
 Sensitivity(0.0002, norm='l1', adjacency='add_remove')
 
+What each formula needs to be public, and a pair of neighbours that attains it, is in `dpfed.mechanisms.formulas`;
+`dpfed.mechanisms.claims` searches for a pair that breaks a bound of your own.
+
 Clipping a whole update does not bound one record inside it by the clip norm: the record can turn the update around.
 
 >>> clipped_update(clip_norm=1.0, unit="client", adjacency="add_remove")
@@ -95,11 +98,13 @@ def fedavg_step(
     records: int,
     steps: int = 1,
     *,
+    pull: float = 0.0,
     adjacency: str = REPLACE_ONE,
     norm: str = "l1",
     clipping: str = "example",
     normaliser: str = "public",
     optimizer: str = "sgd",
+    over: str = "all",
 ) -> Sensitivity:
     """Return the sensitivity of a client's model after `steps` full-batch gradient steps.
 
@@ -108,25 +113,74 @@ def fedavg_step(
     From the second step on every gradient may change with the weights, so E steps move by 2Cη(1/I + E − 1).
     With clipping="batch" (each step's whole gradient clipped to C) it is 2CηE.
 
-    Privacy: for one record; replace-one, or add/remove with a fixed public normaliser; the start weights must be public
-    or already released. Several steps need I to be no less than the number of records, so that no step's gradient
-    is longer than C. A mean over the true count, several steps under add/remove (the number of records, hence
-    the later steps, has no bound there) and optimisers with state are refused.
+    A `pull` μ (FedProx, FedDyn) adds μ(w − anchor) to each gradient, after the clip. For two neighbours the distance d
+    of the weights then follows d ← abs(1 − ημ)·d + η·‖g − g′‖, from d = 0, where ‖g − g′‖ is at most 2C/I in the first
+    step and 2C in later ones. With r = abs(1 − ημ) that is 2Cη(rᴱ⁻¹/I + 1 + r + … + rᴱ⁻²), no more than without
+    a pull as long as 0 ≤ ημ ≤ 2; beyond, the steps overshoot the anchor by more each time, and are refused.
+
+    Privacy: for one record; replace-one, or add/remove with a fixed public normaliser; the start weights and the anchor
+    must be public or already released. Several steps need I to be no less than the number of records, so that no step's
+    gradient is longer than C. A mean over the true count, several steps under add/remove (the number of records, hence
+    the later steps, has no bound there) and optimisers with state are refused; so is over="data", the largest change
+    over the actual records, which is itself private.
     """
     _require_sgd(optimizer)
+    _require_all_data_sets(over)
     _require_one_of("clipping", clipping, ("example", "batch"))
     _require_public_normaliser(normaliser, adjacency)
     bound = _fraction(clip_norm=clip_norm) * _fraction(learning_rate=learning_rate)
     records, steps = checks.count(records=records), checks.count(steps=steps)
+    ratio = _contraction(learning_rate, pull, steps)
     if clipping == "batch":
-        return _round_up(2 * bound * steps, norm, adjacency)
-    if steps > 1 and checks.adjacency(adjacency) == ADD_REMOVE:
-        raise InvalidArgument(
-            "steps",
-            f"{steps} local steps have no add/remove bound, because the number of records has none: ask for "
-            "replace_one, take one step, or clip the whole update and use clipped_update(..., unit='record')",
-        )
-    return _round_up(bound * (Fraction(_count_moved(adjacency), records) + 2 * (steps - 1)), norm, adjacency)
+        return _round_up(2 * bound * _geometric(ratio, steps)[0], norm, adjacency)
+    _require_bounded_steps(steps, adjacency)
+    later, first = _geometric(ratio, steps - 1)
+    return _round_up(bound * (first * Fraction(_count_moved(adjacency), records) + 2 * later), norm, adjacency)
+
+
+def scaffold_step(
+    clip_norm: float,
+    learning_rate: float,
+    records: int,
+    steps: int = 1,
+    *,
+    adjacency: str = REPLACE_ONE,
+    norm: str = "l1",
+    state: str = "released",
+) -> Sensitivity:
+    """Return the sensitivity of the change of a client's model in SCAFFOLD, which is that of FedAvg.
+
+    Every step's gradient is shifted by c − cᵢ after the clip. The same shift for both neighbours drops out of their
+    difference.
+
+    Privacy: as `fedavg_step`; c and cᵢ must be made of noisy *released* changes. An exact cᵢ is the mean gradient of
+    earlier records, and moves the next release by as much again.
+    """
+    _require_released(state, "control variate")
+    return fedavg_step(clip_norm, learning_rate, records, steps, adjacency=adjacency, norm=norm)
+
+
+def feddyn_step(
+    clip_norm: float,
+    learning_rate: float,
+    records: int,
+    alpha: float,
+    steps: int = 1,
+    *,
+    adjacency: str = REPLACE_ONE,
+    norm: str = "l1",
+    state: str = "released",
+) -> Sensitivity:
+    """Return the sensitivity of the change of a client's model in FedDyn: FedAvg's with a pull of α.
+
+    The shift by −gᵢ drops out of the difference of two neighbours; the pull towards the model that was sent does not
+    act on the first step, which starts there.
+
+    Privacy: as `fedavg_step`, with ηα ≤ 2 for several steps; gᵢ must be made of noisy *released* changes.
+    """
+    _require_released(state, "gradient of earlier rounds")
+    pull = checks.positive(alpha=alpha)
+    return fedavg_step(clip_norm, learning_rate, records, steps, pull=pull, adjacency=adjacency, norm=norm)
 
 
 def iadmm_step(
@@ -140,37 +194,113 @@ def iadmm_step(
     steps: int = 1,
     state: str = "released",
     optimizer: str = "sgd",
+    penalty_rule: str = "public",
+    next_penalty: float | None = None,
 ) -> Sensitivity:
     """Return the sensitivity of the primal z = (ρw + λ + ζz_prev − g)/(ρ + ζ) of one inexact ADMM step.
 
     g is the sum of per-record gradients clipped to C in `norm`, over the public total I; ρ is the penalty and
-    ζ the proximity: 2C/(I(ρ + ζ)) under replace-one, C/(I(ρ + ζ)) under add/remove.
+    ζ the proximity: 2C/(I(ρ + ζ)) under replace-one, C/(I(ρ + ζ)) under add/remove. IADMM, ICEADMM and IIADMM take this
+    step; they differ in who computes the dual λ from the released z.
+
+    With a `next_penalty` ρ′ the release is primal and dual in one vector, z − λ′/ρ′ with λ′ = λ + ρ(w − z), as ICEADMM
+    sends it. That is (1 + ρ/ρ′)z and public terms, and moves by so much more: twice, at a constant ρ.
 
     Privacy: λ and z_prev must be computed from noisy *released* values, ρ and ζ fixed in advance (a ρ
     balanced on residuals depends on the data), and the exact dual never leaves: it gives the primal away.
     """
     _require_sgd(optimizer)
-    if checks.count(steps=steps) > 1:
-        raise InvalidArgument(
-            "steps",
-            f"iadmm_step bounds one local step, got steps={steps}: take one, or clip the whole update and "
-            "use clipped_update(..., unit='record')",
-        )
-    if _require_one_of("state", state, ("released", "exact")) == "exact":
-        raise InvalidArgument(
-            "state",
-            "an exact dual or previous iterate carries the private data of earlier rounds: compute both from "
-            "the noisy released values (state='released')",
-        )
+    _require_one_step(steps)
+    _require_released(state, "dual or previous iterate")
+    _require_public_penalty(penalty_rule)
     divisor = _fraction(penalty=penalty) + Fraction(checks.non_negative(proximity=proximity))
     divisor *= checks.count(total_records=total_records)
-    bound = _fraction(clip_norm=clip_norm)
+    bound = _fraction(clip_norm=clip_norm) * _combine(penalty, next_penalty)
     return _round_up(_count_moved(adjacency) * bound / divisor, norm, adjacency)
 
 
 def _count_moved(adjacency: str) -> int:
     """Return how many clipped contributions differ between neighbours."""
     return 2 if checks.adjacency(adjacency) == REPLACE_ONE else 1
+
+
+def _combine(penalty: float, next_penalty: float | None) -> Fraction:
+    """Return by how much more than the primal a vector moves that holds the dual over ρ′ as well."""
+    return (
+        Fraction(1) if next_penalty is None else 1 + _fraction(penalty=penalty) / _fraction(next_penalty=next_penalty)
+    )
+
+
+def _contraction(learning_rate: float, pull: float, steps: int) -> Fraction:
+    """Return abs(1 − ημ), by which a step with a pull of μ shortens the distance of two models."""
+    product = _fraction(learning_rate=learning_rate) * Fraction(checks.non_negative(pull=pull))
+    if steps > 1 and float(product) > 2:  # 0.1 · 20 is above 2 by less than a float can tell: the formula holds there
+        raise InvalidArgument(
+            "pull",
+            f"learning_rate · pull is {float(product):.10g}, and above 2 every step overshoots the anchor by more than "
+            "the last, without a useful bound: lower one of them, or take one step",
+        )
+    return abs(1 - product)
+
+
+def _geometric(ratio: Fraction, terms: int) -> tuple[Fraction, Fraction]:
+    """Return 1 + r + … + rⁿ⁻¹ and rⁿ, rounded up at 2⁻²⁵⁶: every operation here grows with its operands."""
+    if terms == 0:
+        return Fraction(0), Fraction(1)
+    total, power = _geometric(ratio, terms // 2)
+    total, power = total * (1 + power), power * power
+    if terms % 2:
+        total, power = 1 + ratio * total, ratio * power
+    return _coarsen(total), _coarsen(power)
+
+
+def _coarsen(value: Fraction) -> Fraction:
+    return Fraction(-(-(value.numerator << 256) // value.denominator), 1 << 256)
+
+
+def _require_bounded_steps(steps: int, adjacency: str) -> None:
+    if checks.adjacency(adjacency) == ADD_REMOVE and steps > 1:
+        raise InvalidArgument(
+            "steps",
+            f"{steps} local steps have no add/remove bound, because the number of records has none: ask for "
+            "replace_one, take one step, or clip the whole update and use clipped_update(..., unit='record')",
+        )
+
+
+def _require_one_step(steps: int) -> None:
+    if checks.count(steps=steps) > 1:
+        raise InvalidArgument(
+            "steps",
+            f"iadmm_step bounds one local step, got steps={steps}: take one, or clip the whole update and "
+            "use clipped_update(..., unit='record')",
+        )
+
+
+def _require_released(state: str, what: str) -> None:
+    if _require_one_of("state", state, ("released", "exact")) == "exact":
+        raise InvalidArgument(
+            "state",
+            f"an exact {what} carries the private data of earlier rounds, which moves the release once more: compute "
+            "it from the noisy released values (state='released')",
+        )
+
+
+def _require_public_penalty(rule: str) -> None:
+    if _require_one_of("penalty_rule", rule, ("public", "residual")) == "residual":
+        raise InvalidArgument(
+            "penalty_rule",
+            "a penalty that is balanced on residuals depends on the data, and so would the noise: fix it, or a "
+            "schedule of it, in advance (penalty_rule='public')",
+        )
+
+
+def _require_all_data_sets(over: str) -> None:
+    if _require_one_of("over", over, ("all", "data")) == "data":
+        raise InvalidArgument(
+            "over",
+            "the largest change over the actual records depends on them, so noise scaled by it protects nobody and its "
+            "scale tells of them: clip each gradient and take the bound over all data sets (over='all')",
+        )
 
 
 def _require_public_normaliser(normaliser: str, adjacency: str) -> None:

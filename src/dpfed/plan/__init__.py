@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from dpfed.plan.client import ClientPlan as ClientPlan
     from dpfed.plan.cohort import All as All
     from dpfed.plan.cohort import FixedCohort as FixedCohort
+    from dpfed.plan.cohort import Participant as Participant
     from dpfed.plan.cohort import PoissonCohort as PoissonCohort
     from dpfed.plan.local import LocalPlan as LocalPlan
-    from dpfed.plan.plan import Participant as Participant
     from dpfed.plan.plan import Plan as Plan
     from dpfed.plan.population import Population as Population
+    from dpfed.plan.server import ClientRelease as ClientRelease
     from dpfed.plan.server import Released as Released
     from dpfed.plan.server import ServerRelease as ServerRelease
 
@@ -26,10 +27,11 @@ _HOME = {
     "Algorithm": "dpfed.plan.algorithm",
     "All": "dpfed.plan.cohort",
     "ClientPlan": "dpfed.plan.client",
+    "ClientRelease": "dpfed.plan.server",
     "FixedCohort": "dpfed.plan.cohort",
     "LocalPlan": "dpfed.plan.local",
     "Mean": "dpfed.aggregation.rules",
-    "Participant": "dpfed.plan.plan",
+    "Participant": "dpfed.plan.cohort",
     "Plan": "dpfed.plan.plan",
     "PoissonCohort": "dpfed.plan.cohort",
     "Population": "dpfed.plan.population",

@@ -23,6 +23,7 @@ from dpfed import events as ev
 from dpfed.accounting.calibrate import calibrate_noise
 from dpfed.errors import InfeasibleTarget, InvalidArgument
 from dpfed.guarantee import Guarantee
+from dpfed.plan.schedule import Factors
 
 
 @dataclass(frozen=True)
@@ -82,21 +83,31 @@ def noised_event(noise_multiplier: float, adaptive: AdaptiveClip | None = None, 
 
 
 def find_least_noise(
-    guarantee: Guarantee, run: Callable[[ev.Event], ev.Event], adaptive: AdaptiveClip | None = None, norm: str = "l2"
+    guarantee: Guarantee,
+    run: Callable[[ev.Event, int], ev.Event],
+    rounds: Factors,
+    adaptive: AdaptiveClip | None = None,
+    norm: str = "l2",
 ) -> float:
-    """Return the least noise multiplier at which the run keeps the guarantee; `run` builds it from one noised sum."""
+    """Return the least noise multiplier at which all rounds, with so many times it, keep the guarantee.
+
+    `run` builds so many rounds from one noised sum.
+    """
+    most = max(rounds)
 
     def whole(noise_multiplier: float) -> ev.Event:
         # Noise that leaves no room for the count is searched as if there were none, and refused below.
-        fits = adaptive is not None and noise_multiplier < adaptive.count_multiplier
-        return run(noised_event(noise_multiplier, adaptive if fits else None, norm))
+        fits = adaptive is not None and noise_multiplier * most < adaptive.count_multiplier
+        used = adaptive if fits else None
+        parts = [run(noised_event(noise_multiplier * each, used, norm), times) for each, times in rounds.items()]
+        return parts[0] if len(parts) == 1 else ev.Composed(tuple(parts))
 
     found = calibrate_noise(guarantee.epsilon, guarantee.delta, whole, adjacency=guarantee.adjacency)
-    if adaptive is not None and found >= adaptive.count_multiplier:
+    if adaptive is not None and found * most >= adaptive.count_multiplier:
         raise InfeasibleTarget(
             "count_noise",
             f"{guarantee} is out of reach with count_noise {adaptive.count_noise:g}: the count alone costs too much",
-            [f"count_noise well above {found / 2:.3g} would do"],
+            [f"count_noise well above {found * most / 2:.3g} would do"],
         )
     return found
 

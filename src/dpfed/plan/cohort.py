@@ -18,7 +18,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from scipy.special import bdtrc
@@ -30,6 +30,18 @@ from dpfed.randomness import RandomSource
 
 RARELY = 1e-3
 AT_ONCE = 1 << 16  # coins in memory
+
+
+class Participant(Protocol):
+    """Whoever takes part: a name in the plan and the account that pays for it."""
+
+    @property
+    def name(self) -> str:
+        """The name in the plan."""
+
+    @property
+    def account(self) -> str:
+        """The ledger's account of this participant's data."""
 
 
 @dataclass(frozen=True)

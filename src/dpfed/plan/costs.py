@@ -10,7 +10,8 @@ Sites with the same plan are counted once, so a thousand equal clients cost as m
 >>> from dpfed.plan.plan import LocalPlan, Plan
 >>> ward = LocalPlan(size=100, batch_size=10, steps=5, clip_norm=1.0, noise_multiplier=2.0)
 >>> plan = Plan("study", rounds=10, local={"a": ward, "b": ward})
->>> compute_spent(plan, {"record": 1e-5}, {"a": 1, "b": 3}, releases=0).worst_client
+>>> round_of = ward.event
+>>> compute_spent(plan, {"record": 1e-5}, {"a": {round_of: 1}, "b": {round_of: 3}}, releases={}).worst_client
 'b'
 """
 
@@ -37,8 +38,11 @@ from dpfed.errors import InfeasibleTarget, InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.plan import rules
 from dpfed.plan.adaptive import find_least_noise
+from dpfed.plan.by_round import Charges, add_up, compose, list_costliest, list_local, list_releases
 from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
+from dpfed.plan.population import kinds_of
+from dpfed.plan.schedule import Factors, multiply, reserve_rounds, take_costliest
 
 if TYPE_CHECKING:
     from dpfed.plan.plan import Plan
@@ -82,7 +86,7 @@ def bound_together(events: Mapping[str, ev.Event], delta: float, sites: int, adj
 
 
 def calibrate_each(
-    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int, sites: int
+    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: Factors, sites: int
 ) -> dict[str, LocalPlan]:
     """Return the sites' plans, each with its own noise, such that any `sites` together keep the guarantee.
 
@@ -91,7 +95,7 @@ def calibrate_each(
     """
     target = guarantee
     for _ in range(30):
-        found = _calibrate_alone(local, target, rounds * sites)
+        found = _calibrate_alone(local, target, multiply(rounds, sites))
         worst = _worst(found, rounds, guarantee, sites)
         if worst <= guarantee.epsilon:
             return found
@@ -102,7 +106,7 @@ def calibrate_each(
 
 
 def calibrate_alike(
-    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int, sites: int
+    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: Factors, sites: int
 ) -> dict[str, LocalPlan]:
     """Return the sites' plans with one least noise for all, at which any `sites` together keep the guarantee."""
 
@@ -125,19 +129,19 @@ def calibrate_alike(
     return alike(enough)
 
 
-def repeat_events(local: Mapping[str, LocalPlan], rounds: Mapping[str, int]) -> dict[str, ev.Event]:
-    """Return the event of that many rounds for the records of each site; no entry for a site without rounds."""
-    pairs = {name: (local[name], times) for name, times in rounds.items() if times}
-    known = {pair: ev.Repeated(pair[0].event, pair[1]) for pair in dict.fromkeys(pairs.values())}
-    return {name: known[pair] for name, pair in pairs.items()}
+def compose_each(charges: Mapping[str, Charges]) -> dict[str, ev.Event]:
+    """Return the event of all charges of each site; no entry for a site without any."""
+    kept = {name: tuple((event, times) for event, times in bag.items() if times) for name, bag in charges.items()}
+    known = {bag: compose(dict(bag)) for bag in dict.fromkeys(kept.values()) if bag}
+    return {name: known[bag] for name, bag in kept.items() if bag}
 
 
-def compute_spent(plan: Plan, deltas: Mapping[str, float], local: Mapping[str, int], releases: int) -> Spent:
-    """Return what that many charges of each client's local event, and of the server's release, cost at each δ."""
+def compute_spent(plan: Plan, deltas: Mapping[str, float], local: Mapping[str, Charges], releases: Charges) -> Spent:
+    """Return what these charges of each client, and of the server's releases, cost at each δ."""
     statements: list[Guarantee] = []
     worst_client = None
     if (unit := plan.local_unit) in deltas:
-        events = repeat_events(plan.local, local)
+        events = compose_each(local)
         delta, relation = deltas[unit], plan.record_adjacency
         worst_client, found = find_worst_site(events, delta, relation) if events else (None, 0.0)
         sites = min(plan.max_sites_per_person, len(events))
@@ -146,9 +150,28 @@ def compute_spent(plan: Plan, deltas: Mapping[str, float], local: Mapping[str, i
         statements.append(Guarantee(found, delta, unit, relation))
     if "client" in deltas:
         delta, relation = deltas["client"], plan.client_adjacency
-        found = epsilon(ev.Repeated(plan.client_event, releases), delta, relation) if releases else 0.0
+        if plan.noises_updates:  # each client pays for itself
+            events = compose_each(local)
+            worst_client, found = find_worst_site(events, delta, relation) if events else (None, 0.0)
+        else:
+            found = next((epsilon(event, delta, relation) for event in compose_each({"": releases}).values()), 0.0)
         statements.append(Guarantee(found, delta, "client", relation))
     return Spent(tuple(statements), worst_client)
+
+
+def find_charges_until(plan: Plan, number: int) -> tuple[dict[str, Charges], Charges]:
+    """Return the most that clients and the study can have been charged after that round, if nothing was done again."""
+    times = min(number, plan.participations)
+    factors = take_costliest(plan.record_factors, times)
+    if plan.noise_schedule is not None and plan.participations == plan.rounds and not plan.is_secret:
+        factors = reserve_rounds(plan.noise_schedule[:number], number, spare=0)  # each pays for its rounds themselves
+    names = plan.local if plan.charges_clients else ()
+    local: dict[str, Charges] = {name: list_local(plan, name, factors) for name in names}
+    if plan.client is None:
+        return local, {}
+    first = None if plan.noise_schedule is None else plan.noise_schedule[:number]
+    releases = reserve_rounds(first, min(number, plan.client_charges), spare=0)
+    return local, list_releases(plan, releases)
 
 
 def find_statements(plan: Plan, delta: float | None) -> tuple[Guarantee, ...]:
@@ -157,6 +180,20 @@ def find_statements(plan: Plan, delta: float | None) -> tuple[Guarantee, ...]:
     relations = {plan.local_unit: plan.record_adjacency, "client": plan.client_adjacency}
     deltas = {unit: _choose_delta(plan, unit, delta) for unit in plan.units}
     return tuple(Guarantee(costs[unit](at), at, unit, relations[unit]) for unit, at in deltas.items())
+
+
+def find_record_epsilon(plan: Plan, delta: float) -> float:
+    """Return the ε of all rounds for one record or person, in the worst site or sites that somebody may be in."""
+    if plan.noises_updates:  # which have the same noise at all sites
+        together = list_releases(plan, multiply(plan.record_factors, plan.max_sites_per_person))
+        return epsilon_of(compose(together), delta, adjacency=plan.client_adjacency)
+    return bound_together(record_events(plan), delta, plan.max_sites_per_person, plan.record_adjacency)
+
+
+def find_client_epsilon(plan: Plan, delta: float) -> float:
+    """Return the ε of all rounds for one client, rounded up."""
+    charges = list_releases(plan, plan.client_factors)
+    return epsilon_of(compose(charges), delta, adjacency=plan.client_adjacency)
 
 
 def find_worst_client(plan: Plan, delta: float | None) -> str:
@@ -178,7 +215,7 @@ def find_binding_client(plan: Plan, delta: float | None) -> str:
 
 def record_events(plan: Plan) -> dict[str, ev.Event]:
     """Return the event of all charges to each client's account."""
-    return repeat_events(plan.local, dict.fromkeys(plan.local, plan.record_charges))
+    return compose_each({name: list_costliest(plan, name, plan.record_charges) for name in plan.local})
 
 
 def calibrate(plan: Plan, guarantees: Iterable[Guarantee], noise: str) -> Plan:
@@ -186,30 +223,80 @@ def calibrate(plan: Plan, guarantees: Iterable[Guarantee], noise: str) -> Plan:
     asked = rules.by_unit(plan, guarantees, noise)
     changed = plan
     if (promise := asked.get(plan.local_unit)) is not None:
-        search = calibrate_alike if noise == "shared" else calibrate_each
-        parts = search(plan.local, promise, plan.record_charges, plan.max_sites_per_person)
+        parts = _calibrate_records(plan, promise, noise, plan.record_factors)
         changed = replace(changed, local=parts, guarantee=promise)
     if plan.client is not None and (promise := asked.get("client")) is not None:
-        return replace(changed, client=_calibrate_server(changed, plan.client, promise), client_guarantee=promise)
+        client = _calibrate_updates(changed, plan.client, promise, plan.client_factors)
+        return replace(changed, client=client, client_guarantee=promise)
     return changed
 
 
-def _calibrate_server(plan: Plan, client: ClientPlan, guarantee: Guarantee) -> ClientPlan:
-    population, times = len(plan.local), plan.client_charges
+def calibrate_rounds(plan: Plan, guarantees: Iterable[Guarantee], noise: str) -> Plan:
+    """Return the plan with the least noise at which each round alone keeps each guarantee, and with the totals.
 
-    def whole_run(noised_sum: ev.Event) -> ev.Event:
+    That is the one of least noise, where it follows a schedule.
+    """
+    asked = rules.by_unit(plan, guarantees, noise)
+    if plan.client is not None and plan.client.tree is not None and "client" in asked:
+        message = "the rounds of a tree are one event together, so no round has an ε of its own"
+        raise InvalidArgument("guarantees", f"{message}: ask for the ε of the whole run")
+    kept = {promise.unit: promise for promise in plan.guarantees if promise.unit not in asked}
+    changed = replace(plan, guarantee=kept.get(plan.local_unit), client_guarantee=kept.get("client"))
+    costliest = take_costliest(plan.record_factors, 1)
+    if (promise := asked.get(plan.local_unit)) is not None:
+        alone = replace(promise, delta=_choose_round_delta(plan, promise))
+        parts = _calibrate_records(changed, alone, noise, costliest)
+        changed = replace(changed, local=parts)
+        changed = replace(changed, guarantee=replace(promise, epsilon=changed.record_epsilon(promise.delta)))
+    if plan.client is not None and (promise := asked.get("client")) is not None:
+        alone = replace(promise, delta=_choose_round_delta(plan, promise))
+        changed = replace(changed, client=_calibrate_updates(changed, plan.client, alone, costliest))
+        whole = epsilon_of(
+            compose(list_releases(changed, plan.client_factors)), promise.delta, adjacency=promise.adjacency
+        )
+        changed = replace(changed, client_guarantee=replace(promise, epsilon=whole))
+    return changed
+
+
+def find_round_cost(plan: Plan, promise: Guarantee) -> tuple[float, float]:
+    """Return ε of the costliest charge alone, in the worst site or sites that somebody may be in, and at which δ."""
+    delta = _choose_round_delta(plan, promise)
+    if promise.unit == "client":
+        (event,) = list_releases(plan, take_costliest(plan.client_factors, 1))
+        return epsilon(event, delta, plan.client_adjacency), delta
+    events = compose_each({name: list_costliest(plan, name, 1) for name in plan.local})
+    return bound_together(events, delta, plan.max_sites_per_person, plan.record_adjacency), delta
+
+
+def _choose_round_delta(plan: Plan, promise: Guarantee) -> float:
+    """Return the δ of one round: 0 if all noise is Laplace's, which needs none, else that of the promise."""
+    is_client = promise.unit == "client" and plan.client is not None
+    norms = {plan.client.norm} if is_client and plan.client is not None else {part.norm for part in plan.kinds}
+    return 0.0 if norms == {"l1"} else promise.delta
+
+
+def _calibrate_records(plan: Plan, promise: Guarantee, noise: str, rounds: Factors) -> dict[str, LocalPlan]:
+    search = calibrate_alike if noise == "shared" else calibrate_each
+    return search(plan.local, promise, rounds, plan.max_sites_per_person)
+
+
+def _calibrate_updates(plan: Plan, client: ClientPlan, guarantee: Guarantee, rounds: Factors) -> ClientPlan:
+    population = len(plan.local)
+
+    def run(noised_sum: ev.Event, times: int) -> ev.Event:
         if client.tree and isinstance(noised_sum, ev.Gaussian):
             event: ev.Event = client.tree.event(noised_sum.noise_multiplier, plan.rounds, plan.participations)
         else:
-            event = plan.cohort.event(noised_sum, population)
+            event = plan.cohort.event(noised_sum, population) if plan.server_noises else noised_sum
         return ev.Repeated(event, times)
 
-    return replace(client, noise_multiplier=find_least_noise(guarantee, whole_run, client.adaptive))
+    least = find_least_noise(guarantee, run, rounds, client.adaptive, client.norm)
+    return replace(client, noise_multiplier=least)
 
 
 def _choose_delta(plan: Plan, unit: str, delta: float | None) -> float:
     if delta is not None:
-        return checks.positive_probability(delta=delta)
+        return checks.probability(delta=delta)
     promise = plan.client_guarantee if unit == "client" else plan.guarantee
     if promise is None:
         message = f"delta is missing: the plan has no guarantee for a {unit} that names one"
@@ -218,17 +305,22 @@ def _choose_delta(plan: Plan, unit: str, delta: float | None) -> float:
 
 
 def _require_records(plan: Plan) -> None:
-    if not plan.charges_clients:
+    if not plan.noises_steps:
         message = f"style {plan.style} protects no {plan.local_unit}, so no site's records pay most"
         raise InvalidArgument("style", f"{message}: choose style 'sample' or 'hybrid'")
 
 
-def _worst(local: Mapping[str, LocalPlan], rounds: int, guarantee: Guarantee, sites: int) -> float:
-    events = repeat_events(local, dict.fromkeys(local, rounds))
+def _worst(local: Mapping[str, LocalPlan], rounds: Factors, guarantee: Guarantee, sites: int) -> float:
+    known = {part: _list_charges(part, rounds) for part in kinds_of(local)}
+    events = compose_each({name: known[part] for name, part in local.items()})
     return bound_together(events, guarantee.delta, sites, guarantee.adjacency)
 
 
-def _calibrate_alone(local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: int) -> dict[str, LocalPlan]:
+def _list_charges(part: LocalPlan, rounds: Factors) -> Charges:
+    return add_up((part.scaled(factor).event, times) for factor, times in rounds.items())
+
+
+def _calibrate_alone(local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: Factors) -> dict[str, LocalPlan]:
     found = {part: part.calibrated(guarantee, rounds) for part in dict.fromkeys(local.values())}
     return {name: found[part] for name, part in local.items()}
 

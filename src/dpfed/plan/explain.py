@@ -14,11 +14,15 @@ in that round, and the run goes on.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from dpfed.checks import ADD_REMOVE
-from dpfed.guarantee import RECORD, UNITS, Guarantee
+from dpfed.guarantee import CLIENT, RECORD, UNITS, Guarantee
+from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.population import Population
 from dpfed.plan.rules import ROWS
@@ -29,13 +33,15 @@ if TYPE_CHECKING:
     from dpfed.plan.plan import Plan
 
 MOST_NAMES = 20  # more clients are listed by the plan they share
+MOST_RUNS = 12  # of rounds with one factor of noise
 MOST_CURVES = 30  # of unequal sites, each asked of the accountant
 DELTAS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
 
 
 def explain_plan(plan: Plan) -> str:
     """Return the plan as Markdown, every number of it public."""
-    lines = [f"{plan.name}: {headline(plan)}", "", *_sites(plan), *_server(plan)]
+    lines = [f"{plan.name}: {headline(plan)}", "", *_sites(plan), *_server(plan), *_schedule(plan)]
+    lines += ["", *rounds_and_total(plan)] if plan.guarantees else []
     lines += ["", simulation(plan)] if simulation(plan) else []
     for guarantee in plan.guarantees:
         lines += ["", sentence(plan, guarantee)]
@@ -56,10 +62,36 @@ def sentence(plan: Plan, promised: Guarantee) -> str:
     )
 
 
+def rounds_and_total(plan: Plan) -> list[str]:
+    """Return ε of one round beside that of all rounds together, a sentence for each promise.
+
+    The total is the accountant's for everything that may be charged: ε of a round times their number is more.
+    """
+    return [line for promise in plan.guarantees if (line := _round_and_total(plan, promise))]
+
+
+def _round_and_total(plan: Plan, promise: Guarantee) -> str:
+    if plan.client is not None and plan.client.tree is not None and promise.unit == CLIENT:
+        return ""  # its rounds are one event
+    one, delta = plan.round_cost(promise)
+    total = plan.client_epsilon(promise.delta) if promise.unit == CLIENT else plan.record_epsilon(promise.delta)
+    times = plan.client_charges if promise.unit == CLIENT else plan.record_charges
+    what = "One round" if plan.noise_schedule is None else "The round of least noise"
+    alone = f"{what} costs one {promise.unit} ε ≤ {decimal_up(one)} at δ = {delta:g}"
+    return f"{alone}, all {times} that are charged together ε ≤ {decimal_up(total)} at δ = {promise.delta:g}."
+
+
 def headline(plan: Plan) -> str:
     """Return rounds, cohort and weighting in one line."""
     how = "by declared size" if plan.weighting == "declared" else "equally"
-    return f"{_number(plan.rounds, 'round')}, {plan.cohort}, averaged {how}"
+    return f"{_number(plan.rounds, 'round')}, {plan.cohort}, averaged {how}{_range(plan)}"
+
+
+def _range(plan: Plan) -> str:
+    """Return how far the noise of rounds is from the multipliers given; an empty text if all are alike."""
+    if plan.noise_schedule is None:
+        return ""
+    return f", noise multiplied by {min(plan.noise_schedule):.4g} to {max(plan.noise_schedule):.4g} by round"
 
 
 def simulation(plan: Plan) -> str:
@@ -75,7 +107,12 @@ def simulation(plan: Plan) -> str:
 def limits(plan: Plan) -> str:
     """Return the limits that a client must keep to, as one sentence."""
     late, mean = f"takes longer than {plan.client_timeout:g} s", plan.largest_mean
-    long = f"longer than {plan.largest_norm(1):g}" if mean is None else f"of a root mean square above {mean:g}"
+    long = f"longer than {plan.largest_norm(0):g}" if mean is None else f"of a root mean square above {mean:g}"
+    if plan.noises_updates:
+        return (
+            f"A client that fails or {late} sends noise around zero. An update {long} and its noise is refused, and "
+            "contributes zero in that round. The run goes on."
+        )
     return f"A client that fails, {late} or sends an update {long} contributes zero in that round, and the run goes on."
 
 
@@ -84,10 +121,12 @@ def protection(plan: Plan) -> list[str]:
     if not plan.units:
         return ["Nobody is protected: nothing is noised, and nothing is charged."]
     lines = []
-    if plan.charges_clients:
+    if plan.noises_steps:
         lines += _record_lines(plan)
-    if "client" in plan.units:
+    if plan.server_noises:
         lines += _client_lines(plan)
+    if plan.noises_updates:
+        lines += _update_lines(plan)
     return [*lines, "Not protected: the list of clients, their declared sizes and every other number of the plan."]
 
 
@@ -139,17 +178,46 @@ def _clip(local: LocalPlan) -> str:
 def _server(plan: Plan) -> list[str]:
     if plan.client is None:
         return []
-    words = [f"every update clipped to norm {plan.client.clip_norm:g}"]
+    words = [f"every update clipped to {'L1 ' * (plan.client.norm == 'l1')}norm {plan.client.clip_norm:g}"]
     if plan.client.adaptive:
         words.append(f"following the {plan.client.adaptive.quantile:g} quantile")
     if plan.client.noise_multiplier is not None:
-        where = "their sum" if plan.client.tree is None else _tree(plan, plan.client.tree)
-        words.append(f"noise multiplier {decimal_up(plan.client.noise_multiplier)} on {where}")
+        words.append(f"noise multiplier {decimal_up(plan.client.noise_multiplier)} on {_where(plan, plan.client)}")
         words.append(_charges(plan))
     if plan.client_guarantee:
         epsilon = plan.client_epsilon(plan.client_guarantee.delta)
         words.append(f"ε ≤ {decimal_up(epsilon)} at δ = {plan.client_guarantee.delta:g}")
-    return [f"- the server: {', '.join(words)}"]
+    return [f"- {'each client' if plan.noises_updates else 'the server'}: {', '.join(words)}"]
+
+
+def _where(plan: Plan, client: ClientPlan) -> str:
+    if plan.noises_updates:
+        return f"it ({'Laplace' if client.norm == 'l1' else 'Gaussian'})"
+    return "their sum" if client.tree is None else _tree(plan, client.tree)
+
+
+def _schedule(plan: Plan) -> list[str]:
+    """Return by how much each round's noise differs, and which rounds are reserved."""
+    if plan.noise_schedule is None:
+        return []
+    runs = _list_runs(plan.noise_schedule)
+    shown = runs if len(runs) <= MOST_RUNS else [*runs[: MOST_RUNS - 2], "…", runs[-1]]
+    lines = [f"- noise by round: the multipliers above times {', '.join(shown)}"]
+    if plan.charges_clients and plan.record_charges != plan.rounds:
+        many = f"- reserved for each client: the {_number(plan.participations, 'round')} of least noise"
+        spare = f", and the least noise {_number(plan.spare_rounds, 'time')} more" if plan.spare_rounds else ""
+        lines.append(f"{many}{spare}, since who takes part when is not known beforehand")
+    return lines
+
+
+def _list_runs(schedule: Iterable[float]) -> list[str]:
+    """Return the factors with the rounds that have them, neighbours of one factor together."""
+    runs = []
+    for factor, group in groupby(enumerate(schedule, 1), key=itemgetter(1)):
+        numbers = [number for number, _ in group]
+        where = f"round {numbers[0]}" if len(numbers) == 1 else f"rounds {numbers[0]} to {numbers[-1]}"
+        runs.append(f"{factor:.4g} in {where}")
+    return runs
 
 
 def _tree(plan: Plan, tree: RoundTree) -> str:
@@ -166,6 +234,8 @@ def _charges(plan: Plan) -> str:
 
 
 def _sampling(plan: Plan) -> str:
+    if plan.noises_updates:
+        return " in full to its account"
     if plan.is_secret:
         return " as a secret random cohort"
     return "" if plan.cohort.chance(len(plan.local)) == 1 else " in full, since who takes part is not secret"
@@ -188,6 +258,22 @@ def _record_lines(plan: Plan) -> list[str]:
     if plan.guarantee and len(plan.kinds) > 1:
         lines.append(f"Binding: {plan.binding()}, whose records ask for the most noise.")
     return lines
+
+
+def _update_lines(plan: Plan) -> list[str]:
+    what, sites = plan.local_unit, plan.max_sites_per_person
+    lines = [
+        "Protected: whether one client's records, all at once, were these or others; from whoever sees the updates, "
+        "the models and all that is computed from them, the server and the other clients included. That a client takes "
+        "part is no secret.",
+        "Trusted for it: each client with its own records. It clips its update and adds noise, and pays first.",
+        f"Implied: the same for one {what} of a client that is replaced by another.",
+    ]
+    if plan.client_guarantee is not None and sites > 1:
+        delta = plan.client_guarantee.delta
+        total = f"ε ≤ {decimal_up(plan.record_epsilon(delta))} at δ = {delta:g}"
+        return [*lines, f"One person with records at {sites} sites: {total}, for all of these together."]
+    return [*lines, "Assumed of a person: records at one site; otherwise say max_sites_per_person."]
 
 
 def _client_lines(plan: Plan) -> list[str]:

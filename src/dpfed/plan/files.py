@@ -33,6 +33,9 @@ WITH_POPULATION = 5  # the same with a population for `local`; a dict of clients
 # the default, and how records were dealt it does not know.
 READABLE = (1, 2, 3, VERSION, WITH_POPULATION)
 LATER = {3: {"aggregation"}}  # fields that a version did not have yet; earlier ones may lack others too
+SOMETIMES = {
+    "noise_schedule"
+}  # fields that a plan without them does not write; a reader that does not know them refuses
 
 
 def dumps(plan: Plan) -> str:
@@ -45,6 +48,9 @@ def dumps(plan: Plan) -> str:
     plain["aggregation"] = rules.to_plain(plan.aggregation)
     for name in ("guarantee", "client_guarantee", "client"):
         plain[name] = None if plain[name] is None else asdict(plain[name])
+    if plan.client is not None and plan.client.norm == "l2":
+        del plain["client"]["norm"]  # which earlier plans did not have: theirs are written as ever
+    plain = {name: value for name, value in plain.items() if value is not None or name not in SOMETIMES}
     return json.dumps(plain, indent=2, allow_nan=False)
 
 
@@ -69,7 +75,7 @@ def _read_fields(plain: dict[str, Any], expected: set[str]) -> dict[str, Any]:
     if version not in READABLE:
         raise ValueError(f"it is not of version {VERSION} or {WITH_POPULATION}")
     known = expected - LATER.get(version, set())
-    if version >= min(LATER) and set(plain) != known:
+    if version >= min(LATER) and set(plain) | SOMETIMES != known:
         raise ValueError(f"its fields must be {', '.join(sorted(known))}")
     plain["local"] = _read_clients(plain["local"], version)
     readers: dict[str, Callable[[Any], Any]] = {

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from dpfed.errors import InfeasibleTarget
@@ -50,7 +51,8 @@ def _find_noise(plan: Plan, budget: Guarantee) -> float | None:
 def _find_rounds(plan: Plan, budget: Guarantee) -> int:
     """Return the most rounds at the plan's own noise, by doubling and halving: more rounds never cost less.
 
-    A tree over the rounds is made for those of its plan: they fit, or none do.
+    A tree over the rounds is made for those of its plan: they fit, or none do. Of a noise schedule it is the first
+    rounds that are counted, and there are no more than it has.
     """
     if plan.client is not None and plan.client.tree is not None:
         return plan.rounds if _epsilon(plan, plan.rounds, budget) <= budget.epsilon else 0
@@ -67,9 +69,12 @@ def _find_rounds(plan: Plan, budget: Guarantee) -> int:
 
 
 def _epsilon(plan: Plan, rounds: int, budget: Guarantee) -> float:
+    if plan.noise_schedule is not None and rounds > plan.rounds:
+        return math.inf
     most = plan.max_participations
     most = None if most is None else min(most, rounds)
-    tried = replace(_drop_guarantees(plan), rounds=rounds, max_participations=most)
+    schedule = None if plan.noise_schedule is None else plan.noise_schedule[:rounds]
+    tried = replace(_drop_guarantees(plan), rounds=rounds, max_participations=most, noise_schedule=schedule)
     return tried.client_epsilon(budget.delta) if budget.unit == "client" else tried.record_epsilon(budget.delta)
 
 

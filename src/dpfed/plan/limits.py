@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 CLIPPED_TIMES = 1e6  # an update that many clip norms long is nonsense
 UNCLIPPED_MEAN = 1e3  # as is one whose numbers have that root mean square, where nothing is clipped
+MOST_NOISE = 50.0  # scales that noise may be from zero: more than any draw can (see `mechanisms.additive`)
 MOST_NORM = 1e30  # of an update: a million of them add up to what float32 still holds
 
 
@@ -23,14 +24,15 @@ def find_largest_norm(plan: Plan, size: int) -> float:
     """Return the norm above which an update of a model of that size is refused.
 
     It is declared, or a public multiple of what clip norm and steps allow; where nothing is clipped, that of
-    numbers which no ordinary model has. It takes the place of no clip norm.
+    numbers which no ordinary model has. It takes the place of no clip norm. In style `local` noise comes on top of it.
     """
     mean = find_largest_mean(plan)
     if mean is not None:
         return min(mean * math.sqrt(size), MOST_NORM)
-    if plan.max_update_norm is not None:
-        return plan.max_update_norm
-    return min(CLIPPED_TIMES * max(1.0, _find_clip(plan)) * _find_reach(plan), MOST_NORM)
+    longest = plan.max_update_norm
+    if longest is None:
+        longest = CLIPPED_TIMES * max(1.0, _find_clip(plan)) * _find_reach(plan)
+    return min(longest + _find_noise(plan) * math.sqrt(size), MOST_NORM)
 
 
 def find_largest_mean(plan: Plan) -> float | None:
@@ -41,6 +43,14 @@ def find_largest_mean(plan: Plan) -> float | None:
 
 def _find_clip(plan: Plan) -> float:
     return plan.client.clip_norm if plan.client else max(part.clip_norm for part in plan.kinds)
+
+
+def _find_noise(plan: Plan) -> float:
+    """Return the most that noise adds to a number of an update before the server sees it, in style `local`."""
+    if plan.client is None or not plan.noises_updates:
+        return 0.0
+    most = max(plan.noise_schedule or (1.0,))
+    return MOST_NOISE * (plan.client.noise_multiplier or 0.0) * most * plan.client.clip_norm
 
 
 def _find_reach(plan: Plan) -> float:

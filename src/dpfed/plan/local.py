@@ -26,6 +26,7 @@ from dpfed.errors import AdjacencyMismatch, InvalidArgument
 from dpfed.guarantee import CLIENT, PERSON, RECORD, UNITS, Guarantee
 from dpfed.mechanisms.sensitivity import Sensitivity
 from dpfed.plan.adaptive import AdaptiveClip, find_least_noise, noised_event
+from dpfed.plan.schedule import Factors, multiply
 from dpfed.plan.tree import TreeNoise
 
 LAYERS = ("together", "each")
@@ -83,7 +84,7 @@ class LocalPlan:
         if self.clip_norm != math.inf or self.noise_multiplier is not None:
             object.__setattr__(self, "clip_norm", checks.positive(clip_norm=self.clip_norm))
         if self.delta is not None:
-            object.__setattr__(self, "delta", checks.positive_probability(delta=self.delta))
+            object.__setattr__(self, "delta", checks.probability(delta=self.delta))
         checks.adjacency(self.adjacency)
         if self.batch_size > self.size:
             message = f"batch_size must be at most the declared size ({self.size}), got {self.batch_size}"
@@ -151,25 +152,33 @@ class LocalPlan:
             return checks.positive(clip_norm=clip_norm)
         return self.adaptive.next_clip(clip_norm, noisy_count, self.batch_size)
 
-    def epsilon(self, delta: float, rounds: int = 1) -> float:
-        """Return the exact ε of that many rounds for one record, rounded up."""
-        return epsilon_of(ev.Repeated(self.event, checks.count(rounds=rounds)), delta, adjacency=self.adjacency)
+    def epsilon(self, delta: float, rounds: int | Factors = 1) -> float:
+        """Return the exact ε of that many rounds, or so many with each factor of noise, for one record, rounded up."""
+        parts = [ev.Repeated(self.scaled(factor).event, times) for factor, times in multiply(rounds).items()]
+        return epsilon_of(parts[0] if len(parts) == 1 else ev.Composed(tuple(parts)), delta, adjacency=self.adjacency)
 
-    def calibrated(self, guarantee: Guarantee, rounds: int = 1) -> LocalPlan:
-        """Return the plan with the least noise at which that many rounds together keep the guarantee."""
+    def scaled(self, factor: float) -> LocalPlan:
+        """Return the plan with that many times its noise; as it is before it has any."""
+        noise = self.noise_multiplier
+        return self if noise is None or factor == 1 else replace(self, noise_multiplier=noise * factor)
+
+    def calibrated(self, guarantee: Guarantee, rounds: int | Factors = 1) -> LocalPlan:
+        """Return the plan with the least noise at which that many rounds together keep the guarantee.
+
+        Where `rounds` says how many there are of each factor, a round has so many times that noise.
+        """
         self.require_unit(guarantee)
         if (self.adjacency, guarantee.adjacency) == (REPLACE_ONE, ADD_REMOVE):
             message = f"this plan's size is a true count, which protects whoever is replaced only, not {guarantee}"
             raise AdjacencyMismatch(f"{message}: ask for replace_one, or declare a size")
         self.require_clip()
-        times = checks.count(rounds=rounds)
 
-        def whole_run(noised_sum: ev.Event) -> ev.Event:
+        def run(noised_sum: ev.Event, times: int) -> ev.Event:
             if self.tree and isinstance(noised_sum, ev.Gaussian):
                 return ev.Repeated(self.tree.event(noised_sum.noise_multiplier, self.steps, self.pass_steps), times)
             return ev.Repeated(self._sample(noised_sum), times * self.steps)
 
-        noise_multiplier = find_least_noise(guarantee, whole_run, self.adaptive, self.norm)
+        noise_multiplier = find_least_noise(guarantee, run, multiply(rounds), self.adaptive, self.norm)
         delta, adjacency = guarantee.delta, guarantee.adjacency
         return replace(self, noise_multiplier=noise_multiplier, delta=delta, adjacency=adjacency)
 

@@ -1,8 +1,9 @@
 """What a federated run will do, as a frozen value: the object that is executed is the object that is charged.
 
 A `LocalPlan` is one client's part of a round, a `Plan` all clients and rounds together. Who is protected is its
-style: `sample` protects a record or a person (each client adds noise), `user` a whole client (the server adds noise),
-`hybrid` both, in two statements that are never added up. `calibrated` finds the least noise, `charges` says what a
+style: `sample` protects a record or a person (each client adds noise in its steps), `user` a whole client (the server
+adds noise), `hybrid` both, in two statements that are never added up, and `local` a whole client from the server too
+(each client adds noise to its update). `calibrated` finds the least noise, `charges` says what a
 ledger must reserve before the first round, `explain` says it all in words.
 
 >>> from dpfed.guarantee import Guarantee
@@ -19,25 +20,24 @@ from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
-from typing import Protocol
 
 from dpfed import events as ev
-from dpfed.accounting.queries import epsilon as epsilon_of
 from dpfed.aggregation.rules import Mean, Rule
 from dpfed.arrays import Floats
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.errors import InvalidArgument
-from dpfed.guarantee import RECORD, UNITS_OF_STYLE, Guarantee
+from dpfed.guarantee import CLIENT, LOCAL, RECORD, UNITS_OF_STYLE, Guarantee
 from dpfed.mechanisms.sensitivity import Sensitivity
-from dpfed.plan import costs, explain, files, limits, rules
+from dpfed.plan import by_round, costs, explain, files, limits, rules
 from dpfed.plan.adaptive import AdaptiveClip
 from dpfed.plan.algorithm import Algorithm
 from dpfed.plan.client import ClientPlan
-from dpfed.plan.cohort import All, Cohort, FixedCohort, PoissonCohort, likely_participations
+from dpfed.plan.cohort import All, Cohort, FixedCohort, Participant, PoissonCohort, likely_participations
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.population import Population, kinds_of, names_of, parts_of, weights_of
 from dpfed.plan.rules import CLIENT_TIMEOUT
-from dpfed.plan.server import Released, ServerRelease
+from dpfed.plan.schedule import find_factor, read_factors, reserve_rounds
+from dpfed.plan.server import ClientRelease, Released, ServerRelease
 from dpfed.randomness import RandomSource
 
 __all__ = [
@@ -45,28 +45,16 @@ __all__ = [
     "Algorithm",
     "All",
     "ClientPlan",
+    "ClientRelease",
     "FixedCohort",
     "LocalPlan",
     "Mean",
-    "Participant",
     "Plan",
     "PoissonCohort",
     "Population",
     "Released",
     "ServerRelease",
 ]
-
-
-class Participant(Protocol):
-    """Whoever takes part: a name in the plan and the account that pays for it."""
-
-    @property
-    def name(self) -> str:
-        """The name in the plan."""
-
-    @property
-    def account(self) -> str:
-        """The ledger's account of this participant's data."""
 
 
 @dataclass(frozen=True)
@@ -82,16 +70,18 @@ class Plan:
     has failed: both are public constants. `dealing` says how clients came to their records (`plan.rules.DEALINGS`); it
     is None where the plan does not know.
 
-    `aggregation` is the rule by which the updates of a round become one.
+    `aggregation` is the rule by which the updates of a round become one. `noise_schedule` has a public factor for each
+    round, by which all its noise is multiplied (`in_round`); `plan.schedule` proves what is reserved for it.
 
     `server_learning_rate` is handed to the algorithm unless it is 1, which leaves the rate to the algorithm's own
     parameters.
 
     Privacy: `guarantee` is that of one record or person (`local_unit`, `record_adjacency`), in the worst site, or in
     any `max_sites_per_person` sites together where a person may be in several. Each client's account is charged
-    ``local.event`` for every round it takes part in; drawing cohorts gains nothing there. `client_guarantee` is that
-    of one client; a cohort amplifies it only if it is secret, otherwise every participation is charged in full. The
-    two are statements about different units.
+    ``local_event`` of the round (`in_round`) for every one it takes part in; drawing cohorts gains nothing there.
+    `client_guarantee` is that of one client; a cohort amplifies it only if it is secret, otherwise every participation
+    is charged in full. The two are statements about different units. In style `local` each client's account is charged
+    ``client.event`` for every participation in full, under replace_one, whatever the cohort.
     """
 
     name: str
@@ -114,8 +104,11 @@ class Plan:
     max_update_norm: float | None = None
     dealing: str | None = None
     aggregation: Rule = field(default_factory=Mean)
+    noise_schedule: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.noise_schedule is not None:
+            object.__setattr__(self, "noise_schedule", read_factors(self.noise_schedule))
         rules.require_sound(self)
         for name in ("rounds", "max_sites_per_person", "minimum_cohort"):
             object.__setattr__(self, name, int(getattr(self, name)))
@@ -198,9 +191,24 @@ class Plan:
         return self.one_local.unit
 
     @property
+    def noises_steps(self) -> bool:
+        """Whether clients add noise in each of their steps, for one record or person."""
+        return RECORD in UNITS_OF_STYLE[self.style]
+
+    @property
+    def noises_updates(self) -> bool:
+        """Whether each client adds noise to its whole update, before it leaves."""
+        return self.style == LOCAL
+
+    @property
+    def server_noises(self) -> bool:
+        """Whether the server adds noise to the sum of updates, so that the study's account pays."""
+        return CLIENT in UNITS_OF_STYLE[self.style] and not self.noises_updates
+
+    @property
     def charges_clients(self) -> bool:
         """Whether clients add noise, so that their own accounts pay."""
-        return RECORD in UNITS_OF_STYLE[self.style]
+        return self.noises_steps or self.noises_updates
 
     @property
     def guarantees(self) -> tuple[Guarantee, ...]:
@@ -214,20 +222,51 @@ class Plan:
 
     @property
     def client_charges(self) -> int:
-        """The most charges of the client event to the study's account.
+        """The most charges of a client event: to the study's account, or to each client's own in style `local`.
 
-        Every round, if the cohort is secret; otherwise as often as any one client takes part. Once, for a tree.
+        Every round, if the server adds noise for a secret cohort; otherwise as often as any one client takes part.
+        Once, for a tree. Every round too where the server's noise follows a schedule: who took part most often need
+        not be who pays most.
         """
+        if self.noises_updates:
+            return self.record_charges
         if self._client.tree:
             return 1 + self.spare_rounds
-        return (self.rounds if self.is_secret else self.participations) + self.spare_rounds
+        return (self.rounds if by_round.pays_all(self) else self.participations) + self.spare_rounds
 
     @property
     def client_event(self) -> ev.Event:
-        """The event behind one charge of the study's account: a round, or all rounds where the noise is a tree's."""
+        """The event behind one charge for a client: a round, or all rounds where the noise is a tree's.
+
+        One participation in full where each client adds the noise: no cohort amplifies what it sends itself.
+        """
+        by_round.require_alike(self, "client_event")
+        if self.noises_updates:
+            return self.client_release.event
         if self._client.tree:
             return self._client.tree.event(self._client.noise, self.rounds, self.participations)
         return self.cohort.event(self._client.event, len(self.local))
+
+    @cached_property
+    def record_factors(self) -> Mapping[float, int]:
+        """How many rounds of each factor of noise are reserved for a client's records."""
+        return reserve_rounds(self.noise_schedule, self.participations, self.spare_rounds)
+
+    @cached_property
+    def client_factors(self) -> Mapping[float, int]:
+        """How many rounds of each factor of noise are reserved for one client."""
+        return reserve_rounds(self.noise_schedule, self.client_charges - self.spare_rounds, self.spare_rounds)
+
+    def in_round(self, number: int) -> Plan:
+        """Return what that round does, as a plan whose noise is the round's own; this plan if all are alike.
+
+        Privacy: what it says is what is executed and charged in that round. It promises nothing about all rounds.
+        """
+        return by_round.find_round(self, number)
+
+    def factor(self, number: int) -> float:
+        """Return by how much the noise of that round is multiplied."""
+        return find_factor(self.noise_schedule, number)
 
     @property
     def record_adjacency(self) -> str:
@@ -236,7 +275,9 @@ class Plan:
 
     @property
     def client_adjacency(self) -> str:
-        """The neighbouring relation of the statement about clients."""
+        """The neighbouring relation of the statement about clients; replace_one where they noise their own updates."""
+        if self.noises_updates:
+            return REPLACE_ONE
         if self.client_guarantee is not None:
             return self.client_guarantee.adjacency
         return REPLACE_ONE if isinstance(self.cohort, FixedCohort) and self.is_secret else ADD_REMOVE
@@ -255,20 +296,25 @@ class Plan:
 
     def local_charges(self, name: str) -> dict[ev.Event, int]:
         """Return the most that the whole run takes from that client's account: nothing where no client adds noise."""
-        return {self.local[name].event: self.record_charges} if self.charges_clients else {}
+        return by_round.list_costliest(self, name, self.record_charges) if self.charges_clients else {}
+
+    def local_event(self, name: str) -> ev.Event:
+        """Return the event of one participation, for which that client's account is charged."""
+        by_round.require_alike(self, "local_event")
+        return by_round.find_local_event(self, name, 1.0)
 
     def study_charges(self) -> dict[ev.Event, int]:
         """Return the most that the run takes from the study's account: nothing where the server adds no noise."""
-        return {self.client_event: self.client_charges} if "client" in self.units else {}
+        return by_round.list_releases(self, self.client_factors) if self.server_noises else {}
 
     def client_commits(self, taken: Mapping[str, int], cohort: Collection[str], committed: int, lost: int = 0) -> int:
         """Return how many client events a round commits, given how often clients took part and what is committed.
 
-        One if the cohort is secret. Otherwise the statement is that of the client who took part most, so one when
-        somebody takes part more often than is paid for, and none else. In a round that was `lost` to a crash
-        anybody may have taken part. Not for a tree, which is committed when it is begun.
+        One if the cohort is secret, or if noise follows a schedule. Otherwise the statement is that of the client who
+        took part most, so one when somebody takes part more often than is paid for, and none else. In a round that was
+        `lost` to a crash anybody may have taken part. Not for a tree, which is committed when it is begun.
         """
-        if self.is_secret:
+        if by_round.pays_all(self):
             return 1
         after = max((taken.get(name, 0) + 1 + lost for name in cohort), default=0)
         return max(after - committed, 0)
@@ -277,21 +323,25 @@ class Plan:
 
     def epsilon(self, client: str, delta: float) -> float:
         """Return the exact ε of all rounds for one record or person of that client, rounded up."""
-        return self.local[client].epsilon(delta, self.record_charges)
+        if self.noises_updates:
+            return self.client_epsilon(delta)
+        return self.local[client].epsilon(delta, self.record_factors)
 
     def record_epsilon(self, delta: float) -> float:
         """Return the ε of all rounds for one record or person, in the worst site or sites that somebody may be in."""
-        events, relation = costs.record_events(self), self.record_adjacency
-        return costs.bound_together(events, delta, self.max_sites_per_person, relation)
+        return costs.find_record_epsilon(self, delta)
 
     def client_epsilon(self, delta: float) -> float:
         """Return the ε of all rounds for one client, rounded up."""
-        event = ev.Repeated(self.client_event, self.client_charges)
-        return epsilon_of(event, delta, adjacency=self.client_adjacency)
+        return costs.find_client_epsilon(self, delta)
 
     def statements(self, delta: float | None = None) -> tuple[Guarantee, ...]:
         """Return the plan's guarantees, one per unit, at that δ or at those that were asked for."""
         return costs.find_statements(self, delta)
+
+    def round_cost(self, promise: Guarantee) -> tuple[float, float]:
+        """Return ε of one charge alone for the promise's unit, and at which δ: its own, or 0 with Laplace noise."""
+        return costs.find_round_cost(self, promise)
 
     def worst(self, delta: float | None = None) -> str:
         """Return the client whose records pay most."""
@@ -308,18 +358,37 @@ class Plan:
         """
         return costs.calibrate(self, guarantees, noise)
 
+    def calibrated_per_round(self, *guarantees: Guarantee, noise: str = "own") -> Plan:
+        """Return the plan with the least noise at which each round alone keeps the guarantees, one per unit.
+
+        With Laplace noise a round keeps its ε at δ = 0. What the plan then promises is what the accountant finds for
+        all rounds together, at the δ of the guarantees.
+        """
+        return costs.calibrate_rounds(self, guarantees, noise)
+
     # ---- what the server does ----
 
     @property
     def server(self) -> ServerRelease:
         """The server's part of a round in styles `user` and `hybrid`: clip, sum, add noise."""
-        parts = parts_of(self.local, self.weighting)
-        return ServerRelease(self._client, parts, self._expected, self.aggregation)
+        if self.noises_updates:
+            raise InvalidArgument("style", "in style local the server only averages: ask for plan.client_release")
+        by_round.require_alike(self, "server")
+        return ServerRelease(self._client, parts_of(self.local, self.weighting), self._expected, self.aggregation)
+
+    @property
+    def client_release(self) -> ClientRelease:
+        """Each client's part of a round in style `local`: clip its whole update, add noise."""
+        if not self.noises_updates:
+            raise InvalidArgument("style", f"style {self.style} has no noise on single updates: choose local for that")
+        by_round.require_alike(self, "client_release")
+        return ClientRelease(self._client)
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """The most that one client moves the average of a round before noise."""
-        return self.server.sensitivity(self.client_adjacency)
+        """The most that one client moves the average of a round before noise, or its own update in style `local`."""
+        one = self.in_round(1)  # in all rounds the same
+        return one.client_release.sensitivity if self.noises_updates else one.server.sensitivity(self.client_adjacency)
 
     # ---- words and files ----
 
@@ -339,7 +408,7 @@ class Plan:
     @property
     def _client(self) -> ClientPlan:
         if self.client is None:
-            message = f"style {self.style} adds no noise at the server: choose user or hybrid to protect a client"
+            message = f"style {self.style} bounds no update: choose user, hybrid or local to protect a client"
             raise InvalidArgument("style", message)
         return self.client
 

@@ -20,6 +20,7 @@ from dpfed.aggregation.rules import RULES
 from dpfed.checks import REPLACE_ONE
 from dpfed.errors import AdjacencyMismatch, InvalidArgument
 from dpfed.guarantee import UNITS_OF_STYLE, Guarantee
+from dpfed.plan.by_round import require_schedule
 from dpfed.plan.client import ClientPlan
 from dpfed.plan.cohort import All, FixedCohort, PoissonCohort
 from dpfed.plan.limits import MOST_NORM
@@ -45,6 +46,7 @@ def require_sound(plan: Plan) -> None:
     _require_cohort(plan)
     _require_records(plan)
     _require_server(plan)
+    require_schedule(plan)
 
 
 def forbids_a_cap(plan: Plan) -> bool:
@@ -55,7 +57,7 @@ def forbids_a_cap(plan: Plan) -> bool:
     independent between clients, and a client that is left out only lowers its own rate.
     """
     is_fixed = isinstance(plan.cohort, FixedCohort) and plan.is_secret
-    return is_fixed and "client" in plan.units
+    return is_fixed and plan.server_noises
 
 
 def require_stateful(plan: Plan) -> None:
@@ -90,7 +92,7 @@ def require_accounts(plan: Plan, accounts: Mapping[str, str], study: str | None)
         given = ", ".join(f"{name} on {account}" for name, account in sorted(accounts.items())) or "nobody"
         message = f"the plan is for {', '.join(sorted(plan.local))}, each with an account of its own; got {given}"
         raise InvalidArgument("clients", message)
-    if ("client" in plan.units) != (study is not None):
+    if plan.server_noises != (study is not None):
         need, remedy = ("needs", "give study=") if study is None else ("has no use for", "leave study out")
         raise InvalidArgument("study", f"style {plan.style!r} {need} a study account of unit client: {remedy}")
     if study is not None and study in paying:
@@ -121,6 +123,7 @@ def _require_unit(plan: Plan, guarantee: Guarantee) -> None:
         whom = " and ".join(f"one {unit}" for unit in plan.units) or "nobody"
         message = f"style {plan.style!r} protects {whom}, not what was asked: {guarantee}"
         raise InvalidArgument("guarantee", f"{message}; ask for that, or choose another style")
+    _require_replacement(plan, guarantee)
     is_fixed = isinstance(plan.cohort, FixedCohort) and plan.is_secret
     if guarantee.unit == "client" and is_fixed and guarantee.adjacency != REPLACE_ONE:
         message = (
@@ -224,13 +227,13 @@ def _require_cohort(plan: Plan) -> None:
             "cohort", f"a cohort must be at most the {clients} clients, got size {cohort.size}: draw fewer"
         )
     most = cohort.size if isinstance(cohort, FixedCohort) else clients
-    if most > MOST_CLIENTS and "client" in plan.units:  # refused by the sum, it would tell how many updates came
+    if most > MOST_CLIENTS and plan.server_noises:  # refused by the sum, it would tell how many updates came
         message = f"at most {MOST_CLIENTS} clients a round are added up exactly, got {most}: draw a FixedCohort"
         raise InvalidArgument("cohort", message)
     if plan.minimum_cohort > most:
         message = f"minimum_cohort must be at most {most}, the largest cohort there can be, got {plan.minimum_cohort}"
         raise InvalidArgument("minimum_cohort", message)
-    if plan.minimum_cohort > 1 and isinstance(cohort, PoissonCohort) and cohort.secret and "client" in plan.units:
+    if plan.minimum_cohort > 1 and isinstance(cohort, PoissonCohort) and cohort.secret and plan.server_noises:
         # Whoever knows all other draws sees from an empty round that one client was not drawn.
         message = (
             f"minimum_cohort must be 1 with a secret cohort, got {plan.minimum_cohort}: whether others count would "
@@ -240,7 +243,7 @@ def _require_cohort(plan: Plan) -> None:
 
 
 def _require_records(plan: Plan) -> None:
-    if plan.charges_clients:
+    if plan.noises_steps:
         for part in plan.kinds:
             part.require_clip()
         if len({part.adjacency for part in plan.kinds}) > 1:
@@ -252,7 +255,8 @@ def _require_records(plan: Plan) -> None:
         return
     if any(part.noise_multiplier is not None or part.tree is not None for part in plan.kinds):
         other = "hybrid" if plan.style == "user" else "sample"
-        message = f"style {plan.style!r} adds no noise at the clients: leave their noise out, or choose {other!r}"
+        where = "in the clients' steps" if plan.noises_updates else "at the clients"
+        message = f"style {plan.style!r} adds no noise {where}: leave their noise out, or choose {other!r}"
         raise InvalidArgument("local", message)
     if plan.guarantee is not None:
         _require_unit(plan, plan.guarantee)
@@ -270,8 +274,29 @@ def _require_server(plan: Plan) -> None:
     if "client" not in plan.units and plan.client is not None:
         message = f"style {plan.style!r} adds no noise at the server: leave client out, or choose 'user' or 'hybrid'"
         raise InvalidArgument("client", message)
+    if plan.client is not None:
+        _require_fitting_noise(plan, plan.client)
     if plan.client is not None and plan.client.tree is not None:
         _require_fitting_tree(plan, plan.client.tree)
+
+
+def _require_fitting_noise(plan: Plan, client: ClientPlan) -> None:
+    """Refuse noise on updates that is not proved where the style adds it."""
+    if plan.server_noises and client.norm != "l2":
+        message = f"style {plan.style!r} adds up updates that are clipped in L2, with Gaussian noise, got norm='l1'"
+        raise InvalidArgument("norm", f"{message}: leave norm out, or choose style 'local'")
+    if plan.noises_updates and client.tree is not None:
+        message = "in style 'local' every client draws its own noise, and no sum over the rounds has a tree of it"
+        raise InvalidArgument("tree", f"{message}: leave tree out, or choose 'user'")
+    if plan.noises_updates and client.adaptive is not None:
+        message = "in style 'local' a client sends its update alone: whether it was clipped would be one release more"
+        raise InvalidArgument("adaptive", f"{message}, which is not offered; give one clip_norm, or choose 'user'")
+
+
+def _require_replacement(plan: Plan, guarantee: Guarantee) -> None:
+    if plan.noises_updates and guarantee.adjacency != REPLACE_ONE:
+        message = f"in style 'local' a client that is there sends an update, so none is hidden by it: {guarantee}"
+        raise AdjacencyMismatch(f"{message} is not what it promises; ask with adjacency='replace_one'")
 
 
 def _require_fitting_tree(plan: Plan, tree: RoundTree) -> None:

@@ -1,4 +1,4 @@
-"""What the server releases of a round: the weighted mean of clipped updates, with noise.
+"""What is released of a round: by the server the mean of clipped updates with noise, by a client its own update.
 
 Weights are taken relative to the largest, so each client moves the sum by at most the clip norm, whatever its
 weight; the sum, not the mean, is what noise is added to, and it is added up without any rounding error. The mean is
@@ -12,6 +12,8 @@ over the *expected* cohort, a constant of the plan: the realised count would tel
 array([0.6 , 1.05])
 >>> server.sensitivity("add_remove")  # 1 × 20/30
 Sensitivity(0.6666666667, norm='l2', adjacency='add_remove')
+>>> ClientRelease(ClientPlan(clip_norm=1.0)).sensitivity  # its records may turn the update around
+Sensitivity(2, norm='l2', adjacency='replace_one')
 """
 
 from __future__ import annotations
@@ -26,12 +28,14 @@ from dpfed import checks
 from dpfed.aggregation.mean import sensitivity_of_mean
 from dpfed.aggregation.rules import Mean, Rule
 from dpfed.arrays import Floats, exact
-from dpfed.checks import ADD_REMOVE
-from dpfed.clipping import total_norm
+from dpfed.checks import ADD_REMOVE, REPLACE_ONE
+from dpfed.clipping import clip_gradients, total_norm
 from dpfed.errors import InvalidArgument
-from dpfed.events import TreeAggregation
+from dpfed.events import Event, TreeAggregation
+from dpfed.guarantee import CLIENT
 from dpfed.mechanisms.gaussian import GaussianMechanism
-from dpfed.mechanisms.sensitivity import Sensitivity
+from dpfed.mechanisms.laplace import LaplaceMechanism
+from dpfed.mechanisms.sensitivity import Sensitivity, clipped_update
 from dpfed.mechanisms.tree import TreeMechanism
 from dpfed.plan.client import ClientPlan
 from dpfed.randomness import RandomSource
@@ -121,6 +125,48 @@ class ServerRelease:
 
     def _bound(self, clip_norm: float | None) -> float:
         return self.client.clip_norm if clip_norm is None else checks.positive(clip_norm=clip_norm)
+
+
+@dataclass(frozen=True)
+class ClientRelease:
+    """What one client sends in style `local`: its whole update, clipped and noised by the client itself.
+
+    Privacy: whatever the client's records are, and whatever they do to its training, `query` is a vector within the
+    clip norm, so that any other records in their place move it by at most twice that: ``event`` under replace_one, for
+    the client with all its records and so for each of them. Noise is ``client.noise`` clip norms on the grid of
+    `mechanisms.additive`: rounding to it moves neighbours apart by one step more in each number, for which the noise is
+    widened. The event must be charged before. Whatever others do with what is sent is post-processing.
+    """
+
+    client: ClientPlan
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """How far another set of records can move the clipped update: two clip norms."""
+        return clipped_update(self.client.clip_norm, unit=CLIENT, adjacency=REPLACE_ONE, norm=self.client.norm)
+
+    @property
+    def event(self) -> Event:
+        """The event of one participation, whose shift the accountant doubles under replace_one."""
+        return self.client.event
+
+    def query(self, update: object, dimension: int) -> Floats:
+        """Return the clipped update; zero for anything that is no finite vector of that length."""
+        vector = np.asarray(update)
+        if vector.shape != (dimension,) or vector.dtype.kind not in "fiu":
+            return np.zeros(dimension)
+        with np.errstate(over="ignore"):
+            values = vector.astype(np.float64)
+        if not np.isfinite(values).all():
+            return np.zeros(dimension)
+        return np.asarray(clip_gradients(values, self.client.clip_norm, self.client.norm))
+
+    def release(self, update: object, dimension: int, source: RandomSource) -> Floats:
+        """Return the clipped update with the client's noise: nothing else of the update may leave."""
+        bound = Sensitivity(self.client.clip_norm, self.client.norm, ADD_REMOVE)
+        make = LaplaceMechanism if self.client.norm == "l1" else GaussianMechanism
+        mechanism = make.from_noise_multiplier(self.client.noise, bound, source=source)
+        return np.asarray(mechanism.add_noise(self.query(update, dimension)))
 
 
 def _is_within(update: Floats, bound: float) -> bool:

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from dpfed import __version__
@@ -58,7 +58,7 @@ def render_card(card: Card) -> str:
         lines += ["", "## How good it is", "", "On held-out records that were declared public:", ""]
         lines += [f"- {name}: {value:.4g}" for name, value in card["scores"].items()]
     if card["not_covered"]:
-        lines += ["", "## Not covered by the promise", "", *_render_items(card["not_covered"])]
+        lines += ["", "## Not covered by the promise", "", *(f"- {line}" for line in card["not_covered"])]
     return "\n".join([*lines, "", f"Made by dpfed {card['dpfed']}.", ""])
 
 
@@ -98,7 +98,3 @@ def _render_model(card: Card) -> list[str]:
         "SHA-256": card["sha256"],
     }
     return [f"- {name}: {value}" for name, value in facts.items() if value]
-
-
-def _render_items(lines: Iterable[str]) -> list[str]:
-    return [f"- {line}" for line in lines]

@@ -28,6 +28,7 @@ from dpfed.config.run import RunConfig
 from dpfed.guarantee import Guarantee
 from dpfed.ledger.rows import ACCOUNTANT
 from dpfed.plan import explain
+from dpfed.plan.by_round import compose, list_releases
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.plan import Plan
 from dpfed.plan.population import Population
@@ -66,6 +67,8 @@ class UnitFacts:
 @dataclass(frozen=True)
 class SiteFacts:
     """A site as it was declared, and the ε of the whole plan for one of its records or persons (`unit`).
+
+    Where it noises its whole update, clip norm, noise and ε are those of the update.
 
     A population is one site of so many `clients`, and its name says from which one to which.
     """
@@ -212,14 +215,15 @@ def _collect_units(plan: Plan, records: list[RoundRecord]) -> Iterable[UnitFacts
 def _find_event(plan: Plan, promised: Guarantee) -> ev.Event | None:
     """Return everything that the plan charges for the one with the largest ε."""
     if promised.unit == "client":
-        return ev.Repeated(plan.client_event, plan.client_charges)
+        return compose(list_releases(plan, plan.client_factors))
     if plan.max_sites_per_person > 1:
         return None
-    return ev.Repeated(plan.local[plan.worst(promised.delta)].event, plan.record_charges)
+    return compose(plan.local_charges(plan.worst(promised.delta)))
 
 
 def _collect_sites(plan: Plan, units: Iterable[UnitFacts]) -> Iterable[SiteFacts]:
-    delta = next((each.delta for each in units if each.unit == plan.local_unit), None)
+    paying = "client" if plan.noises_updates else plan.local_unit
+    delta = next((each.delta for each in units if each.unit == paying), None)
     if isinstance(plan.local, Population):
         yield replace(_site(str(plan.local), plan.local.each, None), clients=len(plan.local))
         return
@@ -227,7 +231,14 @@ def _collect_sites(plan: Plan, units: Iterable[UnitFacts]) -> Iterable[SiteFacts
     for name, part in plan.local.items():
         if part not in known:
             known[part] = None if delta is None else plan.epsilon(name, delta)
-        yield _site(name, part, known[part])
+        yield _add_update_noise(plan, _site(name, part, known[part]))
+
+
+def _add_update_noise(plan: Plan, site: SiteFacts) -> SiteFacts:
+    """Return the site with the clip norm and noise of its whole update, where it adds some."""
+    if plan.client is None or not plan.noises_updates:
+        return site
+    return replace(site, clip_norm=plan.client.clip_norm, noise_multiplier=plan.client.noise_multiplier)
 
 
 def _site(name: str, part: LocalPlan, epsilon: float | None) -> SiteFacts:

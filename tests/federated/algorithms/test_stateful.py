@@ -36,7 +36,7 @@ COHORTS = {
     "fixed": FixedCohort(2),
     "fixed, secret": FixedCohort(2, secret=True),
 }
-STYLES = ("none", "sample", "user", "hybrid")
+STYLES = ("none", "sample", "user", "hybrid", "local")
 REFUSED = {("user", "fixed, secret"), ("hybrid", "fixed, secret")}
 every = pytest.mark.parametrize("name", STATEFUL)
 

@@ -30,12 +30,12 @@ def reserved(ledger, plan, heads=()):
 
 def test_a_client_has_as_many_charges_as_the_plan_gives_it_and_no_more(ledger):
     charging = reserved(ledger, a_plan("sample", SIZES, rounds=2))
-    assert charging.left("north") == 2
-    charging.commit_local(["north", "west"])
-    charging.commit_local(["north"])
-    assert [charging.left(name) for name in ("north", "west", "harbour")] == [0, 1, 2]
+    assert charging.left("north", 1) == 2
+    charging.commit_local(["north", "west"], 1)
+    charging.commit_local(["north"], 2)
+    assert [charging.left(name, 2) for name in ("north", "west", "harbour")] == [0, 1, 2]
     with pytest.raises(NotReserved):
-        charging.commit_local(["north"])
+        charging.commit_local(["north"], 2)
     assert charging.charged().local == {"north": 2, "west": 1, "harbour": 0}
     assert [charging.times(name) for name in ("north", "west", "harbour")] == [2, 1, 0]
 
@@ -46,9 +46,9 @@ def test_counts_come_back_from_the_ledger(ledger, style, is_secret):
     plan = a_plan(style, SIZES, cohort=PoissonCohort(0.5, secret=is_secret))
     charging = reserved(ledger, plan)
     first = charging.head
-    charging.commit_local(["north", "harbour"])
+    charging.commit_local(["north", "harbour"], 1)
     if style != "sample":
-        charging.commit_release(1)
+        charging.commit_release(1, 1)
     again = reserved(ledger, plan, [first])
     assert again.charged() == charging.charged()
     assert again.charged().local == ({} if style == "user" else {"north": 1, "west": 0, "harbour": 1})
@@ -56,15 +56,15 @@ def test_counts_come_back_from_the_ledger(ledger, style, is_secret):
 
 def test_where_clients_are_not_charged_each_can_always_train(ledger):
     charging = reserved(ledger, a_plan("user", SIZES))
-    charging.commit_local(list(SIZES))
-    assert charging.left("north") == 1
+    charging.commit_local(list(SIZES), 1)
+    assert charging.left("north", 1) == 1
     assert charging.charged().local == {}
 
 
 def test_without_a_ledger_nothing_is_reserved_that_must_be_paid():
     free = SharedLedger(None, ACCOUNTS)
     free.reserve(a_plan("none", SIZES))
-    assert (free.head, free.key(a_plan("none", SIZES)), free.commit_release(1)) == ("0:none", b"", "0:none")
+    assert (free.head, free.key(a_plan("none", SIZES)), free.commit_release(1, 1)) == ("0:none", b"", "0:none")
     with pytest.raises(InvalidArgument, match="give the runner a ledger"):
         free.reserve(a_plan("sample", SIZES))
 
@@ -83,7 +83,7 @@ def test_clients_and_accounts_that_are_not_the_plans_are_refused_and_nothing_is_
 
 def test_what_was_never_committed_is_returned(ledger):
     charging = reserved(ledger, a_plan("sample", SIZES))
-    charging.commit_local(["north"])
+    charging.commit_local(["north"], 2)
     charging.release("study")
     charging.release("study")
     assert ledger.reservations() == ()

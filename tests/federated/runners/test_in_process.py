@@ -131,7 +131,7 @@ def test_a_release_is_in_the_ledger_even_where_nothing_is_due(open_study, times)
     study = open_study("user", **options)
     runner = enrolled(study)
     before = study.ledger.head()
-    head = runner.charge_release(times)
+    head = runner.charge_release(times, 1)
     assert head == str(study.ledger.head()) != str(before)
     assert (runner.charged().releases, runner.charged().begun) == (times, 1)
     other = enrolled(open_study("user", **options))
@@ -143,14 +143,14 @@ def test_a_release_of_a_secret_cohort_is_its_charge_alone(open_study):
     study = open_study("user", cohort=PoissonCohort(0.5, secret=True))
     runner = enrolled(study)
     before = study.ledger.head().sequence
-    runner.charge_release(1)
+    runner.charge_release(1, 1)
     assert study.ledger.head().sequence == before + 1
 
 
 def test_more_releases_than_were_reserved_are_refused(open_study):
     runner = enrolled(open_study("user", rounds=2))
     with pytest.raises(NotReserved):
-        runner.charge_release(3)
+        runner.charge_release(3, 1)
 
 
 def test_a_head_that_the_ledger_lacks_is_refused(study):
@@ -289,7 +289,7 @@ def test_a_release_on_a_frozen_account_is_refused_even_where_nothing_is_due(open
     runner = enrolled(study)
     study.ledger.freeze("study", reason="a question of the patients' council")
     with pytest.raises(AccountUnavailable):
-        runner.charge_release(0)
+        runner.charge_release(0, 1)
     assert runner.charged().begun == 0
 
 

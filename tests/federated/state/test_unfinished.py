@@ -118,3 +118,12 @@ def test_updates_that_come_slowly_are_grouped_one_by_one_and_quick_ones_together
     assert [len(group) for group in group_by_time(updates, seconds=0.0)] == [1] * 5
     assert [len(group) for group in group_by_time(updates, seconds=1e9)] == [5]
     assert list(group_by_time([], seconds=0.0)) == []
+
+
+def test_names_that_differ_in_zeros_at_their_end_stay_those_of_two_clients(stored):
+    names = ("a", "a\0", "a\0\0", "\0", "a\x1f", "a\x1f\x1f", "a\0\x1f")
+    stored.write_updates(1, [Update(name, 1, np.full(1, float(place)), "1:a") for place, name in enumerate(names)])
+    assert {name: update.value[0] for name, update in stored.updates(1).items()} == {n: p for p, n in enumerate(names)}
+    stored.write_release(2, Released(np.zeros(2), None), "3:ab", names, names[1:])
+    assert stored.release(2)[2:] == (names, names[1:])
+    assert stored.contributed(2) == names[1:]

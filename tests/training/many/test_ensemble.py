@@ -438,3 +438,53 @@ def test_an_example_that_is_not_finite_counts_as_zero_where_zeros_in_its_place_g
     found = ensemble.clipped_sums(ensemble.stacked(2), inputs, targets, torch.ones(2, EXAMPLES), clips)
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value)
+
+
+class Barred(nn.Module):
+    """A convolution; a record that begins with one certain number is in no row of a table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv1d(4, 8, 3, bias=False)
+        self.register_buffer("table", torch.ones(1))
+
+    def forward(self, x):
+        is_barred = (x[:, 0, 0] - 0.3).abs() < 1e-5
+        return self.layer(x) * self.table[is_barred.long()].view(-1, 1, 1)
+
+
+def weigh(outputs, weights):
+    return (outputs * weights).flatten(1).sum(1)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_record_on_which_the_pass_fails_changes_the_share_of_no_other(is_shared):
+    torch.manual_seed(0)
+    ensemble = Ensemble(Barred(), weigh, (torch.randn(4, 4, 64), torch.randn(4, 8, 62)))
+    parameters = ensemble.stacked(2)
+    held = {name: value[0] for name, value in parameters.items()} if is_shared else parameters
+    inputs = torch.rand(2, 16, 4, 1).expand(-1, -1, -1, 64).contiguous() + 0.5
+    targets = torch.randn(2, 16, 8, 62).double()
+    targets = (targets - targets.mean(3, keepdim=True)).float()  # positions cancel: what is left is rounding
+    mask, clips = torch.ones(2, 16), torch.full((2,), 1e-6)
+    mask[0, 3] = 0
+    rest = ensemble.clipped_sums(held, inputs, targets, mask, clips, is_shared=is_shared)
+    inputs[0, 3, 0, 0] = 0.3
+    found = ensemble.clipped_sums(held, inputs, targets, torch.ones(2, 16), clips, is_shared=is_shared)
+    moved = (found["layer.weight"] - rest["layer.weight"]).flatten(1).norm(dim=1) / clips
+    assert moved.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_an_input_so_large_that_scaled_gradients_are_rounded_up_is_clipped_all_the_same(is_shared):
+    """2.41e-7/3.4e38 is 0.51 of the least float32 above zero."""
+    model = nn.Linear(1, 1)
+    nn.init.constant_(model.weight, 1e-3)
+    ensemble = Ensemble(model, weigh, (torch.ones(4, 1), torch.ones(4, 1)))
+    parameters = ensemble.stacked(2)
+    held = {name: value[0] for name, value in parameters.items()} if is_shared else parameters
+    inputs, targets = torch.tensor([[[3.4e38]], [[1.0]]]), torch.tensor([[[1e-20]], [[0.0]]])
+    clips = torch.full((2,), 2.41e-7, dtype=torch.float64)
+    found = ensemble.clipped_sums(held, inputs, targets, torch.ones(2, 1), clips, is_shared=is_shared)
+    assert float(found["weight"][0].abs()) == pytest.approx(2.41e-7, rel=2e-4)
+    assert float(found["weight"][1].abs()) == 0.0

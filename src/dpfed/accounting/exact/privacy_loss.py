@@ -241,13 +241,13 @@ class ReplacedGaussianLaw:
         return _mix(up, self.rate) - _mix(down, self.rate)
 
 
-def cumulants(law: Law, tilts: Array, tail: float, cells: int = 1500) -> Array:
+def cumulants(law: Law, tilts: Array, tail: float) -> Array:
     """Bound log E_P[e^{θL}; L < ∞] from above at each tilt θ ≥ 0, apart from the P-mass `tail` beyond the law's span.
 
     The law is cut into cells that widen with the loss, and each cell's masses are split between its ends; the chord is
     above the power, so the sum is too.
     """
-    points, masses = split(law, _graded_points(*law.span(tail), cells))
+    points, masses = split(law, _graded_points(*law.span(tail), 1500))
     (beyond,), _ = law.masses(np.array([points[-1], np.inf]))
     if beyond - law.at_infinity > 4 * tail + 2.0**-50:
         raise ArithmeticError(f"{law} has mass {beyond} above its span; please report this")

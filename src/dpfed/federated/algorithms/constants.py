@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from copy import copy
 from typing import Any, TypeVar
 
 from dpfed.errors import InvalidArgument
@@ -18,9 +18,9 @@ from dpfed.plan.plan import Plan
 Frozen = TypeVar("Frozen", bound=Any)
 
 
-def with_constants(algorithm: Frozen, **constants: float) -> Frozen:
+def with_constants(algorithm: Frozen, **constants: Any) -> Frozen:
     """Return a copy of a frozen algorithm in which fields that no user gives have these values."""
-    made: Frozen = replace(algorithm)
+    made = copy(algorithm)
     for name, value in constants.items():
         object.__setattr__(made, name, value)
     return made

@@ -31,8 +31,8 @@ class FedDyn(ModelChange):
     """FedDyn: w ← w + update − h/α, from clients whose losses are regularised by α and by their own past.
 
     Privacy: nothing but the change of the model leaves a client. h is post-processing of the noised means. gᵢ stays
-    with its client, and is made of its changes: in styles `sample` and `hybrid` of released values therefore; in
-    `user` the clip of the change is what protects. h adds up the noise of all rounds.
+    with its client, and is made of its changes: in styles `sample`, `hybrid` and `local` of released values therefore;
+    in `user` the clip of the change is what protects. h adds up the noise of all rounds.
     """
 
     kind: ClassVar[str] = "feddyn"

@@ -40,10 +40,11 @@ class FederatedAlgorithm(Protocol):
     Privacy: `task` and `step` are given released values only: the model, the noised aggregate, and a state made of
     them. `objective`, `leaves` and `keeps` are given no data either: in styles `sample` and `hybrid` the change of a
     model comes from noised steps, so what leaves and what stays is post-processing of them; in style `user` what leaves
-    is clipped as a whole, whatever it depends on of that client. The state of one client depends on another only
-    through released values. Draws of a secret Poisson cohort are independent of each other: given those of all other
-    clients, what these keep follows from what was released, and a round is still a sampled Gaussian for the one left.
-    Draws of a secret cohort of fixed size are not, and `keeps_state` is refused there (`plan.rules.require_stateful`).
+    is clipped as a whole, whatever it depends on of that client; in style `local` its client noises it as well, and
+    `keeps` is given the noised vector. The state of one client depends on another only through released values. Draws
+    of a secret Poisson cohort are independent of each other: given those of all other clients, what these keep follows
+    from what was released, and a round is still a sampled Gaussian for the one left. Draws of a secret cohort of fixed
+    size are not, and `keeps_state` is refused there (`plan.rules.require_stateful`).
     """
 
     @property
@@ -70,7 +71,7 @@ class FederatedAlgorithm(Protocol):
         """Return the one vector that leaves a client whose model changed so."""
 
     def keeps(self, left: Floats, task: Task, state: State) -> State:
-        """Return what a client keeps for its next round, from what left it: clipped as the server clips it.
+        """Return what a client keeps for its next round, from what left it: clipped as the server clips it, or noised.
 
         A client that has kept nothing yet has an empty state.
         """
@@ -88,6 +89,10 @@ class ModelChange:
     def bound_to(self, plan: Plan) -> Self:
         """Return the algorithm itself: no constant of the plan is needed, and every plan will do."""
         return self
+
+    def describe(self) -> str:
+        """Return a sentence on what follows from the plan, for `dpfed plan`; none where nothing does."""
+        return ""
 
     def task(self, state: Mapping[str, Vector]) -> Mapping[str, Vector]:
         """Return the model."""

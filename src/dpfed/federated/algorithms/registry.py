@@ -70,14 +70,14 @@ def bind(algorithm: Any, plan: Plan) -> FederatedAlgorithm:
 
 
 def require_fitting_steps(algorithm: FederatedAlgorithm, clients: Iterable[Client]) -> None:
-    """Refuse clients with an optimizer of their own where the algorithm reads a mean gradient from their change."""
+    """Refuse clients with an optimizer of their own where the algorithm's equations are those of plain steps."""
     if algorithm.needs_plain_sgd and not all(getattr(client, "takes_plain_steps", True) for client in clients):
         raise optimizer_refusal(type(algorithm).__name__.lower())
 
 
 def optimizer_refusal(name: str) -> InvalidArgument:
     """Return the refusal of an optimizer that is not plain gradient descent."""
-    message = f"{name} reads a client's mean gradient from the change of its model, which takes plain steps"
+    message = f"{name} is defined for clients that take plain steps of one length, and reads them from what is sent"
     remedy = "choose optimizer: sgd without momentum, weight_decay and schedule"
     return InvalidArgument("optimizer", f"{message}: {remedy}")
 

@@ -35,8 +35,8 @@ class Scaffold(ModelChange):
     """SCAFFOLD: w ← w + server_learning_rate · update, from clients whose steps are corrected by control variates.
 
     Privacy: nothing but the change of the model leaves a client. c is post-processing of the noised mean. cᵢ stays with
-    its client, made of c and that change: in styles `sample` and `hybrid` of released values therefore; in `user` the
-    clip of the change is what protects. Option I is refused: its cᵢ is a gradient on all records.
+    its client, made of c and that change: in styles `sample`, `hybrid` and `local` of released values therefore; in
+    `user` the clip of the change is what protects. Option I is refused: its cᵢ is a gradient on all records.
     """
 
     kind: ClassVar[str] = "scaffold"

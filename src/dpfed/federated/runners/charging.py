@@ -9,8 +9,8 @@ charge its own ledger, and the server count how often it asked.
 ...     _ = ledger.open("ward-2026", epsilon=4.0, delta=1e-5)
 ...     charging = SharedLedger(ledger, {"ward": "ward-2026"})
 ...     charging.reserve(Plan("study", rounds=2, local={"ward": local}))
-...     charging.commit_local(["ward"])
-...     charging.charged().local, charging.left("ward")
+...     charging.commit_local(["ward"], number=1)
+...     charging.charged().local, charging.left("ward", number=2)
 ({'ward': 1}, 1)
 """
 
@@ -19,11 +19,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from dpfed.checks import REPLACE_ONE
 from dpfed.errors import AdjacencyMismatch, InvalidArgument
 from dpfed.events import Event
 from dpfed.federated.messages import Charged
 from dpfed.ledger.ledger import Ledger
 from dpfed.ledger.reservation import Reservation
+from dpfed.plan.by_round import Charges, add_up, choose_payment, cover_local, cover_release
 from dpfed.plan.plan import Plan
 from dpfed.runs.directory import NO_HEAD
 
@@ -46,9 +48,13 @@ class SharedLedger:
         self.ledger = ledger
         self.study = study
         self._accounts = dict(accounts)
+        self._beside: dict[str, tuple[str, ...]] = {}
         self._reservation: Reservation | None = None
-        self._local: dict[str, int] = {}
-        self._releases = self._left_releases = self._begun = 0
+        self._local: dict[str, dict[Event, int]] = {}
+        self._left: dict[str, dict[Event, int]] = {}
+        self._releases: dict[Event, int] = {}
+        self._left_releases: dict[Event, int] = {}
+        self._begun = 0
 
     @property
     def head(self) -> str:
@@ -68,6 +74,7 @@ class SharedLedger:
         self._plan = plan
         if self.ledger is not None and charges:
             self._require_fitting(self.ledger, charges)
+            charges = self._add_beside(self.ledger, charges)
             for head in known:
                 self.ledger.require(head)
             self._reservation = self._reserve_or_resume(self.ledger, charges, is_new=not known)
@@ -92,49 +99,55 @@ class SharedLedger:
 
     def times(self, client: str) -> int:
         """Return how often that client was charged its local event: the number of its last charge."""
-        return self._local.get(client, 0)
+        return sum(self._local.get(client, {}).values())
 
-    def left(self, client: str) -> int:
-        """Return how many more charges of that client may be committed; one, where clients are not charged."""
+    def left(self, client: str, number: int) -> int:
+        """Return how many charges of that client are left with which it may pay for the round.
+
+        One, where clients are not charged.
+        """
         if not self._plan.charges_clients:
             return 1
-        return self._plan.record_charges - self._local[client]
+        return sum(self._left[client].get(event, 0) for event in cover_local(self._plan, client, number))
 
-    def commit_local(self, clients: Collection[str]) -> None:
-        """Commit the local event of each of these clients, in one transaction, before the first draws noise.
+    def commit_local(self, clients: Collection[str], number: int) -> None:
+        """Commit the event of the round for each of these clients, in one transaction, before the first draws noise.
 
-        Where the cohort is secret an account that cannot be charged stops the run whether or not its client was drawn.
+        Where the round's own event is not reserved, or not any more, it is the reserved one of next less noise. Where
+        the cohort is secret an account that cannot be charged stops the run whether or not its client was drawn.
         """
         if self._reservation is None or not self._plan.charges_clients:
             return
-        due = {self._accounts[name]: self._plan.local[name].event for name in clients}
+        chosen = {name: choose_payment(cover_local(self._plan, name, number), self._left[name]) for name in clients}
+        due = self._sum_charges({name: {event: 1} for name, event in chosen.items()})
         if self._plan.is_secret:
             self._reservation.commit_unseen(due)
             self._begun += 1
         elif due:
             self._reservation.commit(due)
-        for name in clients:
-            self._local[name] += 1
+        for name, event in chosen.items():
+            _move(event, 1, self._left[name], self._local[name])
 
-    def commit_release(self, times: int) -> str:
-        """Commit that many client events to the study's account, and return the ledger's head.
+    def commit_release(self, times: int, number: int) -> str:
+        """Commit that many client events of the round to the study's account, and return the ledger's head.
 
         The round is marked, even where nothing is due; one whose cohort is secret always commits, and needs no mark.
         """
         if self._reservation is not None and self.study is not None:
-            due = {self.study: {self._plan.client_event: times}} if times else {}
+            event = choose_payment(cover_release(self._plan, number), self._left_releases)
+            due = {self.study: {event: times}} if times else {}
             if self._plan.is_secret:
                 self._reservation.commit(due)
             else:
                 self._reservation.mark(self.study, due)
                 self._begun += 1
-            self._releases += times
-            self._left_releases -= times
+            _move(event, times, self._left_releases, self._releases)
         return self.head
 
     def charged(self) -> Charged:
         """Return what is committed so far."""
-        return Charged(dict(self._local), self._releases, self._left_releases, self._begun)
+        by_client = {name: dict(charges) for name, charges in self._local.items()}
+        return Charged(by_client, dict(self._releases), dict(self._left_releases), self._begun)
 
     def release(self, run: str) -> None:
         """Return to the accounts what was never committed."""
@@ -144,15 +157,13 @@ class SharedLedger:
     def _count(self, reservation: Reservation) -> None:
         plan, left = self._plan, reservation.left_of_each()
         if plan.charges_clients:
-            self._local = {
-                name: plan.record_charges - left[account][plan.local[name].event]
-                for name, account in self._accounts.items()
-            }
+            self._left = {name: left[account] for name, account in self._accounts.items()}
+            self._local = {name: _subtract(plan.local_charges(name), rest) for name, rest in self._left.items()}
         if self.study is not None:
-            self._releases = reservation.committed(self.study)
-            self._left_releases = left[self.study][plan.client_event]
+            self._releases = reservation.committed_of_each(self.study)
+            self._left_releases = left[self.study]
         marks = reservation.marks()
-        self._begun = max([marks, *self._local.values()]) if plan.is_secret else marks
+        self._begun = max([marks, *map(self.times, self._local)]) if plan.is_secret else marks
 
     def _reserve_or_resume(
         self, ledger: Ledger, charges: Mapping[str, Mapping[Event, int]], *, is_new: bool
@@ -166,8 +177,38 @@ class SharedLedger:
             raise InvalidArgument("plan", f"run {run!r} is spent in this ledger: {where}")
         return reservation
 
+    def _sum_charges(self, charges: Mapping[str, Charges]) -> dict[str, dict[Event, int]]:
+        """Return what these charges of clients take from every account that pays for them."""
+        found: dict[str, dict[Event, int]] = {}
+        for name, own in charges.items():
+            for account in (self._accounts[name], *self._beside.get(name, ())):
+                found[account] = add_up([*found.get(account, {}).items(), *own.items()])
+        return found
+
+    def _add_beside(self, ledger: Ledger, charges: dict[str, dict[Event, int]]) -> dict[str, dict[Event, int]]:
+        """Return the charges with those of other accounts on the same data, for other units, in style `local`.
+
+        Privacy: what protects the whole client protects each of its records and persons as well, if one is replaced,
+        and costs them as much. So their accounts pay too, and a change of style spends no budget twice.
+        """
+        if not self._plan.noises_updates:
+            return charges
+        beside = ledger.beside(self._accounts.values())
+        self._beside = {name: beside[account] for name, account in self._accounts.items()}
+        others = {account for each in self._beside.values() for account in each}
+        if shared := sorted(others.intersection(self._accounts.values())):
+            message = f"account {shared[0]} of one client is for the same data as that of another"
+            raise InvalidArgument("clients", f"{message}: give each client data and an account of its own")
+        for account, terms in ledger.terms(others).items():
+            _require_replacement(account, terms.adjacency, "is for the same data as the client's, so it pays as well")
+        return self._sum_charges({name: self._plan.local_charges(name) for name in self._accounts})
+
     def _require_fitting(self, ledger: Ledger, accounts: Iterable[str]) -> None:
         """Refuse accounts whose promise is about something else than what the plan protects."""
+        if self._plan.noises_updates:  # for the client, and so for one record or person of it
+            for account, terms in ledger.terms(accounts).items():
+                _require_replacement(account, terms.adjacency, "pays for a client's whole update")
+            return
         unit = self._plan.local_unit
         relations = {"client": self._plan.client_adjacency, unit: self._plan.record_adjacency}
         for account, terms in ledger.terms(accounts).items():
@@ -179,3 +220,34 @@ class SharedLedger:
             if terms.adjacency != relations[wanted]:
                 message = f"the plan is for {relations[wanted]}, and account {account} for {terms.adjacency}"
                 raise AdjacencyMismatch(f"{message}: give it an account that was opened for {relations[wanted]}")
+        if self._plan.noises_steps:
+            self._require_carried(ledger)
+
+    def _require_carried(self, ledger: Ledger) -> None:
+        """Refuse a client's account that does not know what its whole updates were charged for in style `local`.
+
+        Privacy: what they cost is spent of each record's budget as well, on whichever account it was charged.
+        """
+        found = ledger.uncarried(self._accounts.values())
+        for account, other in ((account, other) for account, others in found.items() for other in others):
+            if other != self.study and ledger.balance(other).share > 0:
+                message = (
+                    f"account {other} has charges for whole clients from the same data as {account}, which it lacks"
+                )
+                remedy = f"open an account for {REPLACE_ONE} with overlaps=[{other!r}], which carries them"
+                raise InvalidArgument("clients", f"{message}: {remedy}")
+
+
+def _move(event: Event, times: int, left: dict[Event, int], committed: dict[Event, int]) -> None:
+    left[event] -= times
+    committed[event] = committed.get(event, 0) + times
+
+
+def _subtract(charges: Charges, left: Charges) -> dict[Event, int]:
+    return {event: times - left[event] for event, times in charges.items()}
+
+
+def _require_replacement(account: str, adjacency: str, why: str) -> None:
+    if adjacency != REPLACE_ONE:
+        message = f"account {account} {why}, and is for {adjacency}; style local promises replace_one alone"
+        raise AdjacencyMismatch(f"{message}: give the client an account that was opened for {REPLACE_ONE}")

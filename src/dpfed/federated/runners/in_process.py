@@ -19,7 +19,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,20 +125,22 @@ class LocalRunner:
 
         Privacy: every charge of the cohort is durable before the first client draws noise. A client that has
         none left is never asked. Where the cohort is secret, an account that cannot be charged stops the run whether
-        or not its client was drawn.
+        or not its client was drawn. In style `local` a client that fails sends noise around zero, so that nobody but
+        the owner, who is told of the failure, sees it.
         """
         names = list(dict.fromkeys(cohort))  # one charge, one update
-        able = [name for name in names if self.charging.left(name) > 0]
+        able = [name for name in names if self.charging.left(name, task.round) > 0]
         self._read = {}
-        yield from (Failure(name, EXHAUSTED) for name in names if self.charging.left(name) < 1)
-        self.charging.commit_local(able)
+        yield from (Failure(name, EXHAUSTED) for name in names if self.charging.left(name, task.round) < 1)
+        self.charging.commit_local(able, task.round)
         if able:
-            outcomes = self._train_all(able, task, self.charging.head)
-            yield from (self._finish_update(outcome, task) for outcome in outcomes)
+            head = self.charging.head
+            for outcome in self._train_all(able, task, head):
+                yield from self._finish_update(outcome, task, head)
 
-    def charge_release(self, times: int) -> str:
-        """Commit that many client events to the study's account, and return the ledger's head."""
-        return self.charging.commit_release(times)
+    def charge_release(self, times: int, number: int) -> str:
+        """Commit that many client events of the round to the study's account, and return the ledger's head."""
+        return self.charging.commit_release(times, number)
 
     def charged(self) -> Charged:
         """Return what is committed so far."""
@@ -158,7 +160,7 @@ class LocalRunner:
 
     def _train_one(self, name: str, task: Task, head: str, client: Client | None = None) -> Update | Failure:
         """Return what the client makes of the task, or why it does not; it is made first unless it is given."""
-        source, local = self._source_of(name, task), self._plan.local[name]
+        source, local = self._source_of(name, task), self._plan.in_round(task.round).local[name]
 
         def train() -> Floats:
             found = self._make_client(name, task) if client is None else client
@@ -189,20 +191,53 @@ class LocalRunner:
             self._common = task, self._algorithm.objective(task, {})
         return self._common[1]
 
-    def _finish_update(self, trained: Update | Failure, task: Task) -> Update | Failure:
-        """Return what leaves a client, from the change of its model; what it keeps is stored before."""
-        if isinstance(trained, Failure):
-            return trained
+    def _finish_update(self, trained: Update | Failure, task: Task, head: str) -> Iterator[Update | Failure]:
+        """Yield what leaves a client, from the change of its model, or why nothing does; what it keeps is stored first.
+
+        Where clients noise their updates, both: a failure, and the noise around zero that leaves in its place.
+        """
+        left = (
+            trained if isinstance(trained, Failure) else self._try(trained.client, lambda: self._leave(trained, task))
+        )
+        if self._plan.noises_updates:
+            if isinstance(left, Failure):
+                yield left
+                left = Update(left.client, task.round, np.zeros(0), head)
+            left = self._add_noise(left, task)
+        if isinstance(left, Update) and self._states is not None:
+            sent, states = left, self._states
+            left = self._try(sent.client, lambda: self._keep(sent, task, states))
+        yield left
+
+    def _leave(self, trained: Update, task: Task) -> Update:
+        """Return the one vector that leaves the client, which has no noise yet in style `local`."""
+        state, own = self._read_state(trained.client, task), task.of(trained.client)
+        left = np.asarray(self._algorithm.leaves(trained.value, own, state))
+        return trained if left is trained.value else replace(trained, value=left)
+
+    def _add_noise(self, left: Update, task: Task) -> Update:
+        """Return the client's update as it may leave in style `local`: clipped, and noised from a stream of its own.
+
+        Privacy: ``plan.in_round(number).client_release``, whose event is committed before the client trains.
+        """
+        source = self._source_of(left.client, task).once("release")
+        release = self._plan.in_round(task.round).client_release
+        return replace(left, value=release.release(left.value, task.weights.size, source))
+
+    def _keep(self, left: Update, task: Task, states: ClientStates) -> Update:
+        """Store what the client keeps, made of what left it, and return that."""
+        state, own = self._read_state(left.client, task), task.of(left.client)
+        states.write(left.client, task.round, self._compute_state(left.value, own, state))
+        return left
+
+    def _try(self, client: str, work: Callable[[], Update]) -> Update | Failure:
+        """Return what the client's work gives, or its failure: whatever its data does to it, the others go on."""
         try:
-            state, own = self._read_state(trained.client, task), task.of(trained.client)
-            left = np.asarray(self._algorithm.leaves(trained.value, own, state))
-            if self._states is not None:
-                self._states.write(trained.client, task.round, self._compute_state(left, own, state))
-            return trained if left is trained.value else replace(trained, value=left)
+            return work()
         except INTERRUPTS:
             raise
         except BaseException as error:  # of what the client sent, whatever that is
-            return Failure(trained.client, FAILED, error)
+            return Failure(client, FAILED, error)
 
     def _compute_state(self, left: Floats, task: Task, state: State) -> State:
         """Return what a client keeps, from what the server will use of the vector that left it."""

@@ -97,7 +97,7 @@ class EnsembleRunner(LocalRunner):
                 for update in self._train_together(pace, model, members, task, head):
                     del waiting[update.client]
                     yield update
-            except INTERRUPTS:
+            except (*INTERRUPTS, GeneratorExit):  # or nobody asks for more
                 raise
             except BaseException:  # noqa: S110 - in whose data it was is not known; each that is left trains alone below
                 pass
@@ -105,7 +105,7 @@ class EnsembleRunner(LocalRunner):
             yield self._train_one(name, task, head, client)
 
     def _try_make_client(self, name: str, task: Task) -> Client | Failure:
-        if self._factory is None:  # nothing is made, and a deadline costs a thread
+        if self._factory is None:  # nothing is made
             return self.clients[name]
         try:
             return within(self._plan.client_timeout, lambda: self._make_client(name, task))
@@ -143,14 +143,15 @@ class EnsembleRunner(LocalRunner):
     def _train_together(
         self, pace: BatchTuner, model: TorchModel, clients: Sequence[TorchClient], task: Task, head: str
     ) -> Iterator[Update]:
-        members = [self._make_member(client, task) for client in clients]
+        seconds = len(clients) * self._plan.client_timeout
+        members = within(seconds, lambda: [self._make_member(client, task) for client in clients])
         with model.borrow(task.weights) as row:
             start = row.clone()
         first = dict(zip(model.layout.names, _split_row(start, model), strict=True))
         groups = train_together(pace, members, first, model.recipe, chunk=self._chunk, one_pass=self._one_pass)
         while True:
             with model.borrow(task.weights):  # nobody else runs the model meanwhile; others may between two groups
-                group = within(len(clients) * self._plan.client_timeout, lambda: next(groups, None))
+                group = within(seconds, lambda: next(groups, None))
             if group is None:
                 return
             places, parameters = group
@@ -165,7 +166,8 @@ class EnsembleRunner(LocalRunner):
         examples = client.examples
         if not isinstance(examples, Tensors):
             raise TypeError(type(examples).__name__)
-        local, source = self._plan.local[client.name], self._source_of(client.name, task)
+        local = self._plan.in_round(task.round).local[client.name]
+        source = self._source_of(client.name, task)
         return Member(examples.inputs, examples.targets, local, source, self._make_objective(client.name, task))
 
 

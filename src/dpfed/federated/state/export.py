@@ -37,12 +37,12 @@ class ExportedModel:
         """Return the weights by the names of the model's parameters."""
         return self.layout.unflatten(self.weights)
 
-    def write(self, path: str | Path, facts: dict[str, str] | None = None) -> str:
+    def write(self, path: str | Path, facts: dict[str, str] | None = None, *, mode: int = 0o666) -> str:
         """Write the weights with facts that anybody may know, and return the file's SHA-256."""
         if not np.isfinite(self.weights).all():
             message = "the model has numbers that are not finite, so nobody could use it"
             raise InvalidArgument("run", f"{message}: go on from an earlier run, with smaller steps")
-        return tensor_files.export(Path(path), self.arrays(), facts or {})
+        return tensor_files.export(Path(path), self.arrays(), facts or {}, mode=mode)
 
 
 def newest(run: RunDirectory) -> ExportedModel:

@@ -35,6 +35,7 @@ from dpfed.runs.directory import OWNER_ONLY, RunDirectory, write_durably, write_
 from dpfed.runs.rounds import is_head
 
 TEXTS = ("names", "heads", "head", "asked", "contributed")  # of the arrays that are stored; the others are numbers
+END = "\x1f"  # after a name that NumPy would shorten
 PATIENCE = 0.05  # seconds of training that may be lost to a crash
 
 
@@ -76,7 +77,7 @@ class UnfinishedRound:
         place = len(self._update_paths(round_number))
         content = self._pack(
             round_number,
-            names=np.array([update.client for update in updates]),
+            names=_to_texts(update.client for update in updates),
             heads=np.array([update.head for update in updates]),
             values=np.stack([update.value for update in updates]),
         )
@@ -87,8 +88,8 @@ class UnfinishedRound:
         found: dict[str, Update] = {}
         for path in self._update_paths(round_number):
             parts = self._unpack(path, round_number, names=1, heads=1, values=2)
-            for name, head, value in zip(*parts, strict=True):
-                found.setdefault(str(name), Update(str(name), round_number, value, str(head)))
+            for name, head, value in zip(_from_texts(parts[0]), *parts[1:], strict=True):
+                found.setdefault(name, Update(name, round_number, value, str(head)))
         return found
 
     def write_release(
@@ -102,9 +103,9 @@ class UnfinishedRound:
         """Store what the server released of a round, who was asked where that is no secret, and who keeps a state."""
         count = np.nan if released.noisy_count is None else released.noisy_count
         arrays = {"average": released.average, "count": np.array(count), "head": np.array(head)}
-        arrays["asked"] = np.array(list(asked), dtype=str)
+        arrays["asked"] = _to_texts(asked)
         if kept := list(contributed):
-            arrays["contributed"] = np.array(kept)
+            arrays["contributed"] = _to_texts(kept)
         write_whole(self._release_path(round_number), self._pack(round_number, **arrays), mode=OWNER_ONLY)
 
     def release(self, round_number: int) -> tuple[Released, str, tuple[str, ...], tuple[str, ...]] | None:
@@ -118,7 +119,7 @@ class UnfinishedRound:
         average, count, head, *names = self._unpack(
             path, round_number, average=1, count=0, head=0, asked=1, contributed=1
         )
-        asked, contributed = (tuple(map(str, each)) for each in names)
+        asked, contributed = map(_from_texts, names)
         return Released(average, None if np.isnan(count) else float(count)), str(head), asked, contributed
 
     def contributed(self, round_number: int) -> tuple[str, ...]:
@@ -201,6 +202,15 @@ def group_by_time(updates: Iterable[Update], seconds: float = PATIENCE) -> Itera
             group, started = [], monotonic()
     if group:
         yield group
+
+
+def _to_texts(names: Iterable[str]) -> NDArray[np.str_]:
+    """Return the names as an array, from which NumPy takes zeros at the end of a text: two clients would be one."""
+    return np.array([name + END if name.endswith(("\0", END)) else name for name in names], dtype=str)
+
+
+def _from_texts(texts: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(str(text).removesuffix(END) for text in texts)
 
 
 def _digest(round_number: int, arrays: Mapping[str, Any]) -> str:

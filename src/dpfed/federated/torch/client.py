@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -102,6 +102,23 @@ class TorchClient:
             train(model, self.examples, local, optimizer, terms, source)
             return np.asarray((row.double() - start.double()).numpy())
 
+    def personalise(self, local: LocalPlan, weights: Vector, layers: Sequence[str], source: RandomSource) -> Vector:
+        """Return released weights of which these layers are trained further on the client's own records.
+
+        The other layers stay as they were released, bit for bit.
+
+        Privacy: none. There is no clip and no noise, and nothing is charged, because the result must stay with its
+        owner: neither the weights nor what they predict may be published.
+        """
+        model = self.model
+        self.rehearse(replace(local, noise_multiplier=None), weights)
+        chosen = [own for own, is_in in zip(model.parameters, _find_layers(model, layers), strict=True) if is_in]
+        with model.borrow(weights, source) as row:
+            optimizer = model.recipe.optimizer_of(chosen, local.learning_rate)
+            terms = _AddedTerms(model, LocalObjective(weights))
+            _train_plainly(model, self.examples, local, optimizer, terms, source)
+            return np.asarray(row.clone().numpy())
+
     def evaluate(self, weights: Vector) -> tuple[Score, ...]:
         """Return loss and accuracy on the client's own rows: for its owner, not covered by any guarantee."""
         return self.model.evaluate(weights, self._rows, is_public=False)
@@ -110,6 +127,20 @@ class TorchClient:
     def _rows(self) -> Any:
         data = self.data
         return (data.rows.features, data.rows.labels) if isinstance(data, Persons) else data
+
+
+def _find_layers(model: TorchModel, layers: Sequence[str]) -> list[bool]:
+    """Return for each trained parameter whether it is in one of the layers; refuse a layer that has none."""
+    names = model.layout.names
+    for layer in layers:
+        if not any(_is_in(name, layer) for name in names):
+            known = ", ".join(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
+            raise InvalidArgument("layers", f"the model has no layer {layer!r}: choose among {known}")
+    return [any(_is_in(name, layer) for layer in layers) for name in names]
+
+
+def _is_in(name: str, layer: str) -> bool:
+    return name == layer or name.startswith(f"{layer}.")
 
 
 class _AddedTerms:

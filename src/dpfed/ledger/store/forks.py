@@ -56,11 +56,6 @@ class _Gate:
         self._inside: set[weakref.ref[transaction]] = set()
         self._forking: dict[str, int] = {}  # the thread for which it is shut
 
-    @property
-    def is_shut(self) -> bool:
-        """Whether a thread forks, or waits until it can."""
-        return bool(self._forking)
-
     def enter(self, one: transaction) -> None:
         """Let the transaction in, unless another thread forks; a thread that is inside already never waits."""
         own = weakref.ref(one)

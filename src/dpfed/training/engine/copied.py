@@ -31,6 +31,8 @@ _FIRST = WeakTensorKeyDictionary()
 
 def original_of(tensor: Tensor) -> Tensor:
     """Return the tensor that a restored buffer replaces, or the tensor itself: the same before and after a write."""
+    if not _FIRST.data:  # asked for each tensor of a pass, and in most runs no buffer is ever written
+        return tensor
     found: Tensor = _FIRST.get(tensor, tensor)  # type: ignore[no-untyped-call]
     return found
 

@@ -40,9 +40,11 @@ class TiedTable:
 
     def norms(self) -> Tensor:
         """Return the norms in float64, with room for all rounding."""
-        squares = self.product.squares() + self.lookups.squares() + 2 * self._multiply()
+        grams = self.product.grams()
+        squares = grams.squares() + self.lookups.squares() + 2 * self._multiply()
         roundings = 2 * sum(self.values.shape[1:]) + 2 * self.product.g.shape[1]
-        room = self.product.room() + linear.rounding_share(roundings) * linear.measure_vectors(self.values).sum(1)
+        lengths = linear.measure_vectors(self.values).sum(1)
+        room = self.product.share * grams.reach() + linear.rounding_share(roundings) * lengths
         return squares.clamp_(min=0).sqrt_().add_(room)
 
     def sum_weighted(self, coefficients: Tensor) -> dict[str, Tensor]:

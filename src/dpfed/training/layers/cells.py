@@ -150,43 +150,43 @@ class LstmCell(TanhCell):
         self.curved, fresh = torch.empty_like(after), torch.empty_like(start.cell)
         weight, projection = self.weights.hh.t(), self.weights.hr
         self.inner = None if projection is None else torch.empty_like(after)
-        outputs = self.after if self.inner is None else self.inner
         i, f, g, o = self.gates.chunk(4, 2)
         both = self.gates[:, :, : 2 * i.shape[2]]
         state, cell = start.state, start.cell
-        steps = (self.gates, both, i, f, g, o, after, self.curved, self.after, outputs)
-        for gates, opened, i, f, g, o, new, curved, row, output in self.iterate(*steps):
+        steps = (self.gates, both, i, f, g, o, after, self.curved, self.after)
+        for gates, opened, i, f, g, o, new, curved, row, *output in self.iterate(
+            *steps, *([] if self.inner is None else [self.inner])
+        ):
             gates.addmm_(state, weight)
             opened.sigmoid_()
             g.tanh_()
             o.sigmoid_()
             cell = torch.addcmul(torch.mul(i, g, out=fresh), f, cell, out=new)
-            state = torch.mul(o, torch.tanh(new, out=curved), out=output)
+            state = torch.mul(o, torch.tanh(new, out=curved), out=output[0] if output else row)
             if projection is not None:
-                state = torch.mm(output, projection.t(), out=row)
+                state = torch.mm(state, projection.t(), out=row)
         self.last_cell = after[0 if self.is_reverse else -1]
 
     def backward(self, gradient: Tensor, last: Tensor | None) -> CellGradients:
         """Return the gradients: the cell's reaches three gates, the state's the fourth."""
         factors, slope, forget = self._compute_factors()
-        rows = torch.empty_like(factors)
-        found = rows.flatten(2)
+        found = factors.flatten(2)  # each position's factors become its gradients
         projection = self.weights.hr
         totals = None if projection is None else torch.empty_like(self.after)
         state = torch.zeros_like(self.states[0])
         cell = torch.zeros_like(self.cells[0]) if last is None else last
-        steps = (gradient, factors[:, :, :3], factors[:, :, 3], slope, forget, rows[:, :, :3], rows[:, :, 3], found)
-        for g, three, fourth, bent, keep, by_cell, by_state, flat, *total in self.iterate_backward(
+        steps = (gradient, factors[:, :, :3], factors[:, :, 3], slope, forget, found)
+        for g, by_cell, by_state, bent, keep, flat, *total in self.iterate_backward(
             *steps, *([] if totals is None else [totals])
         ):
             state.add_(g)
             if projection is not None:
                 state = total[0].copy_(state) @ projection
             cell = torch.addcmul(cell, state, bent)
-            torch.mul(three, cell.unsqueeze(1), out=by_cell)
-            torch.mul(fourth, state, out=by_state)
+            by_cell.mul_(cell.unsqueeze(1))
+            by_state.mul_(state)
             cell.mul_(keep)
-            state = flat @ self.weights.hh
+            state = torch.mm(flat, self.weights.hh)
         return CellGradients(found, found, totals, state, cell)
 
     def _compute_factors(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -226,14 +226,13 @@ class GruCell(TanhCell):
 
     def backward(self, gradient: Tensor, _: Tensor | None) -> CellGradients:
         """Return the gradients, of all gates by that of the state."""
-        factors, inner, keep = self._compute_factors()
-        hidden = torch.empty_like(factors)
+        hidden, inner, keep = self._compute_factors()  # each position's factors become its gradients
         totals = torch.empty_like(inner)
         state = torch.zeros_like(self.states[0])
-        steps = (gradient, factors, keep, totals, hidden, hidden.flatten(2))
-        for g, own, kept, total, row, flat in self.iterate_backward(*steps):
+        steps = (gradient, hidden, keep, totals, hidden.flatten(2))
+        for g, row, kept, total, flat in self.iterate_backward(*steps):
             torch.add(state, g, out=total)
-            torch.mul(own, total.unsqueeze(1), out=row)
+            row.mul_(total.unsqueeze(1))
             state = torch.addmm(total * kept, flat, self.weights.hh)
         inputs = hidden.clone()
         torch.mul(inner, totals, out=inputs[:, :, 2])

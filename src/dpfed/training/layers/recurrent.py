@@ -44,9 +44,11 @@ class Steps(Function):
         run: TanhCell = ctx.run
         found = run.backward(*gradients)
         values = found.inputs @ run.weights.ih if ctx.needs_input_grad[1] else None
-        products = [found.inputs, found.hidden, *([] if found.projected is None else [found.projected])]
         # As the rule of Linear reads them: example by example.
-        return (None, values, found.state, found.cell, *(each.transpose(0, 1).contiguous() for each in products))
+        inputs = found.inputs.transpose(0, 1).contiguous()
+        hidden = inputs if found.hidden is found.inputs else found.hidden.transpose(0, 1).contiguous()
+        projected = [] if found.projected is None else [found.projected.transpose(0, 1).contiguous()]
+        return (None, values, found.state, found.cell, inputs, hidden, *projected)
 
 
 class RecurrentTwin:

@@ -71,8 +71,9 @@ class Ensemble:
     `ClippedGradients`, and leaves the sums of all other models as they are: to the last bit if as many examples stand
     in a row as before. Only programs of which every operation is on the allow-list are taken, and each form of their
     graph is looked at before its sums are given. Models that share one pass are apart for that reason alone;
-    otherwise ``vmap`` keeps them apart, and look-ups are kept inside each model's own table. A step that fails, for a
-    reason in its records or in how many there are, is computed one example at a time instead.
+    otherwise ``vmap`` keeps them apart, and look-ups are kept inside each model's own table. Where a step fails, the
+    records on which it fails alone count as zero, and the others are served as if these were not there; if it still
+    fails, for how many there are, it is computed one example at a time instead.
     """
 
     def __init__(self, model: nn.Module, loss: Loss, like: tuple[Tensor, Tensor]) -> None:
@@ -141,23 +142,53 @@ class Ensemble:
         With `is_shared` the parameters are those of one model, which all still equal: one pass over K·B examples.
         """
         require_full_precision(inputs.device.type)
+        calls = self._try_calls(parameters, inputs, targets, is_shared=is_shared)
+        if calls is None:
+            weights = self.stacked(len(inputs), parameters) if is_shared else parameters
+            mask = self._find_passing(weights, inputs, targets, mask)
+            calls = self._try_calls(parameters, *segments.fill_masked(mask, inputs, targets), is_shared=is_shared)
+            if calls is None:
+                return self._sum_one_by_one(weights, inputs, targets, mask, clip_norms)
+        sums = segments.sum_clipped(self._layers, calls, mask, clip_norms)
+        return {name: sums[name] for name in parameters}
+
+    def _try_calls(
+        self, parameters: Parameters, inputs: Tensor, targets: Tensor, *, is_shared: bool
+    ) -> list[Call] | None:
+        """Return the recorded calls; None if the pass of a tried model fails: an error would tell of records."""
         before = self._snapshots.take_or_keep()
         try:
             values = (_map_tensors(copy_on_write, part) for part in (parameters, inputs, targets))
-            calls = self._record_calls(*values, is_shared=is_shared)
+            return self._record_calls(*values, is_shared=is_shared)
         except STOPS:
             raise
-        except BaseException:  # caused by the records, or their number: an error would tell of them
+        except BaseException:  # caused by the records, or their number
             if not self._is_tried:
                 raise
-            before.bring_back()
-            weights = self.stacked(len(inputs), parameters) if is_shared else parameters
-            with self._in_bounds():
-                return self._sum_one_by_one(weights, inputs, targets, mask, clip_norms)
+            return None
         finally:
             before.bring_back()
-        sums = segments.sum_clipped(self._layers, calls, mask, clip_norms)
-        return {name: sums[name] for name in parameters}
+
+    def _find_passing(self, weights: Parameters, inputs: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
+        """Return the mask of the examples on which a pass works, each tried alone.
+
+        The others go on as if it had not failed: a pass over single examples rounds otherwise, which by positions that
+        cancel is more than a clip norm of many, and of models that have no such record.
+        """
+        passing = torch.zeros_like(mask)
+        for model, place in self._walk(mask):
+            passing[model, place] = self._differentiate_one(weights, inputs, targets, model, place) is not None
+        return passing
+
+    def _walk(self, mask: Tensor) -> Iterator[tuple[int, int]]:
+        """Yield model and place of every example of the mask; the modules are restored before each, and afterwards."""
+        before = self._snapshots.take_or_keep()
+        try:
+            for model, place in mask.nonzero().tolist():
+                before.bring_back()
+                yield model, place
+        finally:
+            before.bring_back()
 
     def is_better_shared(self, *, is_private: bool) -> bool:
         """Return whether the first step is cheaper in one pass: not if it alone would write gradients out."""
@@ -185,7 +216,7 @@ class Ensemble:
         self, recorded: _Recorder, parameters: Stacked, inputs: Tensor, targets: Tensor, offsets: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         recorded.begin(offsets)
-        with CallRecorder(len(inputs), (inputs, targets)) as calls:
+        with CallRecorder(len(inputs), (inputs, targets), has_sources=False) as calls:
             losses = self._losses(parameters, inputs, targets)
         recorded.asked = calls.log.calls
         return losses, recorded.inputs()
@@ -264,37 +295,36 @@ class Ensemble:
         mask: Tensor,
         clip_norms: Tensor,
     ) -> Stacked:
-        """Return the clipped sums by autograd, one example at a time; an example that fails counts as zero.
-
-        The modules are restored before each example.
-        """
+        """Return the clipped sums by autograd, one example at a time; an example that fails counts as zero."""
         sums = {name: torch.zeros_like(value) for name, value in weights.items()}
-        before = self._snapshots.take_or_keep()
-        for model, place in mask.nonzero().tolist():
-            before.bring_back()
-            own = {name: value[model].detach().clone().requires_grad_() for name, value in weights.items()}
-            found = self._differentiate_one(
-                own, inputs[model, place : place + 1].clone(), targets[model, place : place + 1].clone()
-            )
+        for model, place in self._walk(mask):
+            found = self._differentiate_one(weights, inputs, targets, model, place)
+            if found is None:
+                continue
             length = torch.linalg.vector_norm(torch.cat([value.flatten() for value in found]), dtype=torch.float64)
             if not length <= REACH * clip_norms[model]:
                 continue
-            for name, value in zip(own, found, strict=True):
+            for name, value in zip(weights, found, strict=True):
                 sums[name][model] += value * (clip_norms[model] * (1 - TOLERANCE) / length).clamp(max=1.0).to(value)
         return sums
 
-    def _differentiate_one(self, parameters: Stacked, inputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
-        """Return the gradient of one example's loss; zeros if it fails."""
+    def _differentiate_one(
+        self, weights: Parameters, inputs: Tensor, targets: Tensor, model: int, place: int
+    ) -> tuple[Tensor, ...] | None:
+        """Return the gradient of one example's loss; None if it fails."""
+        own = {name: value[model].detach().clone().requires_grad_() for name, value in weights.items()}
+        pair = (part[model, place : place + 1].clone() for part in (inputs, targets))
         try:
-            losses = self._losses(parameters, inputs, targets)
+            with self._in_bounds():
+                losses = self._losses(own, *pair)
             with anomaly_mode_off():
-                return torch.autograd.grad(losses.sum(), list(parameters.values()), materialize_grads=True)
+                return torch.autograd.grad(losses.sum(), list(own.values()), materialize_grads=True)
         except STOPS:
             raise
         except BaseException:
             if not self._is_tried:
                 raise
-            return tuple(torch.zeros_like(value) for value in parameters.values())
+            return None
 
 
 class _Recorder:

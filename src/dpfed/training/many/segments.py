@@ -27,7 +27,7 @@ from dpfed.training.engine.gradients import REACH
 from dpfed.training.engine.rules import embedding
 from dpfed.training.engine.rules.contributions import Call, Materialised
 from dpfed.training.engine.rules.embedding import TouchedRows
-from dpfed.training.engine.rules.linear import OuterProduct
+from dpfed.training.engine.rules.linear import OuterProduct, balance
 from dpfed.training.engine.rules.registry import EMBEDDING, LINEAR, Rule
 
 Stacked = dict[str, Tensor]
@@ -70,6 +70,15 @@ def make_call(layer: Layer, given: Tensor, gradient: Tensor) -> Call:
         shape=torch.Size((gradient.shape[0] * gradient.shape[1], *layer.output)),
         gradient=gradient.flatten(0, 1),
     )
+
+
+def fill_masked(mask: Tensor, *parts: Tensor) -> tuple[Tensor, ...]:
+    """Return examples (K, B, …) with the first that is not masked in place of all that are, if there is one."""
+    first, gone = mask.nonzero()[:1].tolist(), mask == 0
+    if not first:
+        return parts
+    model, place = first[0]
+    return tuple(part.where(~gone.view(*gone.shape, *[1] * (part.dim() - 2)), part[model, place]) for part in parts)
 
 
 @torch.no_grad()
@@ -129,11 +138,13 @@ def _sum_layer(layer: Layer, piece: Contribution, coefficients: Tensor) -> Stack
         tables.index_add_(0, examples // size * height + piece.keys % height, scaled)
         return {layer.names["weight"]: tables.view(models, *piece.shape)}
     if isinstance(piece, OuterProduct):
-        scaled = piece.g.view(models, size, -1) * coefficients.unsqueeze(2)
+        x, g = balance(piece.x, piece.g)
+        scaled = g.view(models, size, -1) * coefficients.unsqueeze(2)
         if "weight" in layer.names:
-            sums[layer.names["weight"]] = torch.bmm(scaled.transpose(1, 2), piece.x.view(models, size, -1))
+            sums[layer.names["weight"]] = torch.bmm(scaled.transpose(1, 2), x.view(models, size, -1))
         if "bias" in layer.names:
-            sums[layer.names["bias"]] = scaled.sum(1)
+            plain = scaled if g is piece.g else piece.g.view(models, size, -1) * coefficients.unsqueeze(2)
+            sums[layer.names["bias"]] = plain.sum(1)
         return sums
     for own, rows in piece.rows.items():
         flat = torch.bmm(coefficients.unsqueeze(1), rows.values.view(models, size, -1)).squeeze(1)

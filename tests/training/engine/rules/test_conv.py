@@ -108,8 +108,10 @@ def test_gradients_that_are_not_written_out_are_the_same(layer):
     [nn.Conv2d(4, 99, 3), nn.Conv2d(4, 99, 3, 2, 1, bias=False), nn.Conv1d(4, 9, 3), nn.Conv2d(4, 99, 1, 3)],
     ids=["2d", "stride", "1d", "pointwise"],
 )
-def test_a_sum_apart_from_norms_is_the_same(monkeypatch, layer, method, positions):
+@pytest.mark.parametrize("channels", [1, 99], ids=["by pixels", "unfolded"])
+def test_a_sum_apart_from_norms_is_the_same(monkeypatch, layer, method, positions, channels):
     monkeypatch.setattr(conv, "CACHED_BYTES", 1)
+    monkeypatch.setattr(conv, "CHANNELS", channels)
     monkeypatch.setattr(conv, "POSITIONS", positions)
     model, inputs = prepared(layer, 2 if isinstance(layer, nn.Conv2d) else 1)
     require_parity(model, inputs, methods={"0": method}, bounds={torch.float32: 1e-3})
@@ -187,3 +189,12 @@ def test_records_whose_positions_cancel_are_cut_alike_with_one_record_less():
             values = inputs.expand(rows, -1, -1, -1).clone()
             found.append(gradients.clipped(make_forward(model, loss, values, torch.zeros(rows)))[0]["0.weight"])
     assert float((found[0] - found[1]).norm()) <= 1.0
+
+
+@pytest.mark.parametrize("method", ["kernel", "multiplied"])
+def test_an_image_so_large_that_scaled_gradients_are_rounded_up_is_clipped_all_the_same(method):
+    model, clip_norm = nn.Conv2d(1, 1, 2, bias=False), 4.82e-7
+    nn.init.constant_(model.weight, 1e-3)
+    with ClippedGradients(model, clip_norm=clip_norm, methods={"": method}) as gradients:
+        losses = model(torch.full((1, 1, 2, 2), 3.4e38)).flatten() * 1e-20
+        assert float(gradients.sum(losses)["weight"].norm()) <= clip_norm

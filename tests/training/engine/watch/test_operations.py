@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from dpfed.training.engine.watch.independence import ExampleWatch
-from dpfed.training.engine.watch.marks import MIXED, Marks, Place, mark_of, place_of
+from dpfed.training.engine.watch.marks import MIXED, Place, mark_of, place_of
 from dpfed.training.engine.watch.operations import RULES
 
 SIZE = 4
@@ -253,13 +253,3 @@ def test_what_has_no_rule_is_mixed():
         output = x.renorm(2, 0, 1.0)
     assert watch.marks.of(output) == MIXED
     assert watch.why == "renorm"
-
-
-def test_a_mark_names_one_place_in_every_shape():
-    marks = Marks(5)
-    for shape in ((5, 2, 3), (2, 5, 3), (2, 3, 5), (10, 3), (2, 15)):
-        for axis in range(len(shape)):
-            if shape[axis] % 5 == 0:
-                for inner in (1, shape[axis] // 5):
-                    place = Place(axis, shape[axis] // 5 // inner, inner)
-                    assert place_of(shape, mark_of(shape, place), marks.size) == place

@@ -16,7 +16,7 @@ transposed convolution is the plain one with input and output gradient exchanged
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -26,7 +26,8 @@ from torch.nn import functional
 
 from dpfed.training.engine.rules import general
 from dpfed.training.engine.rules.contributions import Call, Materialised, Method, Piece, Rows
-from dpfed.training.engine.rules.linear import Ghost, can_be_ghost
+from dpfed.training.engine.rules.gram import Grams, multiply_patches, multiply_rows
+from dpfed.training.engine.rules.linear import Ghost, balance, can_be_ghost, rounding_share
 
 PLAIN: tuple[type[nn.Module], ...] = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED: tuple[type[nn.Module], ...] = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -38,6 +39,7 @@ SMALL = 64  # positions of an output that are unfolded channel by channel
 POSITIONS = 256  # that a kernel adds up in float32
 FAR = 64  # times as many weights as squared positions: Gram matrices then cost less than what would be written out
 MANY = 2**14  # weights: of fewer, whatever is written out stays small
+CHANNELS = 32  # of fewer, unfolding and multiplying is faster than adding products of pixels
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d | nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 
 
@@ -336,7 +338,7 @@ def ghost(call: Call) -> Ghost:
 def kernel(call: Call) -> Kernel:
     """Take norms from Gram matrices where there are few positions, and the sum from torch's own kernel."""
     view = Geometry.of(call.module, *call.pair)
-    return Kernel(ghost(call), view)
+    return Kernel(view, call.trainable, call.module.get_parameter("weight").shape)
 
 
 def multiplied(call: Call) -> Piece:
@@ -344,47 +346,75 @@ def multiplied(call: Call) -> Piece:
     return replace(kernel(call), is_multiplied=True)
 
 
+def multiply_inputs(view: Geometry) -> Tensor:
+    """Return the products of the inputs of any two output positions: from those of pixels, unless these are more."""
+    pixels, positions = view.x[0, 0].numel(), view.g[0, 0].numel()
+    if view.x.shape[1] >= CHANNELS and pixels**2 <= 2 * positions**2 * math.prod(view.kernel):
+        sizes = (view.kernel, view.stride, view.padding, view.dilation)
+        return multiply_patches(view.x, view.g.shape[2:], sizes)
+    return multiply_rows(columns(view).double().transpose(1, 2))
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """The norms of `Ghost`, and the sum by the kernel that plain training uses, in float32 and a part at a time.
+    """Norms from Gram matrices, and the sum by the kernel that plain training uses, in float32 and a part at a time.
 
     In whatever order the kernel adds the products of n positions, each is rounded at most n + 1 times by 2⁻²⁴. Parts
     are added up in float64, and the sum of all is rounded once: the share of Σₜ‖xₜ‖‖gₜ‖ that it may be off by, with the
-    scaling, is at most (n + 4)·2⁻²⁴, however many examples there are. The norm has room for it.
+    scaling, is at most (n + 4)·2⁻²⁴, however many examples there are. The norm has room for it, beside that for its own
+    rounding (`linear.Ghost`).
     """
 
-    ghost: Ghost
     view: Geometry
+    names: tuple[str, ...]
+    shape: torch.Size
     is_multiplied: bool = False  # the sum is a product of matrices, whose additions are as many
 
     def norms(self) -> Tensor:
         """Return the norms in float64, with room for all rounding."""
-        return self.ghost.norms().add_(self.ghost.reach().mul_(self._share()))
+        inputs = multiply_inputs(self.view) if "weight" in self.names else None
+        outputs = multiply_rows(self.view.g.double().flatten(2).transpose(1, 2))
+        grams = Grams(inputs, outputs, "bias" in self.names)
+        share = rounding_share(self._roundings) + self._share()
+        return grams.squares().sqrt_().add_(grams.reach().mul_(share))
 
     def sum_weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
         """Call the kernel once for each part, and add up."""
         view, sums = self.view, {}
-        scaled = view.g * coefficients.to(view.g.dtype).view(-1, *[1] * (view.g.dim() - 1))
-        if "weight" in self.ghost.names:
-            x = self.ghost.x if self.is_multiplied else view.x
-            parts = zip(torch.split(x, self._rows()), torch.split(scaled, self._rows()), strict=True)
-            total = reduce(Tensor.add_, (self._sum(x, g).double() for x, g in parts))
-            sums["weight"] = total.reshape(self.ghost.shape).to(scaled.dtype)
-        if "bias" in self.ghost.names:
+        weights = coefficients.to(view.g.dtype).view(-1, *[1] * (view.g.dim() - 1))
+        scaled = view.g * weights
+        if "weight" in self.names:
+            x, g = balance(columns(view).transpose(1, 2) if self.is_multiplied else view.x, view.g)
+            balanced = scaled if g is view.g else g * weights
+            parts = zip(torch.split(x, self._rows()), torch.split(balanced, self._rows()), strict=True)
+            sums["weight"] = _add_up([self._sum(x, g) for x, g in parts]).reshape(self.shape)
+        if "bias" in self.names:
             sums["bias"] = scaled.flatten(2).sum(2, dtype=torch.float64).sum(0).to(scaled.dtype)
         return sums
 
     def only(self, names: Collection[str]) -> Kernel:
         """Return the same for the weight or the bias alone."""
-        return replace(self, ghost=self.ghost.only(names))
+        return replace(self, names=tuple(names))
 
     def _sum(self, x: Tensor, g: Tensor) -> Tensor:
         if self.is_multiplied:
             return g.flatten(2).transpose(0, 1).flatten(1) @ x.flatten(0, 1)
         return backward(self.view, x, g, x.new_empty(1).expand(self.view.weight), 1)
 
+    @property
+    def _roundings(self) -> int:
+        outputs, *inputs = self.view.weight
+        return math.prod(inputs) + outputs + 2 * self.view.g[0, 0].numel()
+
     def _rows(self) -> int:
         return max(1, POSITIONS // self.view.g[0, 0].numel())
 
     def _share(self) -> float:
         return (self._rows() * self.view.g[0, 0].numel() + 4) * 2.0**-24
+
+
+def _add_up(parts: Sequence[Tensor]) -> Tensor:
+    """Return the sum of the parts, added in float64 and rounded once; one part is its own sum."""
+    if len(parts) == 1:
+        return parts[0]
+    return reduce(Tensor.add_, parts[1:], parts[0].double()).to(parts[0].dtype)

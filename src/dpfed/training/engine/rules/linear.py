@@ -21,14 +21,19 @@ import torch
 from torch import Tensor, nn
 
 from dpfed.training.engine.rules.contributions import Call, Materialised, Method, Piece, Rows, absolute_norms, row_norms
+from dpfed.training.engine.rules.gram import Grams, multiply_rows
 
 # Gradients that would take more memory than this are not written out where there is another way.
 LARGE = 2**20  # weights of which the gradients of single examples, written out, would fill memory
 # Where positions cancel, a norm from Gram matrices is off by a share of Σₜ‖xₜ‖‖gₜ‖ and not of itself. In float64, with
 # k roundings one after the other, the share is at most √(k·2⁻⁵³); k = 8000 makes this one, which is always added.
 ROUNDING = 8 * 2.0**-23
-# What underflow can hide of a float32 norm of 1024 squares; an output gradient may multiply it by any number.
-UNDERFLOW = torch.tensor(4e-18)
+# What underflow can hide of a float32 norm, for each number of which the squares are added, where processors take what
+# is below 2⁻¹²⁶ for zero; an output gradient may multiply it by any number.
+UNDERFLOW = 1.25e-19
+# Output gradients are scaled to 2⁻⁶⁰ of a clip norm or more, by taking powers of two from inputs that are larger: below
+# 2⁻¹²⁶ a number is rounded to as much as twice itself, and the input may be as large as 2¹²⁸.
+MOST_BITS = 60
 ONE = torch.tensor(1.0)
 
 
@@ -48,7 +53,8 @@ class OuterProduct:
         found: Tensor = torch.linalg.vector_norm(self.g, dim=1, dtype=torch.float64)
         if "weight" not in self.names:
             return found
-        return found.mul_(torch.hypot(row_norms(self.x), ONE if "bias" in self.names else UNDERFLOW))
+        hidden = torch.tensor(UNDERFLOW * math.sqrt(self.x.shape[1]))
+        return found.mul_(torch.hypot(row_norms(self.x), ONE if "bias" in self.names else hidden))
 
     def absolute_norms(self) -> Tensor:
         """Return ‖gᵢ‖₁·(‖xᵢ‖₁ + 1), each term for a parameter that trains."""
@@ -62,7 +68,8 @@ class OuterProduct:
         scaled = self.g * coefficients.unsqueeze(1)
         sums = {}
         if "weight" in self.names:
-            sums["weight"] = torch.mm(scaled.t(), self.x)
+            x, g = balance(self.x, self.g)
+            sums["weight"] = torch.mm((scaled if g is self.g else g * coefficients.unsqueeze(1)).t(), x)
         if "bias" in self.names:
             sums["bias"] = scaled.sum(0)
         return sums
@@ -88,29 +95,19 @@ class Ghost:
 
     def norms(self) -> Tensor:
         """Return the norms in float64, with room for all rounding."""
-        return self.squares().sqrt_().add_(self.room())
+        grams = self.grams()
+        return grams.squares().sqrt_().add_(grams.reach().mul_(self.share))
 
-    def squares(self) -> Tensor:
-        """Return Σₛₜ (xₛ·xₜ + 1)(gₛ·gₜ) in float64."""
-        x, g = self.x.double(), self.g.double()
-        inputs = torch.bmm(x, x.transpose(1, 2)) if "weight" in self.names else x.new_zeros(())
-        if "bias" in self.names:
-            inputs = inputs + 1
-        outputs = torch.bmm(g, g.transpose(1, 2))
-        return (inputs * outputs).sum(2).sum(1).clamp_(min=0)
+    def grams(self) -> Grams:
+        """Return the Gram matrices of inputs and output gradients."""
+        inputs = multiply_rows(self.x.double()) if "weight" in self.names else None
+        return Grams(inputs, multiply_rows(self.g.double()), "bias" in self.names)
 
-    def room(self) -> Tensor:
-        """Return a bound on how far rounding may move norm and sum from those of the gradient."""
+    @property
+    def share(self) -> float:
+        """The share of Σₜ‖xₜ‖‖gₜ‖ by which rounding may move norm and sum from those of the gradient."""
         (positions, inputs), outputs = self.x.shape[1:], self.g.shape[2]
-        return self.reach().mul_(rounding_share(inputs + outputs + 2 * positions))
-
-    def reach(self) -> Tensor:
-        """Return Σₜ‖xₜ‖‖gₜ‖ in float64, of which rounding may take a share."""
-        zeros = self.x.new_zeros(self.x.shape[:2], dtype=torch.float64)
-        lengths = measure_vectors(self.x) if "weight" in self.names else zeros
-        if "bias" in self.names:
-            lengths = lengths + 1
-        return (lengths * measure_vectors(self.g)).sum(1)
+        return rounding_share(inputs + outputs + 2 * positions)
 
     def sum_weighted(self, coefficients: Tensor) -> dict[str, Tensor]:
         """Return Σ cᵢgᵢ by one matrix product over all positions of all examples."""
@@ -129,6 +126,15 @@ class Ghost:
     def only(self, names: Collection[str]) -> Ghost:
         """Return the same for the weight or the bias alone."""
         return replace(self, names=tuple(names))
+
+
+def balance(x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Return inputs and output gradients with the same products: powers of two are taken from inputs above 2⁶⁰."""
+    if not x.numel() or not float(torch.linalg.vector_norm(x, ord=math.inf)) > 2.0**MOST_BITS:
+        return x, g
+    _, bits = torch.frexp(x.flatten(1).abs().amax(1))
+    powers = torch.exp2((bits - MOST_BITS).clamp_(min=0).to(x.dtype))
+    return x / powers.view(-1, *[1] * (x.dim() - 1)), g * powers.view(-1, *[1] * (g.dim() - 1))
 
 
 def measure_vectors(values: Tensor) -> Tensor:

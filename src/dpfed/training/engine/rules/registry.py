@@ -24,7 +24,8 @@ from dpfed.training.engine.rules.contributions import Call, Materialised, Method
 from dpfed.training.layers.projection import KnownProjection
 
 TRIALS = 3
-EXAMPLES = 64  # that methods are timed on, at most, and half of a batch: else it would take the most memory of a run
+EXAMPLES = 16  # made up, that methods are timed on
+NUMBERS = 2**25  # of these together, at most: else a trial might take the most memory of a run
 GHOSTS = ("ghost", "kernel", "multiplied")  # norms from Gram matrices, the sum apart from them
 KERNELS = GHOSTS[1:]  # these two leave the same room
 _CHOICES: dict[tuple[object, ...], str] = {}
@@ -86,6 +87,10 @@ def choose_contribution(
     """Choose the method for a call, the pinned or the fastest one for its shape, and return the contribution.
 
     With ``is_written`` only by methods that write gradients, or their factors, out.
+
+    Privacy: where positions of a record nearly cancel, what is left of its gradient is rounding, which each method does
+    in its own way; two methods then give sums that are clip norms apart. So one method serves a layer in all batches,
+    whatever their size, and it is chosen on made-up examples: neither by the records nor by how many were drawn.
     """
     ways = rule.methods(call)
     if is_written:
@@ -99,7 +104,7 @@ def choose_contribution(
     if len(ways) == 1:
         return next(iter(ways.values()))(call)
     x, g = call.pair
-    key = (call.path, x.shape[1:], g.shape[1:], len(g).bit_length(), call.trainable)
+    key = (call.path, x.shape[1:], g.shape[1:], call.trainable)
     name = chosen.get(key)
     if name not in ways:
         name = chosen[key] = _find_fastest(call, ways, key)
@@ -133,18 +138,23 @@ def _find_fastest(call: Call, ways: dict[str, Method], key: tuple[Hashable, ...]
     )
     name = _CHOICES.get(layer)
     if name not in ways:
-        part = _take_first(call)
+        part = _make_up(call)
         name = _CHOICES[layer] = min(ways, key=lambda way: _seconds(ways[way], part))
     return name
 
 
-def _take_first(call: Call) -> Call:
-    """Return the call with its first examples only."""
+def _make_up(call: Call) -> Call:
+    """Return the call with made-up examples, as many as its shapes allow."""
     x, g = call.pair
-    some = slice(min(EXAMPLES, -(-len(g) // 2)))
-    statistics = call.statistics and (call.statistics[0][some], call.statistics[1][some])
-    weights = None if call.weights is None else call.weights[some]
-    return replace(call, x=x[some], gradient=g[some], statistics=statistics, weights=weights)
+    parameters = sum(call.module.get_parameter(name).numel() for name in call.trainable)
+    count = max(1, min(EXAMPLES, NUMBERS // (x.shape[1:].numel() + g.shape[1:].numel() + parameters)))
+    statistics = call.statistics and (_ones(count, call.statistics[0]), _ones(count, call.statistics[1]))
+    weights = None if call.weights is None else _ones(count, call.weights)
+    return replace(call, x=_ones(count, x), gradient=_ones(count, g), statistics=statistics, weights=weights)
+
+
+def _ones(count: int, like: Tensor) -> Tensor:
+    return like.new_ones((count, *like.shape[1:]))
 
 
 def _seconds(method: Method, call: Call) -> float:

@@ -57,11 +57,15 @@ class CallLog(NamedTuple):
 
 
 class CallRecorder(TorchFunctionMode):
-    """A torch function mode that records the calls inside; `given` are the tensors of a pass over `size` examples."""
+    """A torch function mode that records the calls inside; `given` are the tensors of a pass over `size` examples.
 
-    def __init__(self, size: int, given: Iterable[Tensor]) -> None:
+    With `has_sources` false the log has no sources: for passes under ``vmap``, in which every tensor is another one.
+    """
+
+    def __init__(self, size: int, given: Iterable[Tensor], *, has_sources: bool = True) -> None:
         super().__init__()
         self.is_idle = False
+        self._has_sources = has_sources
         self._size = size
         self._notes: list[Hashable] = []
         self._sources: list[Hashable] = []
@@ -97,10 +101,15 @@ class CallRecorder(TorchFunctionMode):
             self._notes.append((*asked, type(error)))
             raise
         self._notes.append(tuple(asked))
+        if self._has_sources:
+            self._know(output)
+        return output
+
+    def _know(self, output: Any) -> None:
+        """Remember that the last call has made these tensors."""
         for made in output if isinstance(output, _SEVERAL) else (output,):
             if isinstance(made, Tensor) and not made.requires_grad:
                 self._known[id(made)] = (made, len(self._notes))
-        return output
 
     def _source(self, tensor: Tensor) -> Hashable:
         """Return the source of a tensor: the call that made it, or else its own identity, as a buffer or a constant.
@@ -115,7 +124,8 @@ class CallRecorder(TorchFunctionMode):
         for value in values:
             if isinstance(value, Tensor):
                 asked.append(None)
-                self._sources.append(None if value.requires_grad else self._source(value))
+                if self._has_sources:
+                    self._sources.append(None if value.requires_grad else self._source(value))
             elif isinstance(value, _PLAIN):
                 asked.append(value)
             elif isinstance(value, _WHOLE):
