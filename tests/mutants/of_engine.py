@@ -74,8 +74,8 @@ ENGINE = (
     Mutant(
         "a norm without the bias",
         "training/engine/rules/linear.py",
-        'return found.mul_(torch.hypot(row_norms(self.x), ONE if "bias" in self.names else UNDERFLOW))',
-        "return found.mul_(torch.hypot(row_norms(self.x), UNDERFLOW))",
+        'return found.mul_(torch.hypot(row_norms(self.x), ONE if "bias" in self.names else hidden))',
+        "return found.mul_(torch.hypot(row_norms(self.x), hidden))",
         ("tests/training/engine/rules/test_linear.py::test_norms_of_rank_one_neither_overflow_nor_lose_the_bias",),
     ),
     Mutant(
@@ -425,15 +425,15 @@ ENGINE = (
     Mutant(
         "an ensemble that a record stops",
         "training/many/ensemble.py",
-        "            if not self._is_tried:\n                raise\n            before",
-        "            raise\n            before",
+        "            if not self._is_tried:\n                raise\n            return None\n        finally:\n",
+        "            raise\n        finally:\n",
         (ENSEMBLE + "a_record_on_which_the_pass_fails_counts_as_zero_and_stops_no_model",),
     ),
     Mutant(
         "an ensemble that a failing example stops",
         "training/many/ensemble.py",
-        "            if not self._is_tried:\n                raise\n            return tuple(",
-        "            raise\n            return tuple(",
+        "            if not self._is_tried:\n                raise\n            return None\n\n\n",
+        "            raise\n\n\n",
         (ENSEMBLE + "a_record_on_which_the_pass_fails_counts_as_zero_and_stops_no_model",),
     ),
     Mutant(
@@ -605,8 +605,8 @@ ENGINE = (
     Mutant(
         "what a record of one model has written is there for the next record",
         "training/many/ensemble.py",
-        "            before.bring_back()\n            own = ",
-        "            own = ",
+        "                before.bring_back()\n                yield model, place\n",
+        "                yield model, place\n",
         (ENSEMBLE + "what_a_record_makes_the_pass_write_reaches_no_other[2]",),
     ),
     Mutant(
