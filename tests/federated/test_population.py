@@ -309,7 +309,7 @@ def test_an_optimizer_that_an_algorithm_cannot_read_counts_as_a_client_that_cann
 def test_an_example_with_such_an_optimizer_is_refused_before_anything_is_charged(phones):
     study, example = phones(**STATEFUL["scaffold"]), Ward("anybody", "")
     example.takes_plain_steps = False
-    with pytest.raises(InvalidArgument, match="takes plain steps"):
+    with pytest.raises(InvalidArgument, match="take plain steps"):
         study.federation(study.runner(example=example))
     assert study.ledger.reservations() == ()
 
