@@ -146,7 +146,9 @@ def test_the_bound_of_the_primal_is_too_small_for_primal_and_dual_in_one_vector(
     ("name", "options", "words"),
     [
         ("nonsense", {}, "one of fedavg"),
-        ("fedavg", {"depth": 3}, "depth"),
+        ("admm", {}, "check iadmm, iceadmm or iiadmm"),
+        ("fedavg", {"depth": 3}, "no option depth: choose among adjacency, clip_norm"),
+        ("iadmm", {"rho": 3}, "no option rho: choose among clip_norm, penalty"),
         ("fedavg", {"clipping": "none"}, "clipping"),
         ("fedavg", {"steps": 0}, "steps"),
         ("fedavg", {"norm": "l3"}, "norm"),
@@ -163,6 +165,10 @@ def test_the_bound_of_the_primal_is_too_small_for_primal_and_dual_in_one_vector(
 def test_a_claim_that_cannot_be_made_is_refused(name, options, words):
     with pytest.raises(InvalidArgument, match=words):
         build(name, **options)
+
+
+def test_clients_of_fedopt_are_those_of_fedavg():
+    assert build("fedopt", steps=2).sensitivity == build("fedavg", steps=2).sensitivity
 
 
 def test_a_claim_of_ones_own_is_found_in_a_directory(tmp_path):

@@ -18,7 +18,7 @@ from dpfed.federated.metrics import Score
 from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED, RUNNING
 from dpfed.federated.runners.in_process import LocalRunner
 from dpfed.federated.state.unfinished import UnfinishedRound
-from dpfed.plan.cohort import FixedCohort, PoissonCohort
+from dpfed.plan.cohort import All, FixedCohort, PoissonCohort
 from dpfed.plan.plan import AdaptiveClip, ClientPlan, Released
 from dpfed.randomness import SeededSource
 from dpfed.runs.directory import sequence
@@ -123,6 +123,31 @@ def test_noise_after_a_crash_is_fresh_even_from_the_same_seed(study, again, monk
     next(other.federation(other.runner(Watching, SeededSource(1))))
     (redrawn,) = (update for update in drawn if update.client == lost.client)
     assert np.all(redrawn.value != lost.value)
+
+
+class Named(SeededSource):
+    """Writes down by which names noise is drawn at the server."""
+
+    def __init__(self, names):
+        super().__init__(1)
+        self.names = names
+
+    def once(self, name):
+        self.names += [name] if name.startswith("noise") else []
+        return super().once(name)
+
+
+@pytest.mark.parametrize("cohort", [All(), PoissonCohort(0.7), PoissonCohort(0.7, secret=True)], ids=str)
+@pytest.mark.parametrize("number", range(3, 9))
+def test_the_servers_noise_is_never_drawn_again_from_the_same_seed(open_study, cohort, number):
+    names = []
+    study = open_study("user", rounds=2, spare_rounds=1, cohort=cohort)
+    with crash_at(number, is_after=False), suppress(Crash):
+        list(study.federation(source=Named(names)))
+    study.ledger.close()
+    list(open_study("user", rounds=2, spare_rounds=1, cohort=cohort).federation(source=Named(names)))
+    assert len(names) >= 2
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("style", ["user", "hybrid"])

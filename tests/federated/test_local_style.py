@@ -404,7 +404,7 @@ def test_an_account_of_any_unit_pays_if_it_is_for_replacement(ledger, unit):
 @pytest.mark.parametrize("unit", ["record", "person", "client"])
 def test_an_account_for_adding_and_removing_is_refused(ledger, unit):
     ledger.open("north", epsilon=100.0, delta=1e-5, unit=unit)
-    with pytest.raises(AdjacencyMismatch, match="opened for replace_one"):
+    with pytest.raises(AdjacencyMismatch, match="opened with --adjacency replace_one"):
         run_on(ledger, "north")
     assert ledger.reservations(open_only=False) == ()
 

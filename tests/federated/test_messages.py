@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpfed.federated.messages import Failure, Task
+from dpfed.events import Gaussian
+from dpfed.federated.messages import Charged, Failure, Task
 
 
 def test_what_is_sent_cannot_be_written_into_by_a_client():
@@ -27,3 +28,9 @@ def test_what_a_client_raised_is_not_shown():
     failure = Failure("north", "failed", ValueError("patient Zimmermann"))
     assert "Zimmermann" not in repr(failure)
     assert failure == Failure("north", "failed")
+
+
+def test_every_release_of_the_server_has_a_number_of_its_own_whether_charged_or_marked():
+    event = Gaussian(noise_multiplier=2.0)
+    charged = [Charged({}), Charged({}, {event: 1}, begun=1), Charged({}, {event: 1}, begun=2), Charged({}, {event: 2})]
+    assert [each.release_number for each in charged] == [0, 2, 3, 2]

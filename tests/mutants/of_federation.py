@@ -285,6 +285,13 @@ FEDERATION = (
         (ENGINE + "noise_after_a_crash_is_fresh_even_from_the_same_seed",),
     ),
     Mutant(
+        "the server's noise again after a crash",
+        "federated/round.py",
+        'f"noise {self.runner.charged().release_number} {self.number}"',
+        'f"noise {self.number}"',
+        (ENGINE + "the_servers_noise_is_never_drawn_again_from_the_same_seed",),
+    ),
+    Mutant(
         "more rounds than a client's participations",
         "federated/round.py",
         "able = (name for name in self._draw() if self.taken.get(name, 0) < most)",

@@ -156,15 +156,16 @@ def model(name: str, as_json: bool, **settings: Any) -> None:
 def algorithm(name: str, options: dict[str, Any], trials: int, seed: int, as_json: bool) -> None:
     """Search for neighbours that move a release further than claimed.
 
-    NAME is fedavg, fedprox, scaffold, feddyn, iadmm, iceadmm, iiadmm or update (a clipped one), or package.module:name
-    of your own: a SensitivityClaim, or a function that makes one; modules in this directory are found. The release runs
-    without noise on made-up data sets that differ in one record, first random ones, then by climbing from those that
-    moved it furthest.
+    NAME is fedavg, fedprox, fedopt, scaffold, feddyn, iadmm, iceadmm, iiadmm or update (a clipped one), or
+    package.module:name of your own: a SensitivityClaim, or a function that makes one; modules in this directory are
+    found. The release runs without noise on made-up data sets that differ in one record, first random ones, then by
+    climbing from those that moved it furthest.
 
     The exit code is 1 if the claim is refuted, and 2 if it cannot be checked. No record is shown.
 
     \b
       dpfed check algorithm fedavg -o steps=3
+      dpfed check algorithm iadmm -o penalty=2 -o proximity=1
       dpfed check algorithm update -o unit=client -o adjacency=add_remove
       dpfed check algorithm my_study:claim --trials 100000
     """

@@ -6,11 +6,12 @@ True
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from dpfed.config.fields import Block, Number, SettingError, Whole, setting
+from dpfed.config.fields import Block, Number, SettingError, Whole, quote, setting
 from dpfed.guarantee import LOCAL, UNITS_OF_STYLE
 
 Factor = Annotated[Number, Field(gt=0)]
@@ -141,6 +142,16 @@ class GeometricSchedule(Block):
     last: Number = setting(effect="the factor of the last round", gt=0)
 
 
+def _find_form(value: Any) -> str:
+    """Return which form a schedule has, so that a mistake in one is not judged as the other."""
+    return "ends" if isinstance(value, Mapping | GeometricSchedule) else "list"
+
+
+Schedule = Annotated[
+    Annotated[tuple[Factor, ...], Tag("list")] | Annotated[GeometricSchedule, Tag("ends")], Discriminator(_find_form)
+]
+
+
 class Privacy(Block):
     """The promises of a run, and whom they protect."""
 
@@ -155,9 +166,16 @@ class Privacy(Block):
         None, effect="the promise for one person with all rows, in place of record; needs data.person_column"
     )
     client: ClientPrivacy | None = setting(None, effect="the promise for one client (user, hybrid, local)")
-    noise_schedule: tuple[Factor, ...] | GeometricSchedule | None = setting(
+    noise_schedule: Schedule | None = setting(
         None, effect="public factors of the noise by round: a list with one for each round, or first and last"
     )
+
+    @field_validator("noise_schedule", mode="before")
+    @classmethod
+    def _require_schedule(cls, given: Any) -> Any:
+        if not isinstance(given, list | tuple | Mapping | GeometricSchedule | None):
+            raise ValueError(f"must be a list with a factor for each round, or first and last, got {quote(given)}")
+        return given
 
     @property
     def local(self) -> RecordPrivacy | None:

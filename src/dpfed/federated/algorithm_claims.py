@@ -12,8 +12,9 @@ checks of `dpfed.mechanisms.claims` then look for records that break the formula
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from dpfed.clipping import clip_gradients, clip_per_example, sum_examples
 from dpfed.errors import InvalidArgument
 from dpfed.federated.algorithms.admm import Admm
 from dpfed.federated.algorithms.constants import with_constants
+from dpfed.federated.algorithms.exact_admm import ExactAdmm
 from dpfed.federated.algorithms.fedavg import FedAvg
 from dpfed.federated.algorithms.feddyn import FedDyn
 from dpfed.federated.algorithms.fedprox import FedProx
@@ -243,6 +245,7 @@ CLAIMS: dict[str, Callable[..., SensitivityClaim]] = {
     "iiadmm": partial(admm, Iiadmm),
     "update": update,
 }
+LIKE = {"fedopt": "fedavg"}  # whose clients do the same: what a server makes of releases is post-processing
 
 
 def build(name: str, *, directory: str | Path | None = None, **options: Any) -> SensitivityClaim:
@@ -250,9 +253,11 @@ def build(name: str, *, directory: str | Path | None = None, **options: Any) -> 
 
     Modules of your own are looked for in `directory` first.
     """
-    if name not in CLAIMS and not is_reference(name):
-        raise InvalidArgument("name", f"name must be one of {', '.join(CLAIMS)} or package.module:name, got {name!r}")
+    name = LIKE.get(name, name)
+    _require_claim(name)
     made = CLAIMS[name] if name in CLAIMS else resolve(name, directory)
+    if name in CLAIMS:
+        _require_known(name, options)
     if callable(made):
         made = _make(name, made, options)
     elif options:
@@ -261,6 +266,26 @@ def build(name: str, *, directory: str | Path | None = None, **options: Any) -> 
         message = f"{name} gives no SensitivityClaim, but {type(made).__name__}"
         raise InvalidArgument("name", f"{message}: see dpfed.mechanisms.claims")
     return made
+
+
+def _require_claim(name: str) -> None:
+    """Refuse a name that no claim has."""
+    if name == ExactAdmm.kind:
+        message = "admm has no sensitivity, as nothing bounds how far one record moves the exact minimum"
+        raise InvalidArgument("name", f"{message} of a local problem: check iadmm, iceadmm or iiadmm")
+    if name not in CLAIMS and not is_reference(name):
+        names = ", ".join([*CLAIMS, *LIKE])
+        raise InvalidArgument("name", f"name must be one of {names} or package.module:name, got {name!r}")
+
+
+def _require_known(name: str, options: Iterable[str]) -> None:
+    """Refuse options that one of our claims does not have, and list those that it has."""
+    parameters = inspect.signature(CLAIMS[name]).parameters.values()
+    known = [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
+    if len(known) < len(parameters):
+        known += [each.name for each in fields(LocalSteps)]
+    if unknown := [option for option in options if option not in known]:
+        raise InvalidArgument("options", f"{name} has no option {unknown[0]}: choose among {', '.join(known)}")
 
 
 def _make(name: str, make: Callable[..., Any], options: dict[str, Any]) -> Any:

@@ -100,6 +100,11 @@ class Charged:
         """How many releases of the server are committed."""
         return sum(self.by_server.values())
 
+    @property
+    def release_number(self) -> int:
+        """The number of the server's last release: each one is charged or marked first, so none comes twice."""
+        return self.begun + self.releases
+
 
 class Client(Protocol):
     """A data owner."""

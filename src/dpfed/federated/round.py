@@ -136,7 +136,9 @@ class Round:
         arrivals = _Arrivals(self._make_check(asked))
         updates = {update.client: update for update in arrivals.accept(self.runner.train(self.task, asked))}
         head = self.runner.charge_release(self._commits, self.number)
-        noise = self.source.once(f"noise {sequence(head)} {self.number}")
+        # Named by its own charge: after a crash a seeded source gives no noise again, and where no charge was lost, the
+        # noise that it would have given anyway.
+        noise = self.source.once(f"noise {self.runner.charged().release_number} {self.number}")
         values = {name: update.value for name, update in updates.items()}
         counted = () if self.plan.is_secret else asked
         keepers = self._select_keepers(updates)
@@ -186,7 +188,7 @@ class Round:
         return self.plan.client_commits(self.taken, self._asked, charged.releases, max(lost, 0))
 
     def _draw(self) -> tuple[str, ...]:
-        drawn = self.plan.draw(self.source.once(f"cohort {sequence(self.head)} {self.number}"))
+        drawn = self.plan.draw(self.source.once(f"cohort {self.number}"))
         return drawn if self.plan.is_enough(len(drawn)) else ()
 
     def _read_or_draw_cohort(self) -> tuple[str, ...]:

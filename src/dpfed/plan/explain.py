@@ -4,7 +4,7 @@
 >>> print(Plan("study", rounds=2, local={"a": LocalPlan(size=9, batch_size=3, steps=1)}, style="none").explain())
 study: 2 rounds, all clients in each, averaged by declared size
 <BLANKLINE>
-- a: 1 step a round on about 3 of 9 declared records, not clipped
+- a: 1 step a round on about 3 of 9 declared records, gradients not clipped
 <BLANKLINE>
 - Nobody is protected: nothing is noised, and nothing is charged.
 - A client that fails, takes longer than 3600 s or sends an update of a root mean square above 1000 contributes zero \
@@ -163,7 +163,7 @@ def _site(plan: Plan, name: str) -> str:
 
 def _clip(local: LocalPlan) -> str:
     if local.clip_norm == math.inf:
-        return "not clipped"
+        return "gradients not clipped"
     words = f"clip norm {local.clip_norm:g}"
     if local.norm == "l1":
         words += " in L1 with Laplace noise"

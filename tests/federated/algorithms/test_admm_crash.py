@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dpfed.federated.algorithms.feddyn import FedDyn
 from dpfed.federated.algorithms.iadmm import Iadmm
 from dpfed.federated.state.clients import ClientStates
 from dpfed.plan.cohort import All, PoissonCohort
@@ -16,15 +17,10 @@ from studies import Crash, Study, crash_at
 
 OPTIONS = {"rounds": 2, "spare_rounds": 2, "weighting": "equal"}
 IADMM = Iadmm(rho=(1.0, 0.5))
-CASES = [(style, All()) for style in ("none", "sample", "user", "hybrid", "local")] + [("sample", PoissonCohort(0.7))]
-
-
-class ByRound(SeededSource):
-    """Names cohorts and the server's noise by the round alone: a resumed run adds entries to the ledger, not draws."""
-
-    def once(self, name):
-        what, _, number = name.partition(" ")
-        return super().once(f"{what} {number.split()[-1]}" if what in ("cohort", "noise") else name)
+CASES = [(IADMM, style, All()) for style in ("none", "sample", "user", "hybrid", "local")]
+CASES += [(IADMM, "sample", PoissonCohort(0.7))]
+FEDDYN = FedDyn(alpha=2.0)
+DRAWN = [(FEDDYN, "user", PoissonCohort(0.7)), (FEDDYN, "hybrid", PoissonCohort(0.7, secret=True))]
 
 
 def open_seeded(folder, style, cohort):
@@ -33,13 +29,13 @@ def open_seeded(folder, style, cohort):
     return study
 
 
-def begin(study):
-    return study.federation(study.runner(source=SeededSource(5)), algorithm=IADMM, source=ByRound(6))
+def begin(study, algorithm):
+    return study.federation(study.runner(source=SeededSource(5)), algorithm=algorithm, source=SeededSource(6))
 
 
-def finish(study):
+def finish(study, algorithm):
     """Run to the end; in every round the duals of the clients are those of the updates that the server used."""
-    federation = begin(study)
+    federation = begin(study, algorithm)
     spent = None
     for result in federation:
         spent = result.spent
@@ -62,11 +58,13 @@ def count_charges(study):
     return sum(study.committed().values()) + study.committed_releases() if study.plan.units else 0
 
 
-@pytest.mark.parametrize(("style", "cohort"), CASES, ids=str)
+@pytest.mark.parametrize(("algorithm", "style", "cohort"), CASES + DRAWN, ids=str)
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
-def test_a_crash_at_each_durable_write_changes_nothing_unless_a_charge_was_lost(tmp_path, style, cohort, is_after):
+def test_a_crash_at_each_durable_write_changes_nothing_unless_a_charge_was_lost(
+    tmp_path, algorithm, style, cohort, is_after
+):
     whole = open_seeded(make(tmp_path, "whole"), style, cohort)
-    end, spent = finish(whole)
+    end, spent = finish(whole, algorithm)
     charges = count_charges(whole)
     whole.ledger.close()
     number, is_over, same = 0, False, 0
@@ -75,11 +73,11 @@ def test_a_crash_at_each_durable_write_changes_nothing_unless_a_charge_was_lost(
         folder = make(tmp_path, str(number))
         study = open_seeded(folder, style, cohort)
         with crash_at(number, is_after=is_after), suppress(Crash):
-            list(begin(study))
+            list(begin(study, algorithm))
             is_over = True
         study.ledger.close()
         again = open_seeded(folder, style, cohort)
-        found, cost = finish(again)
+        found, cost = finish(again, algorithm)
         again.require_nothing_free()
         same += require_same_or_charged(again, found, cost, end, spent, charges)
         again.ledger.close()

@@ -250,4 +250,4 @@ def _subtract(charges: Charges, left: Charges) -> dict[Event, int]:
 def _require_replacement(account: str, adjacency: str, why: str) -> None:
     if adjacency != REPLACE_ONE:
         message = f"account {account} {why}, and is for {adjacency}; style local promises replace_one alone"
-        raise AdjacencyMismatch(f"{message}: give the client an account that was opened for {REPLACE_ONE}")
+        raise AdjacencyMismatch(f"{message}: give the client an account opened with --adjacency {REPLACE_ONE}")
