@@ -29,6 +29,20 @@ SCHEDULED = "tests/federated/test_schedule.py::test_"
 
 FEDERATION = (
     Mutant(
+        "a model that goes to the next client as the last one left it",
+        "federated/torch/model.py",
+        "        self._pristine.bring_back()\n",
+        "",
+        ("tests/federated/torch/test_model.py::test_no_data_of_a_client_move_the_update_of_the_next_one",),
+    ),
+    Mutant(
+        "containers inside containers that stay as a client left them",
+        "training/pristine.py",
+        "            vars(module)[name] = self._copy(value)\n",
+        "            pass\n",
+        ("tests/training/test_pristine.py::test_what_is_noted_anywhere_in_a_module_is_undone_again_and_again",),
+    ),
+    Mutant(
         "a client that is charged every round as the first",
         "federated/runners/charging.py",
         "choose_payment(cover_local(self._plan, name, number), self._left[name])",
