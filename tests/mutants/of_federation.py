@@ -29,6 +29,26 @@ SCHEDULED = "tests/federated/test_schedule.py::test_"
 
 FEDERATION = (
     Mutant(
+        "batches of many models as wide as the most records that one has",
+        "training/many/draws.py",
+        "np.arange(batches.max())",
+        "np.arange(np.minimum(batches[:, 0], lengths).max())",
+        (
+            "tests/training/many/test_draws.py::"
+            "test_batches_are_as_wide_as_the_plans_say_however_many_records_there_are",
+        ),
+    ),
+    Mutant(
+        "a client without records that trains with the others",
+        "training/many/train.py",
+        "        self._hold_empty()\n",
+        "",
+        (
+            "tests/federated/runners/test_together.py::"
+            "test_more_or_fewer_records_of_one_client_leave_all_others_bit_for_bit",
+        ),
+    ),
+    Mutant(
         "a model that goes to the next client as the last one left it",
         "federated/torch/model.py",
         "        self._pristine.bring_back()\n",
