@@ -30,7 +30,7 @@ CASES = {
     "adam": (Logistic, (30,), OptimizerSettings(optimizer="adamw", weight_decay=0.1)),
     "mlp": (lambda: MLP(features=12, hidden=(8,), classes=3), (12,), OptimizerSettings()),
     "cnn": (CNN, (1, 28, 28), OptimizerSettings()),
-    "deep": (lambda: MLP(features=3, hidden=(33, 33), classes=2), (3,), OptimizerSettings()),
+    "deep": (lambda: MLP(features=3, hidden=(33, 33), classes=2), (3,), OptimizerSettings(weight_decay=0.01)),
 }
 
 
