@@ -489,6 +489,15 @@ def test_an_account_of_records_that_carries_its_clients_charges_pays_for_both_st
     ledger.verify()
 
 
+def test_the_budget_of_a_client_is_not_spent_again_through_an_account_of_its_records(ledger):
+    open_on_one_source(ledger, clients=WHOLE)
+    open_on_one_source(ledger, records={"adjacency": "replace_one", "overlaps": ["clients"]})
+    with pytest.raises(InvalidArgument, match="name clients in its place"):
+        run_on(ledger, "records")
+    list(run_on(ledger, "clients").train(TASK, ["north"]))
+    assert ledger.balance("clients").spent == ledger.balance("records").spent > 0
+
+
 def test_an_unused_account_of_the_client_is_in_nobodys_way(ledger):
     open_on_one_source(ledger, clients=WHOLE, records={"adjacency": "replace_one"})
     assert len(list(run_on(ledger, "records", SAMPLED).train(TASK, ["north"]))) == 1

@@ -174,6 +174,27 @@ def test_accounts_of_other_kinds_on_the_same_data_that_a_charge_does_not_reach_a
     assert relations.find_unreached(["whole"], passed_on) == {"whole": ("person",)}
 
 
+@pytest.mark.parametrize("unit", ["record", "person"])
+def test_an_account_of_records_is_not_the_one_that_sees_all_charges_of_whole_clients(unit):
+    finer = terms("finer", "ward", unit=unit, adjacency="replace_one")
+    first, second = (terms(name, "ward", parent="finer", **WHOLE) for name in ("first", "second"))
+    with pytest.raises(InvalidArgument, match=r"overlaps=\['first'\]"):
+        relations.require_sound(second, world(finer, first))
+    carries = replace(second, parent=None, overlaps=("first",))
+    relations.require_sound(carries, world(finer, first))
+    assert relations.find_tops("first", world(finer, first)) == ("first",)
+    assert relations.find_tops("first", world(finer, first, carries)) == ("second",)
+
+
+@pytest.mark.parametrize("unit", ["record", "person"])
+def test_an_account_that_carries_those_of_whole_clients_does_not_pay_in_their_place(unit):
+    whole, finer = terms("whole", "ward", **WHOLE), terms("finer", "ward", unit=unit, adjacency="replace_one")
+    for accounts in (world(whole, replace(finer, overlaps=("whole",))), world(finer, replace(whole, parent="finer"))):
+        with pytest.raises(InvalidArgument, match="name whole in its place"):
+            relations.find_unreached(["finer"], accounts)
+        assert relations.find_unreached(["whole"], accounts) == {"whole": ()}
+
+
 def test_accounts_of_whole_clients_whose_charges_never_reach_a_record_are_found():
     whole, record = terms("whole", "ward", **WHOLE), terms("record", "ward")
     assert relations.find_uncarried(["record", "whole"], world(whole, record)) == {"record": ("whole",), "whole": ()}

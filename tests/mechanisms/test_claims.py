@@ -60,6 +60,17 @@ def test_climbing_finds_what_random_records_do_not():
     assert check_sensitivity(needle, trials=2000).ratio > 0.9
 
 
+def test_without_sizes_a_first_record_is_added_to_none():
+    def is_there(records, _public):
+        return float(len(records) > 0)
+
+    added = SensitivityClaim(is_there, Sensitivity(0.5, "l1", "add_remove"), RECORDS)
+    assert check_sensitivity(added, trials=100).is_refuted
+    replaced = replace(added, sensitivity=Sensitivity(0.5, "l1", "replace_one"))
+    assert check_sensitivity(replaced, trials=100).ratio == 0
+    assert check_sensitivity(replace(replaced, sensitivity=added.sensitivity), trials=100).is_refuted
+
+
 def test_a_witness_is_tried_first():
     hidden = claim(1.0, lambda records, _public: 5.0 * (records[0, 0] == 0.123456))
     pair = Neighbours(np.full((4, 2), 0.123456), np.zeros(2))
@@ -135,6 +146,14 @@ def with_noise():
     return lambda _records, _public: draws.normal()
 
 
+def turned(records, public):
+    return np.zeros((1, 2) if records.sum() > 0 else (2, 1))
+
+
+def hidden(records, public):
+    return np.ma.array(np.zeros(1), mask=[records.sum() > 0])
+
+
 @pytest.mark.parametrize(
     ("make", "argument", "words"),
     [
@@ -150,7 +169,10 @@ def with_noise():
         (lambda: check_sensitivity(claim(0.5), seed=-1), "seed", "at least 0"),
         (lambda: check_sensitivity(claim(0.5, fails)), "release", "a ValueError in test_claims.py"),
         (lambda: check_sensitivity(claim(0.5, marker)), "mine", "one's own"),
-        (lambda: check_sensitivity(claim(0.5, lambda r, _p: r[r > 0])), "release", "length of the release"),
+        (lambda: check_sensitivity(claim(0.5, lambda r, _p: r[r > 0])), "release", "shape of the release"),
+        (lambda: check_sensitivity(claim(0.5, turned)), "release", "shape of the release"),
+        (lambda: check_sensitivity(claim(0.5, lambda r, _p: 1j * r.sum())), "release", "complex numbers"),
+        (lambda: check_sensitivity(claim(0.5, hidden)), "release", "with a mask"),
         (lambda: check_sensitivity(claim(0.5, with_noise())), "release", "without its noise"),
         (lambda: check_sensitivity(claim(0.5, lambda r, _p: r.fill(0))), "release", "fails on made-up records"),
     ],

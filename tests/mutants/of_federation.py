@@ -29,6 +29,40 @@ SCHEDULED = "tests/federated/test_schedule.py::test_"
 
 FEDERATION = (
     Mutant(
+        "batches of many models as wide as the most records that one has",
+        "training/many/draws.py",
+        "np.arange(batches.max())",
+        "np.arange(np.minimum(batches[:, 0], lengths).max())",
+        (
+            "tests/training/many/test_draws.py::"
+            "test_batches_are_as_wide_as_the_plans_say_however_many_records_there_are",
+        ),
+    ),
+    Mutant(
+        "a client without records that trains with the others",
+        "training/many/train.py",
+        "        self._hold_empty()\n",
+        "",
+        (
+            "tests/federated/runners/test_together.py::"
+            "test_more_or_fewer_records_of_one_client_leave_all_others_bit_for_bit",
+        ),
+    ),
+    Mutant(
+        "a model that goes to the next client as the last one left it",
+        "federated/torch/model.py",
+        "        self._pristine.bring_back()\n",
+        "",
+        ("tests/federated/torch/test_model.py::test_no_data_of_a_client_move_the_update_of_the_next_one",),
+    ),
+    Mutant(
+        "containers inside containers that stay as a client left them",
+        "training/pristine.py",
+        "            vars(module)[name] = self._copy(value)\n",
+        "            pass\n",
+        ("tests/training/test_pristine.py::test_what_is_noted_anywhere_in_a_module_is_undone_again_and_again",),
+    ),
+    Mutant(
         "a client that is charged every round as the first",
         "federated/runners/charging.py",
         "choose_payment(cover_local(self._plan, name, number), self._left[name])",

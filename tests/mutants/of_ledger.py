@@ -119,6 +119,18 @@ LEDGER = (
         ("tests/ledger/test_relations.py::test_a_charge_reaches_the_parent_of_a_parent",),
     ),
     Mutant(
+        "an account of records that sees all charges of whole clients",
+        "ledger/relations.py",
+        "alike = [account for account in chains[0] if _are_alike(terms[account], terms[names[0]])]",
+        "alike = list(chains[0])",
+        (
+            "tests/ledger/test_relations.py::"
+            "test_an_account_of_records_is_not_the_one_that_sees_all_charges_of_whole_clients",
+            "tests/ledger/test_relations.py::"
+            "test_an_account_that_carries_those_of_whole_clients_does_not_pay_in_their_place",
+        ),
+    ),
+    Mutant(
         "an entry that continues no chain",
         "ledger/verify.py",
         '_require(row.previous == self.head.digest, row, "it does not continue the chain")\n        row.check()\n',

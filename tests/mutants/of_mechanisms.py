@@ -14,6 +14,13 @@ TREE = "tests/mechanisms/test_tree.py::test_"
 
 MECHANISMS = (
     Mutant(
+        "a search that never adds a first record",
+        "mechanisms/claims.py",
+        "return SMALL if self._replaces else (0, *SMALL)",
+        "return SMALL",
+        ("tests/mechanisms/test_claims.py::test_without_sizes_a_first_record_is_added_to_none",),
+    ),
+    Mutant(
         "rounded integers",
         "arrays.py",
         'if array.dtype.kind in "iu" and np.any(',

@@ -232,7 +232,8 @@ def _claim_units(
     far = np.zeros(shape)
     far[..., 1] = local.offset
     pair = Neighbours(-far[None] if sensitivity.adjacency == REPLACE_ONE else -0.4 * far[None], far)
-    return SensitivityClaim(release, sensitivity, box, sizes=(1, 2, 3), unit=unit, witness=pair)
+    sizes = (1, 2, 3) if sensitivity.adjacency == REPLACE_ONE else (0, 1, 2, 3)
+    return SensitivityClaim(release, sensitivity, box, sizes=sizes, unit=unit, witness=pair)
 
 
 CLAIMS: dict[str, Callable[..., SensitivityClaim]] = {

@@ -5,7 +5,8 @@ everything: a later account *overlaps* the earlier ones (and carries their charg
 its *parent* (and charges that too).
 
 What hides which records one client has hides each of them as well: under replace-one an account of unit client may pass
-its charges on to one of unit record or person. No other promises of different kinds are ever added up.
+its charges on to one of unit record or person. No other promises of different kinds are ever added up, and the account
+that sees everything has the unit and adjacency of those that lead to it: one for records says nothing of whole clients.
 
 >>> ward = Terms("ward", 4.0, 1e-5, parent="hospital")
 >>> find_reached("ward", {"ward": ward, "hospital": Terms("hospital", 8.0, 1e-5)})
@@ -14,7 +15,7 @@ its charges on to one of unit record or person. No other promises of different k
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from dpfed.checks import REPLACE_ONE
 from dpfed.errors import InvalidArgument, UnknownAccount
@@ -94,7 +95,8 @@ def find_beside(name: str, terms: Mapping[str, Terms]) -> tuple[str, ...]:
 def find_unreached(names: Iterable[str], terms: Mapping[str, Terms]) -> dict[str, tuple[str, ...]]:
     """Return which accounts on the same source, for other units or adjacencies, a charge to each one does not reach.
 
-    Of each unit and adjacency it is one that sees all charges on the source.
+    Of each unit and adjacency it is one that sees all charges on the source. An account that carries the charges of one
+    for whole clients is refused: the other one must be charged, and what it is charged is carried.
     """
     kinds: dict[str, dict[tuple[str, str], str]] = {}
     for other, known in terms.items():
@@ -106,6 +108,7 @@ def find_unreached(names: Iterable[str], terms: Mapping[str, Terms]) -> dict[str
         tops = [find_tops(other, terms) for other in others]
         reached = set(find_reached(name, terms)) if tops else set()
         found[name] = tuple(each[0] for each in tops if not reached.intersection(each))
+        _require_lowest(name, found[name], terms)
     return found
 
 
@@ -127,6 +130,14 @@ def find_uncarried(names: Iterable[str], terms: Mapping[str, Terms]) -> dict[str
     return found
 
 
+def _require_lowest(name: str, others: Iterable[str], terms: Mapping[str, Terms]) -> None:
+    """Refuse an account that a charge to one of the others reaches: both would be charged, and this one twice."""
+    for other in others:
+        if name in find_reached(other, terms):
+            message = f"account {name} carries the charges of {other}, which is for one {terms[other].unit} of the same"
+            raise InvalidArgument("account", f"{message} data and would not be charged: name {other} in its place")
+
+
 def _find_ancestors(name: str, terms: Mapping[str, Terms]) -> list[str]:
     found: list[str] = []
     parent = terms[name].parent
@@ -136,9 +147,11 @@ def _find_ancestors(name: str, terms: Mapping[str, Terms]) -> list[str]:
     return found
 
 
-def _find_common(names: Iterable[str], terms: Mapping[str, Terms]) -> tuple[str, ...]:
+def _find_common(names: Sequence[str], terms: Mapping[str, Terms]) -> tuple[str, ...]:
+    """Return the accounts that accounts of one kind all reach and that are of this kind too."""
     chains = [find_reached(name, terms) for name in names]
-    return tuple(account for account in chains[0] if all(account in chain for chain in chains))
+    alike = [account for account in chains[0] if _are_alike(terms[account], terms[names[0]])]
+    return tuple(account for account in alike if all(account in chain for chain in chains))
 
 
 def _follow_reach(name: str, terms: Mapping[str, Terms], carriers: Mapping[str, list[str]]) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ from dpfed.rounding import decimal_up
 ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
 ROUNDING = 1e-9  # what float arithmetic inside a release may add, as a part of the sensitivity
 CLIMBS = 5
+SMALL = (1, 2, 3, 5)
 _ULPS = 64 * 2.0**-52
 
 Release = Callable[[Floats, Floats], Any]
@@ -118,14 +119,15 @@ class SensitivityClaim:
 
     ``release(records, public)`` gets all arrays of a data set, the first axis counting them, and the public values. It
     adds no noise. Every array is one `unit` with all that belongs to it. `sizes` are the numbers of units to try, under
-    add/remove before one is added. A `witness`, if one is known, is tried first.
+    add/remove before one is added: without them some small ones, there from none on. A `witness`, if one is known, is
+    tried first.
     """
 
     release: Release
     sensitivity: Sensitivity
     records: Box
     public: Box = NOTHING
-    sizes: tuple[int, ...] = (1, 2, 3, 5)
+    sizes: tuple[int, ...] | None = None
     unit: str = RECORD
     witness: Neighbours | None = None
 
@@ -135,9 +137,16 @@ class SensitivityClaim:
             raise InvalidArgument("sensitivity", message)
         if self.unit not in UNITS:
             raise InvalidArgument("unit", f"unit must be one of {', '.join(UNITS)}, got {self.unit!r}")
-        check_size = checks.count if self._replaces else checks.whole
-        if not self.sizes or [check_size(sizes=size) for size in self.sizes] != list(self.sizes):
+        check_size, tried = checks.count if self._replaces else checks.whole, self.tried_sizes
+        if not tried or [check_size(sizes=size) for size in tried] != list(tried):
             raise InvalidArgument("sizes", f"sizes must name whole numbers of {self.unit}s, got {self.sizes!r:.80}")
+
+    @property
+    def tried_sizes(self) -> tuple[int, ...]:
+        """The numbers of units to try: those given, or small ones; with none at all where a unit may be added."""
+        if self.sizes is not None:
+            return self.sizes
+        return SMALL if self._replaces else (0, *SMALL)
 
     @property
     def change(self) -> str:
@@ -149,7 +158,7 @@ class SensitivityClaim:
         here = self._run(pair.records, pair.public)
         there = self._run(pair.other(replaces=self._replaces), pair.public)
         if here.shape != there.shape:
-            message = "the length of the release depends on the records, which no noise on its numbers hides"
+            message = "the shape of the release depends on the records, which no noise on its numbers hides"
             raise InvalidArgument("release", f"{message}: return as many numbers for every data set")
         if not (np.isfinite(here).all() and np.isfinite(there).all()):
             return math.inf
@@ -161,16 +170,24 @@ class SensitivityClaim:
         return self.sensitivity.adjacency == REPLACE_ONE
 
     def _length(self, vector: Floats) -> float:
-        return float(np.linalg.norm(vector, ORDERS[self.sensitivity.norm])) if vector.size else 0.0
+        return float(np.linalg.norm(vector.ravel(), ORDERS[self.sensitivity.norm])) if vector.size else 0.0
 
     def _run(self, records: Floats, public: Floats) -> Floats:
         try:
-            return np.asarray(self.release(read_only(records), read_only(public)), dtype=float).ravel()
+            return _read_release(self.release(read_only(records), read_only(public)))
         except InvalidArgument:
             raise
         except Exception as error:
             message = f"the release fails on made-up records ({explain_failure(error)})"
             raise InvalidArgument("release", f"{message}: declare narrower bounds, or mend it") from error
+
+
+def _read_release(found: Any) -> Floats:
+    """Return the numbers of a release; refuse those of which a part would not be compared."""
+    if np.iscomplexobj(found) or np.ma.isMaskedArray(found):
+        message = "a release of complex numbers or with a mask has more in it than its real numbers, which are compared"
+        raise InvalidArgument("release", f"{message}: return all that leaves as an array of real numbers")
+    return np.asarray(found, dtype=float)
 
 
 @dataclass(frozen=True)
@@ -260,7 +277,7 @@ class _Search:
 
     def _draw(self) -> Neighbours:
         claim, rng = self._claim, self._rng
-        size = int(rng.choice(claim.sizes))
+        size = int(rng.choice(claim.tried_sizes))
         records = claim.records.draw(rng, size)
         if size and rng.random() < 0.5:
             records[:] = records[0]  # all agree, or half are against the others

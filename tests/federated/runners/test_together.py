@@ -30,6 +30,7 @@ CASES = {
     "adam": (Logistic, (30,), OptimizerSettings(optimizer="adamw", weight_decay=0.1)),
     "mlp": (lambda: MLP(features=12, hidden=(8,), classes=3), (12,), OptimizerSettings()),
     "cnn": (CNN, (1, 28, 28), OptimizerSettings()),
+    "deep": (lambda: MLP(features=3, hidden=(33, 33), classes=2), (3,), OptimizerSettings(weight_decay=0.01)),
 }
 
 
@@ -52,8 +53,8 @@ def plan(clients, noise: float | None, style: str = "sample", **settings) -> Pla
     return Plan("study", 1, parts, style=style)
 
 
-def changes(kind, case, noise, tmp_path, pull=0.0, changed="", **options) -> dict[str, np.ndarray]:
-    model, clients = world(case, changed)
+def changes(kind, case, noise, tmp_path, pull=0.0, changed="", sizes=SIZES, **options) -> dict[str, np.ndarray]:
+    model, clients = world(case, changed, sizes)
     made = plan(clients, noise, "none" if noise is None else "sample")
     with Ledger(f"sqlite:///{tmp_path / kind.__name__}{len(list(tmp_path.iterdir()))}.db") as ledger:
         for client in clients:
@@ -124,6 +125,18 @@ def test_other_data_of_one_client_leave_all_others_bit_for_bit(case, noise, one_
     after = changes(EnsembleRunner, case, noise, tmp_path, one_pass=one_pass, changed="b")
     assert not np.array_equal(before["b"], after["b"])
     for name in set(SIZES) - {"b"}:
+        assert np.array_equal(before[name], after[name])
+
+
+@pytest.mark.parametrize("one_pass", [False, True])
+@pytest.mark.parametrize("records", [0, 1, 20])
+def test_more_or_fewer_records_of_one_client_leave_all_others_bit_for_bit(records, one_pass, tmp_path):
+    few = dict.fromkeys("abcd", 7)  # below the batch size
+    before = changes(EnsembleRunner, "deep", None, tmp_path, sizes=few, one_pass=one_pass, pull=0.1)
+    after = changes(EnsembleRunner, "deep", None, tmp_path, sizes={**few, "b": records}, one_pass=one_pass, pull=0.1)
+    assert np.any(before["b"] != after["b"])
+    assert after["b"].any() == (records > 0)
+    for name in "acd":
         assert np.array_equal(before[name], after[name])
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -9,8 +10,11 @@ import torch
 from torch import nn
 
 from dpfed.errors import InvalidArgument
+from dpfed.federated.torch.client import TorchClient
 from dpfed.federated.torch.model import TorchModel, layout_of
 from dpfed.models.logistic import Logistic
+from dpfed.plan import LocalPlan
+from dpfed.randomness import SeededSource
 
 small = partial(Logistic, features=4, classes=3)
 DATA = (np.random.default_rng(1).normal(size=(6, 4)), np.arange(6) % 3)
@@ -37,6 +41,47 @@ def test_whoever_borrows_the_model_finds_the_weights_it_brings_and_nothing_of_th
         assert all(parameter.grad is None for parameter in model.parameters)
     with pytest.raises(InvalidArgument, match="must have 3 numbers"), model.borrow(np.zeros(4)):
         pass
+
+
+class Noting(nn.Module):
+    """Lets what it has seen before into its outputs, and stops training at a large input."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.seen = nn.Linear(4, 3), {"all": []}
+
+    def forward(self, x):
+        if x.abs().max() > 5:
+            self.seen["all"].append(float(x.max()))
+            self.linear.requires_grad_(False)
+            torch.set_grad_enabled(False)
+        return self.linear(x) * (1 + sum(self.seen["all"]))
+
+
+class NotingLoss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.worst = 0.0
+
+    def forward(self, outputs, targets):
+        losses = nn.functional.cross_entropy(outputs, targets, reduction="none") * (1 + self.worst)
+        self.worst = max(self.worst, float(losses.detach().max()) - 1000)
+        return losses
+
+
+@pytest.mark.parametrize(("make", "loss"), [(Noting, "cross_entropy"), (small, NotingLoss())], ids=["model", "loss"])
+def test_no_data_of_a_client_move_the_update_of_the_next_one(make, loss):
+    changes = []
+    for size in (1.0, 1e4):
+        model = TorchModel(make, loss)
+        first, second = (TorchClient(name, DATA, "", model) for name in ("first", "second"))
+        first.examples.inputs[:] = size
+        plan = LocalPlan(size=6, batch_size=6, steps=2, learning_rate=0.1)
+        with suppress(RuntimeError):  # its own data may stop its training
+            first.train(plan, model.first_weights, SeededSource(1))
+        changes.append(second.train(plan, model.first_weights, SeededSource(2)))
+    assert changes[0].any()
+    np.testing.assert_array_equal(*changes)
 
 
 def test_a_seed_decides_the_first_weights_also_in_another_process():

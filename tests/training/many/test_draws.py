@@ -94,6 +94,12 @@ def test_a_pass_gives_every_record_once_in_an_order_of_its_own(seeded):
     assert sorted(tables[0].rows[0]) != tables[0].rows[0].tolist()
 
 
+@pytest.mark.parametrize("sizes", [[20, 7], [1, 7], [0, 7], [0, 0]])
+def test_batches_are_as_wide_as_the_plans_say_however_many_records_there_are(sizes):
+    for table in draws.draw_shuffled(sizes, [10, 3], 3, sources(2, seeded=True)):
+        assert table.rows.shape == table.is_there.shape == (2, 10)
+
+
 def test_first_places_of_a_pass_are_uniform():
     passes, size = 8_000, 6
     tables = draws.draw_shuffled([size, 4], [size, 4], passes, sources(2, seeded=False))

@@ -1,8 +1,8 @@
 """One torch model of a process that all clients in it train in turn, filled from a flat vector and read back.
 
 Building a model for each of a thousand small clients would take longer than training them. Its parameters are windows
-on one row of numbers, so weights go in and out by one copy. Nothing else stays from one client to the next: buffers
-are put back to what the model was built with, and gradients and optimizers are dropped.
+on one row of numbers, so weights go in and out by one copy. Nothing else stays from one client to the next: modules,
+buffers, hooks and attributes are what the model was built with, and gradients and optimizers are dropped.
 
 >>> from dpfed.models.logistic import Logistic
 >>> model = TorchModel(Logistic, "cross_entropy")
@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ from dpfed.training import screening
 from dpfed.training.generators import Generators, devices_of
 from dpfed.training.layers import compat
 from dpfed.training.optimizing import OptimizerSettings
+from dpfed.training.pristine import Pristine
 
 Factory = Callable[[], nn.Module]
 _DTYPES = {torch.float32: "float32", torch.float64: "float64"}
@@ -68,8 +69,9 @@ class TorchModel:
     It computes with one thread if it is small, with as many as torch likes if not, or with `threads` (see
     `dpfed.federated.torch.threads`).
 
-    Privacy: what a client leaves behind is thrown away before the next one trains, as far as torch knows of it: a
-    model whose forward pass keeps anything outside its buffers must not be used. First weights follow from the seed.
+    Privacy: what a client leaves behind in the model or its loss is thrown away before the next one trains
+    (`dpfed.training.pristine`). A model whose forward pass keeps anything elsewhere, such as in a global, must not be
+    used. First weights follow from the seed.
     """
 
     def __init__(
@@ -137,6 +139,7 @@ class TorchModel:
             self._lock,
             computing(self.layout.size, self.threads),
             Generators(or_system(source), devices_of(self.module)).scope(),
+            torch.enable_grad(),  # and as it was at the end, whatever a client does to it
         ):
             self._restore()
             self._row.copy_(torch.from_numpy(np.require(values, requirements=["C", "W"])))
@@ -234,19 +237,13 @@ class TorchModel:
                 parameter.data = row[start : start + parameter.numel()].view(parameter.shape)
                 start += parameter.numel()
         self._first = row.numpy().copy()
-        self._buffers = [
-            (module, name, buffer.clone())
-            for module in self.module.modules()
-            for name, buffer in module._buffers.items()
-            if buffer is not None
-        ]
+        self.module.train()
+        self._pristine = Pristine([*self.module.modules(), *(self.loss.modules() if _is_module(self.loss) else ())])
         return row
 
     def _restore(self) -> None:
         _ = self._row
-        for module, name, first in self._buffers:
-            module._buffers[name] = first.clone()
-        self.module.train()
+        self._pristine.bring_back()
 
     def _try(self, form: Form, *, is_private: bool) -> None:
         inputs, targets = make_records(form, _BLANKS)
@@ -281,3 +278,7 @@ class TorchModel:
 
 def _rebuild(factory: Factory, loss: str | losses.Loss, recipe: OptimizerSettings | None, seed: int) -> TorchModel:
     return TorchModel(factory, loss, recipe=recipe, seed=seed)
+
+
+def _is_module(loss: Any) -> TypeGuard[nn.Module]:
+    return isinstance(loss, nn.Module)

@@ -84,9 +84,13 @@ def _pack(records: Rows, owners: Rows, models: int) -> BatchTable:
 def draw_shuffled(
     sizes: Sequence[int], batch_sizes: Sequence[int], steps: int, sources: Sequence[RandomSource]
 ) -> Iterator[BatchTable]:
-    """Yield `steps` tables of ordinary batches from passes over each model's records, every pass in a new order."""
+    """Yield `steps` tables of ordinary batches from passes over each model's records, every pass in a new order.
+
+    Privacy: tables are as wide as the largest batch of a plan, however few records there are. A width that follows one
+    model's records would change how sums of the others are rounded, and training may make anything of that.
+    """
     lengths, batches = np.asarray(sizes), np.asarray(batch_sizes)[:, None]
-    starts, columns = (np.cumsum(lengths) - lengths)[:, None], np.arange(np.minimum(batches[:, 0], lengths).max())
+    starts, columns = (np.cumsum(lengths) - lengths)[:, None], np.arange(batches.max())
     orders = _Orders(lengths, sources)
     order, at = np.arange(lengths.sum() + 1), lengths.copy()  # the last one is padding
     for _ in range(steps):

@@ -60,10 +60,10 @@ class Member:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """The properties that models trained together must share; one without records and noise does nothing."""
+        """The properties that models trained together must share: public ones, which no records decide."""
         is_private = self.plan.noise_multiplier is not None
         pull = 0.0 if self.objective is None else self.objective.pull
-        return self.plan.steps, self.plan.learning_rate, is_private, is_private or len(self.inputs) > 0, pull
+        return self.plan.steps, self.plan.learning_rate, is_private, pull
 
 
 def can_serve(plan: LocalPlan) -> bool:
@@ -193,7 +193,15 @@ class _Group:
                 self._terms.add_(found, self._parameters)
                 descent.step(found, self._settings.rate(plan.learning_rate, step, plan.steps))
                 self._generators.refresh()
+        self._hold_empty()
         return self._parameters
+
+    def _hold_empty(self) -> None:
+        """Put models without records and noise back to the first parameters: such a one does nothing."""
+        if not self._is_private and not all(self._sizes):
+            is_empty = torch.tensor(self._sizes) == 0
+            for name, value in self._parameters.items():
+                value[is_empty] = self._first[name]
 
     def _plain_gradients(self, is_shared: bool) -> Iterator[Stacked]:
         batch_sizes = [plan.batch_size for plan in self._plans]
