@@ -26,7 +26,7 @@ SRC = Path(dpfed.__file__).parents[1]
 LAYERS: dict[int, tuple[str, ...]] = {
     0: ("errors", "checks", "rounding", "randomness", "guarantee", "events", "references", "names"),
     1: ("arrays", "clipping", "prepaid", "mechanisms", "accounting", "aggregation", "data", "ldp", "audit.ldp"),
-    2: ("plan", "runs", "config", "ledger", "manager"),
+    2: ("plan", "runs", "config", "ledger", "manager", "ldp.files", "ldp.collecting"),
     3: ("training", "models", "federated", "audit"),
     4: ("report", "integrations"),
     5: ("cli", "__main__"),

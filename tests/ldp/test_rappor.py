@@ -176,3 +176,13 @@ def test_repeated_candidates_are_refused():
     rappor = small()
     with pytest.raises(InvalidArgument, match="must all be different"):
         rappor.estimate(rappor.randomize(VALUES), ["a", "a"])
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 20.0])
+@pytest.mark.parametrize("hashes", [1, 2, 3])
+def test_an_epsilon_asked_for_is_kept_for_ever(epsilon, hashes):
+    rappor = Rappor.from_epsilon(epsilon, hashes=hashes)
+    assert rappor.epsilon <= epsilon
+    assert rappor.epsilon == pytest.approx(epsilon, rel=1e-9)
+    with pytest.raises(InvalidArgument, match="pure noise"):
+        Rappor.from_epsilon(1e-18)

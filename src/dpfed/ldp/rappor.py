@@ -82,6 +82,14 @@ class Rappor:
         if self.p == self.q:
             raise InvalidArgument("q", "q must differ from p: reports would be pure noise; take q = 0.75 and p = 0.25")
 
+    @classmethod
+    def from_epsilon(cls, epsilon: float, p: float = 0.25, q: float = 0.75, **sizes: Any) -> Rappor:
+        """Return the RAPPOR whose reports of one text, all together, are ε-DP."""
+        hashes = checks.count(hashes=sizes.get("hashes", cls.hashes))
+        keep = coins.chance_down(coins.exp(checks.positive(epsilon=epsilon) / (2 * hashes)))
+        coins.require_signal(keep, ONE - keep)
+        return cls(2 * (ONE - keep) / ONE, p, q, **sizes)
+
     @property
     def epsilon(self) -> float:
         """The ε of all reports of one text, as long as its permanent response is kept (ε∞ of the paper)."""
