@@ -137,7 +137,7 @@ def test_a_second_text_stays_in_the_cohort_of_the_first():
 def test_mixed_cohorts_and_filters_are_refused():
     rappor = small()
     with pytest.raises(InvalidArgument, match="cohorts that were not declared"):
-        rappor.estimate(small(cohorts=64).randomize(VALUES, SeededSource(1)), NAMES)
+        rappor.check_reports(small(cohorts=64).randomize(VALUES, SeededSource(1)))
     with pytest.raises(InvalidArgument, match="of another mechanism"):
         rappor.estimate([rappor.randomize(VALUES), small(bits=48).randomize(VALUES)], NAMES)
     with pytest.raises(InvalidArgument, match="at least one report"):
