@@ -36,7 +36,7 @@ ABSENT_NAME = "(none)"
     "--person-column", section=ASKED, help="Who each row belongs to: one report a person, of its first row."
 )
 @options.option("-e", "--epsilon", type=float, required=True, section=NOISE, help="ε of a person's report.")
-@options.option("--mechanism", section=NOISE, help="Instead of the best one: unary, hashing, rappor, …")
+@options.option("--mechanism", section=NOISE, help="Instead of the best one: unary, hashing, rappor or another.")
 @options.option("--again", is_flag=True, section=NOISE, help="Draw new responses of everybody, whose ε add up.")
 @options.option("--kept", type=FILE, section=options.OUTPUT, help="Private file of responses [default: DATA.kept].")
 @options.option("--out", type=FILE, section=options.OUTPUT, help="File of reports [default: COLUMN.reports].")
@@ -54,9 +54,9 @@ def collect(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Noise one column of a CSV or Parquet file, one report for each person.
+    """Noise one column of a table, with one report for each person.
 
-    Responses are kept in a private file. The same command sends the same ones again, which costs nothing.
+    The table is a CSV or Parquet file. Responses are kept in a private file. The same command sends the same ones again, which costs nothing.
 
     \b
       dpfed ldp collect visits.csv --column ward --values a,b,c --epsilon 1 --person-column patient
