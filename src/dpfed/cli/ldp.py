@@ -56,7 +56,8 @@ def collect(
 ) -> None:
     """Noise one column of a table, with one report for each person.
 
-    The table is a CSV or Parquet file. Responses are kept in a private file. The same command sends the same ones again, which costs nothing.
+    The table is a CSV or Parquet file. Responses are kept in a private file; the same command sends the same ones
+    again, which costs nothing.
 
     \b
       dpfed ldp collect visits.csv --column ward --values a,b,c --epsilon 1 --person-column patient

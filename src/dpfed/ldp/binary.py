@@ -41,7 +41,7 @@ from dpfed.randomness import RandomSource, or_system
 class BinaryResponse:
     """Report a true bit with chance `truth`, the opposite bit otherwise; `truth` is rounded towards ½ to 2⁻⁵³.
 
-    Privacy: |ln(p/(1 − p))|-DP for one user's bit (replace-one, local model), exactly; the event is
+    Privacy: ``|ln(p/(1 − p))|``-DP for one user's bit (replace-one, local model), exactly; the event is
     RandomizedResponse(ε, 2). At p = ½ reports are pure noise: refused.
     """
 

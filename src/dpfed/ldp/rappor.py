@@ -56,7 +56,7 @@ class Rappor:
 
     Privacy: two texts differ in at most 2·hashes bits. All reports of one text together are
     2h·ln((1 − f/2)/(f/2))-DP, which is `epsilon` and the event PureDP(ε, adjacency="replace_one"); a single one is
-    h·|ln(q*(1 − p*)/(p*(1 − q*)))|-DP, `epsilon_of_report` (Theorems 1 and 2). Both follow from chances rounded to
+    ``h·|ln(q*(1 − p*)/(p*(1 − q*)))|``-DP, `epsilon_of_report` (Theorems 1 and 2). Both follow from chances rounded to
     2⁻⁵³. They hold for one text, and only if its permanent response is kept: one drawn anew, or that of another text,
     costs `epsilon` again.
     """
