@@ -177,7 +177,10 @@ def test_reports_may_come_in_any_number_of_batches(kind):
 
 
 def test_ten_million_reports_are_decoded_in_bounded_memory(kind):
-    """Batches come from a generator, as from a file; what the decoder holds beside them stays below 48 MB."""
+    """Batches come from a generator, as from a file; what the decoder holds beside them stays below 48 MB.
+
+    Of sketches, which take longer and decode by the same batches, two million.
+    """
     mechanism = small(kind)
     part = mechanism.randomize(np.resize(VALUES, 100_000), SeededSource(4))
     mechanism.estimate(part[:1000])
