@@ -17,7 +17,17 @@ import bench
 import page
 import venvs
 
-BENCHMARKS = ("accounting", "ensemble", "federation", "ledger", "startup", "throughput", "training", "whole_step")
+BENCHMARKS = (
+    "accounting",
+    "ensemble",
+    "federation",
+    "ledger",
+    "local",
+    "startup",
+    "throughput",
+    "training",
+    "whole_step",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

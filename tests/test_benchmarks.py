@@ -18,6 +18,7 @@ import accuracy as accuracy_benchmark
 import bench
 import everyday
 import federation as federation_benchmark
+import local as local_benchmark
 import page
 import picked
 import run
@@ -173,9 +174,18 @@ def test_a_smaller_row_holds_up_to_its_goal() -> None:
 
 
 def test_every_benchmark_of_make_bench_is_a_script_with_rows() -> None:
-    assert {"accounting", "ensemble", "federation", "ledger", "startup", "throughput", "training", "whole_step"} == set(
-        run.BENCHMARKS
-    )
+    names = {
+        "accounting",
+        "ensemble",
+        "federation",
+        "ledger",
+        "local",
+        "startup",
+        "throughput",
+        "training",
+        "whole_step",
+    }
+    assert names == set(run.BENCHMARKS)
     assert all((bench.HERE / f"{name}.py").exists() for name in run.BENCHMARKS)
 
 
@@ -191,7 +201,7 @@ def test_a_peer_file_may_add_pip_options_and_is_rebuilt_when_it_changes(tmp_path
 
 
 def test_every_peer_file_belongs_to_a_contestant_and_the_other_way_round() -> None:
-    contestants = [*accounting_benchmark.PEERS, *throughput_benchmark.CONTESTANTS]
+    contestants = [*accounting_benchmark.PEERS, *local_benchmark.PEERS, *throughput_benchmark.CONTESTANTS]
     asked = {peer.venv for peer in contestants if peer.venv} | {accuracy_benchmark.IMAGES.stem}
     assert asked == {file.stem for file in venvs.PEERS.glob("*.txt")}
 
@@ -377,3 +387,19 @@ def test_a_slow_contestant_is_asked_as_often_as_it_must_and_no_more(monkeypatch,
 
 def test_the_page_of_figures_is_the_one_made_from_the_results() -> None:
     assert page.PAGE.read_text() == page.render()
+
+
+def test_a_task_for_some_users_is_scaled_to_a_million() -> None:
+    result = local_benchmark.Scaled(lambda: sum(range(200_000)), users=1000).measure()
+    assert result.value == 1000.0
+    assert result.seconds > 0.1
+
+
+def test_every_oracle_of_the_local_benchmark_is_measured_against_both_peers(monkeypatch) -> None:
+    monkeypatch.setattr(local_benchmark, "MILLION", 300)
+    tasks = local_benchmark.load_dpfed()
+    found = {("dpfed", name): task.measure() for name, task in tasks.items()}
+    found |= {("pure-ldp", name): bench.Result(1.0, 1e9) for name in tasks}
+    assert set(tasks) == set(local_benchmark.GOALS)
+    assert all(local_benchmark.row_of(found, name, "pure-ldp").holds for name in tasks)
+    assert not any(local_benchmark.row_of(found, name, "multi-freq-ldpy").holds for name in tasks)

@@ -32,6 +32,8 @@ SUBJECTS = {
     "data": "tables, images, partitions",
     "aggregation": "from updates to their mean",
     "mechanisms": "noise, selection, sensitivity",
+    "ldp": "each user noises its own value",
+    "audit": "does a mechanism keep its ε?",
     "accounting": "from events to ε and δ",
     VALUES: "events, guarantee, errors, …",
 }

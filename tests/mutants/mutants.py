@@ -7,8 +7,9 @@ from mutants.of_admm import ADMMS
 from mutants.of_engine import ENGINE
 from mutants.of_federation import FEDERATION
 from mutants.of_inputs import INPUTS
+from mutants.of_ldp import LOCAL
 from mutants.of_ledger import LEDGER
 from mutants.of_mechanisms import MECHANISMS
 from mutants.of_training import TRAINING
 
-MUTANTS = (*TRAINING, *ENGINE, *FEDERATION, *ADMMS, *INPUTS, *LEDGER, *MECHANISMS, *ACCOUNTING)
+MUTANTS = (*TRAINING, *ENGINE, *FEDERATION, *ADMMS, *INPUTS, *LEDGER, *LOCAL, *MECHANISMS, *ACCOUNTING)

@@ -13,6 +13,7 @@ from dpfed.cli import (
     evaluate,
     export,
     init,
+    ldp,
     ledger,
     personalise,
     plan,
@@ -32,6 +33,7 @@ from dpfed.cli.sections import Group
         "Compute how private a run is": (epsilon.epsilon, epsilon.delta, compare.compare),
         "Choose settings": (epsilon.calibrate, sensitivity.sensitivity),
         "Manage budgets": (ledger.ledger,),
+        "Ask without trust": (ldp.ldp,),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

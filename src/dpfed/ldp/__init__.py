@@ -1,0 +1,24 @@
+"""Local differential privacy: every user noises its own value, and nobody is trusted. Names load when first used."""
+
+from __future__ import annotations
+
+from dpfed.names import load_lazily
+
+_HOME = {
+    "ABSENT": "dpfed.ldp.oracle",
+    "BinaryResponse": "dpfed.ldp.binary",
+    "CountMeanSketch": "dpfed.ldp.sketch",
+    "Estimate": "dpfed.ldp.estimates",
+    "HadamardResponse": "dpfed.ldp.hadamard",
+    "HadamardSketch": "dpfed.ldp.sketch",
+    "KaryResponse": "dpfed.ldp.kary",
+    "LocalHashing": "dpfed.ldp.hashing",
+    "OptimizedUnary": "dpfed.ldp.unary",
+    "Rappor": "dpfed.ldp.rappor",
+    "SymmetricUnary": "dpfed.ldp.unary",
+    "choose": "dpfed.ldp.choosing",
+}
+
+__all__ = [*_HOME]
+
+__getattr__, __dir__ = load_lazily(__name__, _HOME)

@@ -1,0 +1,201 @@
+"""Mutants of local DP: coins, mechanisms, what is kept and added up, and the auditor."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+AUDIT = "tests/audit/test_ldp.py::test_"
+BINARY = "tests/ldp/test_binary.py::test_"
+COINS = "tests/ldp/test_coins.py::test_"
+COLLECTING = "tests/ldp/test_collecting.py::test_"
+COMMAND = "tests/cli/test_ldp.py::test_"
+FILES = "tests/ldp/test_files.py::test_"
+HASHING = "tests/ldp/test_hashing.py::test_"
+KARY = "tests/ldp/test_kary.py::test_"
+ORACLE = "tests/ldp/test_oracle.py::test_"
+RAPPOR = "tests/ldp/test_rappor.py::test_"
+SKETCH = "tests/ldp/test_sketch.py::test_"
+UNARY = "tests/ldp/test_unary.py::test_"
+
+LOCAL = (
+    Mutant(
+        "a local chance rounded up",
+        "ldp/coins.py",
+        "share.to_integral_value(ROUND_FLOOR)",
+        'share.to_integral_value("ROUND_CEILING")',
+        (COINS + "chances_are_rounded_down_from_more_digits_than_a_float_has",),
+    ),
+    Mutant(
+        "coins of eight bits",
+        "ldp/coins.py",
+        "    if low:\n",
+        "    if False:\n",
+        (COINS + "a_coin_is_a_number_of_53_bits_below_the_threshold",),
+    ),
+    Mutant(
+        "a biased lie",
+        "ldp/coins.py",
+        "        if again.size:\n",
+        "        if False:\n",
+        (COINS + "draws_that_would_be_too_many_for_one_number_are_drawn_again",),
+    ),
+    Mutant(
+        "a local epsilon rounded down",
+        "ldp/coins.py",
+        "return round_up(Fraction(_PRECISE.add(value, _SLACK)))",
+        "return -round_up(-Fraction(value))",
+        (COINS + "logarithms_are_rounded_up_and_no_more_than_that",),
+    ),
+    Mutant(
+        "a fair coin as an answer",
+        "ldp/binary.py",
+        "        if threshold == HALF:\n",
+        "        if False:\n",
+        (BINARY + "a_fair_coin_is_refused",),
+    ),
+    Mutant(
+        "a lie that may be the truth",
+        "ldp/kary.py",
+        "(coins.below(source, size - 1, part.size) + np.uint32(1))",
+        "coins.below(source, size, part.size)",
+        (KARY + "reports_follow_their_law_for_every_value",),
+    ),
+    Mutant(
+        "the own bit without noise",
+        "ldp/unary.py",
+        "= coins.flip(coin, self._own, own.size)",
+        "= True",
+        (
+            UNARY + "every_bit_follows_its_law",
+            AUDIT + "no_mechanism_of_ours_is_refuted_and_the_bound_comes_near_its_epsilon",
+        ),
+    ),
+    Mutant(
+        "a unary encoding with the whole epsilon for each of two bits",
+        "ldp/unary.py",
+        "coins.exp(self.epsilon / 2)",
+        "coins.exp(self.epsilon)",
+        (
+            ORACLE
+            + "the_epsilon_named_is_that_of_the_rounded_chances_and_never_above_the_one_asked_for[SymmetricUnary-1.0]",
+        ),
+    ),
+    Mutant(
+        "a sketch with the whole epsilon for each of two bits",
+        "ldp/sketch.py",
+        "coins.exp(self.epsilon / 2)",
+        "coins.exp(self.epsilon)",
+        (SKETCH + "chances_scales_and_noise_are_the_known_ones",),
+    ),
+    Mutant(
+        "a hashed bucket without noise",
+        "ldp/hashing.py",
+        'reports["bucket"] = respond(hashed, self._own, self.buckets, source)',
+        'reports["bucket"] = hashed',
+        (HASHING + "given_its_function_a_bucket_is_a_randomized_response",),
+    ),
+    Mutant(
+        "a RAPPOR that never clears a bit",
+        "ldp/rappor.py",
+        "packed.pack(filled ^ packed.flip_rows(",
+        "packed.pack(filled | packed.flip_rows(",
+        (
+            RAPPOR + "a_permanent_bit_is_flipped_with_half_of_f_whatever_it_was",
+            AUDIT + "no_mechanism_of_ours_is_refuted_and_the_bound_comes_near_its_epsilon[RAPPOR for ever]",
+        ),
+    ),
+    Mutant(
+        "a RAPPOR that counts half of the changed bits",
+        "ldp/rappor.py",
+        "** (2 * self.hashes))",
+        "** self.hashes)",
+        (RAPPOR + "epsilons_and_chances_are_the_known_ones",),
+    ),
+    Mutant(
+        "reports of cohorts that were not declared",
+        "ldp/rappor.py",
+        'if len(array) and array["cohort"].max() >= self.cohorts:',
+        "if False:",
+        (RAPPOR + "mixed_cohorts_and_filters_are_refused",),
+    ),
+    Mutant(
+        "frequencies clipped silently",
+        "ldp/oracle.py",
+        "return Estimate(frequencies, self._errors(frequencies, users), users)",
+        "return Estimate(np.clip(frequencies, 0.0, 1.0), self._errors(frequencies, users), users)",
+        (ORACLE + "estimates_are_unbiased_and_have_the_formulas_variance[KaryResponse-5]",),
+    ),
+    Mutant(
+        "values outside the domain",
+        "ldp/oracle.py",
+        "if array.min() < lowest or array.max() >= domain:",
+        "if array.min() < lowest:",
+        (ORACLE + "values_outside_the_domain_and_wrong_shapes_are_refused_without_showing_one",),
+    ),
+    Mutant(
+        "responses drawn anew for everybody",
+        "ldp/collecting.py",
+        "if same is None else ~np.isin(digests, same.persons)",
+        "if same is None else digests == digests",
+        (COLLECTING + "the_same_terms_send_the_same_reports_again_whatever_the_values_are_now",),
+    ),
+    Mutant(
+        "a second question for nothing",
+        "ldp/collecting.py",
+        "    if spent:\n",
+        "    if False:\n",
+        (
+            COLLECTING + "other_terms_are_refused_for_whoever_has_reported_and_add_up_if_asked_for",
+            COMMAND + "other_terms_are_refused_and_again_prints_what_adds_up",
+        ),
+    ),
+    Mutant(
+        "the epsilon of who has spent least",
+        "ldp/collecting.py",
+        "return round_up(max(",
+        "return round_up(min(",
+        (COLLECTING + "the_epsilon_is_that_of_who_has_spent_most",),
+    ),
+    Mutant(
+        "rows that are taken for other people than persons",
+        "ldp/collecting.py",
+        'if collection.settings["unit"] != unit:',
+        "if False:",
+        (COLLECTING + "rows_and_persons_of_one_file_are_taken_to_be_the_same",),
+    ),
+    Mutant(
+        "kept responses that everybody may read",
+        "ldp/files.py",
+        "write_durably(path, stream.getvalue(), OWNER_ONLY)",
+        "write_durably(path, stream.getvalue())",
+        (FILES + "what_is_kept_is_the_owners_alone_and_names_nobody",),
+    ),
+    Mutant(
+        "persons under a digest that anybody can make",
+        "ldp/files.py",
+        "hmac.new(self.key, person.encode(), hashlib.sha256)",
+        'hmac.new(b"dpfed", person.encode(), hashlib.sha256)',
+        (FILES + "digests_of_two_files_do_not_tell_that_a_person_is_in_both",),
+    ),
+    Mutant(
+        "a damaged file of responses taken for an empty one",
+        "ldp/files.py",
+        "    except Exception:  # whatever",
+        "    except Exception:\n        return Kept.new()\n    except BaseException:  # whatever",
+        (FILES + "a_damaged_kept_file_is_refused_and_not_taken_for_an_empty_one",),
+    ),
+    Mutant(
+        "reports that are sent before they are kept",
+        "cli/ldp.py",
+        "    write_kept(private, found.kept)\n",
+        "",
+        (COMMAND + "reports_are_never_sent_before_their_responses_are_kept",),
+    ),
+    Mutant(
+        "an audit that forgets how many sets it tried",
+        "audit/ldp.py",
+        "level = risk / (4 * learned.shape[1])",
+        "level = 0.5 + 0 * risk",
+        (AUDIT + "the_bound_holds_as_often_as_it_says",),
+    ),
+)
