@@ -22,10 +22,11 @@ import numpy as np
 from dpfed import events as ev
 from dpfed.accounting import curves
 from dpfed.accounting.atoms import atoms
-from dpfed.accounting.exact import privacy_loss
+from dpfed.accounting.exact import privacy_loss, shuffled
 from dpfed.accounting.exact.lattice import compose_law
 from dpfed.accounting.exact.privacy_loss import Array, ComplexArray, DiscreteLaw, GaussianLaw, LaplaceLaw, Law
 from dpfed.accounting.exact.sampled_gaussian import SampledGaussian, Side, TooManyNodes
+from dpfed.accounting.shuffling import local_epsilon
 from dpfed.accounting.tree_sensitivity import sensitivity
 from dpfed.checks import REPLACE_ONE
 from dpfed.errors import AdjacencyMismatch, UnsupportedEvent
@@ -236,6 +237,10 @@ def pairs(atom: ev.Event, adjacency: str) -> tuple[Pair, ...]:
             return (_randomized_response(atom.epsilon, 2, atom.delta),)
         case ev.PoissonSampled():
             return _poisson(atom, adjacency)
+        case ev.Shuffled():
+            return (LawPair(_shuffle(atom)),)
+        case ev.SampledWithoutReplacement(event=ev.Shuffled() as inner):
+            return (LawPair(shuffled.sampled(_shuffle(inner), atom.sample_size / atom.population * (1 + _UNIT))),)
         case ev.SampledWithoutReplacement():
             curve(atom, adjacency)  # so that what it holds is refused now, not at the first question
             return ()
@@ -262,7 +267,7 @@ def curve(atom: ev.Event, adjacency: str) -> tuple[Curve, ...]:
             return (_zcdp_curve((shift * atom.sensitivity / atom.scale) ** 2 / 2),)
         case ev.ApproximateDP() if atom.delta > 0:
             return (lambda orders: np.full_like(orders, np.inf),)
-        case ev.SampledWithoutReplacement():
+        case ev.SampledWithoutReplacement() if not isinstance(atom.event, ev.Shuffled):
             inner = [(curve(part, adjacency), count) for part, count in atoms(atom.event).items()]
             gaussian = shift / atom.event.noise_multiplier if isinstance(atom.event, ev.Gaussian) else 0.0
             return (curves.without_replacement(inner, atom.sample_size / atom.population, gaussian),)
@@ -282,6 +287,11 @@ def require_adjacency(atom: ev.Event, adjacency: str) -> None:
         raise AdjacencyMismatch(
             "sampling without replacement is analysed under replace_one only, where the population's size is public; "
             "ask with adjacency='replace_one' or sample by PoissonSampled"
+        )
+    if isinstance(atom, ev.Shuffled) and adjacency != REPLACE_ONE:
+        raise AdjacencyMismatch(
+            "a shuffler hides which value a user reported, not whether the user reported: ask with "
+            "adjacency='replace_one'"
         )
     stated = getattr(atom, "adjacency", adjacency)
     if stated != adjacency:
@@ -322,6 +332,13 @@ def _inner_laws(inner: ev.Event, adjacency: str) -> tuple[Law, Law]:
     sides = [[(found[side % len(found)].law, count) for found, count in parts] for side in (0, 1)]
     present, absent = (side[0][0] if len(side) == 1 and side[0][1] == 1 else compose_law(side, _TAIL) for side in sides)
     return present, absent
+
+
+def _shuffle(atom: ev.Shuffled) -> DiscreteLaw:
+    """Return the law of shuffled reports: k-ary randomized response has one of its own, all others the clones'."""
+    if isinstance(atom.event, ev.RandomizedResponse):
+        return shuffled.randomized_response(atom.event.epsilon, atom.event.num_buckets, atom.users)
+    return shuffled.clones(local_epsilon(atom.event), atom.users)
 
 
 def _tree_shift(atom: ev.TreeAggregation, shift: int) -> float:
