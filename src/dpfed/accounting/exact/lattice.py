@@ -37,7 +37,7 @@ _OUTSIDE = -34.0
 # A law of fewer cells than that is left where it lies.
 _FINE = 16
 # The share of the largest weight below which one is mostly rounding.
-_SEEN = 1e-13
+_SEEN = 1e-8
 # How many lattices δ at ε may take, and the factor of δ that the shape of one does not notice.
 _LATTICES, _NEAR = 4, 0.2
 # The log of the cancellation that a lower tilt may cost.
