@@ -140,8 +140,8 @@ def read_distribution(counted: Counted, delta: float) -> tuple[Array, Array, flo
     """
     shape = _shape(counted, delta)
     total = _total_cumulants(counted, shape.tail)
-    spread = math.sqrt(max(2 * float(total[1]) / float(_TILTS[1]), 1e-12))
-    best = int(np.argmin(np.abs(_TILTS[1:] - 1 / spread))) + 1
+    spread = math.sqrt(max(2 * float(total[1] - total[0]) / float(_TILTS[1]), 1e-12))
+    best = int(np.argmin(np.abs(_TILTS[1:-1] - 1 / spread))) + 1
     raised = total if shape.width == _common_unit(counted) else total + _bound_rise(shape.width, len(counted))
     low, high = _window(raised, best)
     mild = replace(shape, tilt=float(_TILTS[best]), low=low, high=high, log_mass=float(raised[best]) + 1.0)

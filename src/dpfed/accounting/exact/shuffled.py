@@ -41,7 +41,7 @@ _TAIL = 1e-34
 # The share by which a count may be rounded down, and how many sizes of a blanket are always kept.
 _SHARE, _FEW = 8e-5, 40
 # How far apart neighbouring values of π may be, as a share, and in how many spreads of m they are close.
-_APART, _SPREADS = 2e-3, 4
+_APART, _SPREADS = 5e-3, 4
 # Atoms that are kept as they are; more are divided between so many points, a block of them at a time.
 _MOST_ATOMS, _POINTS, _BLOCK = 1 << 15, 1 << 16, 1 << 18
 _LEAN = 2.0**-36
@@ -81,7 +81,7 @@ def randomized_response(epsilon: float, buckets: int, users: int) -> DiscreteLaw
     uniform = buckets * math.exp(-epsilon) / (1 + (buckets - 1) * math.exp(-epsilon))
     if buckets == 2:
         return _make_two_sided(epsilon, users, uniform)
-    if epsilon == 0 or epsilon > _MOST_EPSILON:
+    if not 0 < epsilon <= _MOST_EPSILON:
         return DiscreteLaw(np.array([epsilon]), np.ones(1))
     return _make_law(_mix_over_blanket(epsilon, buckets, min(users, MOST_USERS), uniform))
 
@@ -112,8 +112,8 @@ def _mirror(gains: Array, masses: Array) -> DiscreteLaw:
 
 def _make_two_sided(epsilon: float, users: int, clone_rate: float) -> DiscreteLaw:
     """Return the law whose others are each on one of the two sides with probability `clone_rate`, and else revealed."""
-    if epsilon == 0:
-        return DiscreteLaw(np.zeros(1), np.ones(1))
+    if not 0 < epsilon <= _MOST_EPSILON:
+        return DiscreteLaw(np.array([epsilon]), np.ones(1))
     first, weights, error = _spread(min(users, MOST_USERS) - 1, clone_rate)
     counts, weights = _round_down(first + 1, weights[:, None])
     rest = 2 * math.exp(-epsilon) / (1 + math.exp(-epsilon))
