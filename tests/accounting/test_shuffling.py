@@ -150,7 +150,9 @@ def test_out_of_its_range_the_closed_form_is_the_epsilon_of_a_report() -> None:
     assert closed_form_epsilon(1.0, 2, 1e-6) == 1.0
 
 
-@pytest.mark.parametrize(("given", "name"), [((-1.0, 10, 1e-6), "epsilon"), ((1.0, 0, 1e-6), "users"), ((1, 9, 0), "delta")])
+@pytest.mark.parametrize(
+    ("given", "name"), [((-1.0, 10, 1e-6), "epsilon"), ((1.0, 0, 1e-6), "users"), ((1, 9, 0), "delta")]
+)
 def test_the_closed_form_refuses_nonsense_by_name(given: Any, name: str) -> None:
     with pytest.raises(InvalidArgument, match=name):
         closed_form_epsilon(*given)

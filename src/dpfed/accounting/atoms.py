@@ -82,7 +82,9 @@ def _merge_draw(event: SampledWithoutReplacement) -> Event:
         case [(Shuffled(users=event.sample_size), 1)]:
             pass
         case _:
-            _refuse_shuffled(bag, f"a draw of {event.sample_size}: users must be the size drawn, and one release a draw")
+            _refuse_shuffled(
+                bag, f"a draw of {event.sample_size}: users must be the size drawn, and one release a draw"
+            )
     return SampledWithoutReplacement(as_event(bag), event.sample_size, event.population)
 
 

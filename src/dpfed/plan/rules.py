@@ -68,7 +68,9 @@ def require_stateful(plan: Plan) -> None:
     client. Draws without replacement depend on each other, for the reason in `forbids_a_cap`.
     """
     if plan.client is not None and plan.client.shuffle_users is not None:
-        message = "a client that keeps state is told by name whether its report was used, which a shuffler must not know"
+        message = (
+            "a client that keeps state is told by name whether its report was used, which a shuffler must not know"
+        )
         raise InvalidArgument(
             "shuffle_users",
             f"{message}; leave it out, and the statement of each client alone holds, or choose another algorithm",

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dpfed import events as ev
 from dpfed.accounting.queries import epsilon as epsilon_of
 from dpfed.arrays import Floats
@@ -65,7 +67,9 @@ def find_shuffled(plan: Plan, delta: float) -> Guarantee | None:
 
 
 def combine_reports(plan: Plan, reports: Sequence[Floats], size: int) -> Floats:
-    """Return the average of a round from reports without names, over the expected cohort: post-processing."""
+    """Return the average of a round from reports without names, over the expected cohort; zero where there are none."""
+    if not reports:
+        return np.zeros(size)
     share = float(1 / plan.cohort.expected(len(plan.local)))
     named = {str(place): report for place, report in enumerate(reports)}
     return plan.aggregation.combined(named, size, dict.fromkeys(named, share))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SIZE = (6.4, 3.6)  # inches
-BARS = 400
+BARS, FEW = 400, 60  # of a density; a few losses are drawn as they are
 SMALLEST = 1e-6  # the share of the mass that may lie outside of the picture at each end
 DIRECTIONS = (("the unit is removed", LINE, "-"), ("the unit is added", "#7a7f87", "--"))
 FORMATS = ("png", "svg", "pdf")
@@ -38,16 +38,31 @@ def draw_losses(directions: Sequence[LossDistribution], epsilon: float, delta: f
         figure = Figure(figsize=SIZE, layout="constrained")
         axes = figure.subplots()
         low, high = _find_range(directions, epsilon)
+        is_few = max(len(loss.losses) for loss in directions) <= FEW
         for loss, (name, colour, style) in zip(directions, DIRECTIONS, strict=False):
-            centres, density = _count(loss, low, high)
-            label = name if len(directions) > 1 else "the loss"
-            axes.plot(centres, density, color=colour, linestyle=style, linewidth=1.4, label=label)
-            axes.fill_between(centres, density, where=list(centres > epsilon), color=TARGET, alpha=0.5, linewidth=0)
+            (_draw_atoms if is_few else _draw_density)(axes, loss, (low, high), colour, style, name)
         _draw_epsilon(axes, epsilon, delta)
-        _draw_axes(axes, low, high)
+        _draw_axes(axes, low, high, "probability" if is_few else "density")
+        if len(directions) > 1:
+            axes.legend(frameon=False, loc="upper left")
         stream = io.BytesIO()
         figure.savefig(stream, format=kind, dpi=150)
         return stream.getvalue()
+
+
+def _draw_density(
+    axes: Axes, loss: LossDistribution, ends: tuple[float, float], colour: str, style: str, name: str
+) -> None:
+    edges = np.linspace(*ends, BARS + 1)
+    masses, _ = np.histogram(loss.losses, edges, weights=loss.masses)
+    axes.plot((edges[1:] + edges[:-1]) / 2, masses / np.diff(edges), colour, ls=style, linewidth=1.4, label=name)
+
+
+def _draw_atoms(
+    axes: Axes, loss: LossDistribution, ends: tuple[float, float], colour: str, style: str, name: str
+) -> None:
+    inside = (loss.losses >= ends[0]) & (loss.losses <= ends[1])
+    axes.vlines(loss.losses[inside], 0, loss.masses[inside], colour, linestyles=style, linewidth=3, label=name)
 
 
 def _find_range(directions: Sequence[LossDistribution], epsilon: float) -> tuple[float, float]:
@@ -57,14 +72,6 @@ def _find_range(directions: Sequence[LossDistribution], epsilon: float) -> tuple
     low, high = min(low, 0.0), max(high, epsilon, 0.0)
     margin = 0.08 * max(high - low, 1e-9)
     return float(low - margin), float(high + margin)
-
-
-def _count(loss: LossDistribution, low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mass per unit of loss in bars between the two; as many bars as there are losses, if they are few."""
-    inside = loss.losses[(loss.losses > low) & (loss.losses < high)]
-    edges = np.linspace(low, high, min(BARS, max(8, len(inside))) + 1)
-    masses, _ = np.histogram(loss.losses, edges, weights=loss.masses)
-    return (edges[1:] + edges[:-1]) / 2, masses / np.diff(edges)
 
 
 def _draw_epsilon(axes: Axes, epsilon: float, delta: float) -> None:
@@ -81,12 +88,10 @@ def _draw_epsilon(axes: Axes, epsilon: float, delta: float) -> None:
     )
 
 
-def _draw_axes(axes: Axes, low: float, high: float) -> None:
+def _draw_axes(axes: Axes, low: float, high: float, what: str) -> None:
     axes.set_xlim(low, high)
     axes.set_ylim(bottom=0)
     axes.axvline(0, color=INK, alpha=0.25, linewidth=0.8)
     axes.set_xlabel("privacy loss of the whole run")
-    axes.set_ylabel("density")
+    axes.set_ylabel(what)
     axes.spines[["top", "right"]].set_visible(False)
-    if len(axes.get_lines()) > 3:
-        axes.legend(frameon=False, loc="upper left")

@@ -96,9 +96,7 @@ def test_counting_two_of_three_values_is_refuted_by_two_users() -> None:
 @pytest.mark.parametrize("buckets", [2, 3, 4, 5])
 @pytest.mark.parametrize("users", [1, 2, 3, 4])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.5])
-def test_no_values_of_the_others_make_shuffled_responses_less_private(
-    buckets: int, users: int, epsilon: float
-) -> None:
+def test_no_values_of_the_others_make_shuffled_responses_less_private(buckets: int, users: int, epsilon: float) -> None:
     law, any_law = shuffled.randomized_response(epsilon, buckets, users), shuffled.clones(epsilon, users)
     for others in itertools.combinations_with_replacement(range(min(buckets, 4)), users - 1):
         rest = [respond(epsilon, buckets, value) for value in others]
@@ -203,7 +201,9 @@ def test_a_million_users_need_few_atoms() -> None:
 def test_a_draw_of_all_is_no_draw() -> None:
     law = shuffled.clones(1.0, 200)
     for at in (0.0, 0.1, 0.5):
-        assert privacy_loss.delta(shuffled.sampled(law, 1.0), at) == pytest.approx(privacy_loss.delta(law, at), rel=1e-9)
+        assert privacy_loss.delta(shuffled.sampled(law, 1.0), at) == pytest.approx(
+            privacy_loss.delta(law, at), rel=1e-9
+        )
 
 
 def test_a_draw_keeps_the_theorem_at_every_epsilon() -> None:
