@@ -266,7 +266,7 @@ class SampledWithoutReplacement(Event):
 
 @dataclass(frozen=True, repr=False)
 class Shuffled(Event):
-    """The event as each user's own report, and all reports in a uniformly random order, without names; replace-one only.
+    """The event as each user's own report, and all reports in uniformly random order, without names; replace-one only.
 
     `users` is a minimum of honest reports that is declared beforehand: with fewer of them nothing is handed on. Whether
     a user reports must not depend on the user's value. The event must be ε₀-DP for that value: RandomizedResponse,

@@ -23,7 +23,8 @@ FALSE_ALARM = 1e-6
 NAMES = tuple(SIZES)
 
 
-def a_client(users=len(SIZES)):
+def a_client():
+    users = len(SIZES)
     return ClientPlan(clip_norm=1.0, noise_multiplier=4.0, norm="l1", shuffle_users=users)
 
 

@@ -18,6 +18,7 @@ from dpfed.plan.shuffling import combine_reports, find_shuffled
 
 DELTA = 1e-5
 NAMES = [f"phone-{place}" for place in range(200)]
+UNEQUAL = {name: LocalPlan(size=8 + place % 2, batch_size=8, steps=1) for place, name in enumerate(NAMES)}
 
 
 def a_plan(users: int | None = 150, *, client: dict[str, Any] | None = None, **others: Any) -> Plan:
@@ -95,7 +96,7 @@ def test_the_file_of_a_plan_keeps_it_and_older_plans_are_written_as_ever() -> No
         ({"users": 100, "cohort": FixedCohort(99)}, "at most 99"),
         ({"users": 0}, "shuffle_users"),
         (
-            {"weighting": "declared", "local": dict(zip(NAMES, (LocalPlan(size=8 + i % 2, batch_size=8, steps=1) for i in range(200)), strict=True))},
+            {"weighting": "declared", "local": UNEQUAL},
             "cannot be weighted",
         ),
     ],

@@ -1,4 +1,4 @@
-"""Two things that are called Bayesian: sampling a posterior, which is private, and privacy for typical data, which is not.
+"""Two things called Bayesian: sampling a posterior, which is private, and privacy for typical data, which is not.
 
 One exact draw from a posterior is a release of differential privacy if no record changes the likelihood by much
 (`posterior_sampling_event`): the exponential mechanism with the log-likelihood as its score.
@@ -119,7 +119,7 @@ def _log_moments(shifts: NDArray[np.float64], rate: float, power: int) -> NDArra
 
 
 def _estimate_cost(moments: NDArray[np.float64], steps: int, confidence: float) -> float:
-    """Return the log of an upper limit of the mean moment; Hölder's inequality splits the steps, which see one record."""
+    """Return the log of an upper limit of the mean moment; Hölder's inequality splits it among the steps."""
     logs = steps * moments
     count = len(logs)
     peak = float(logs.max())

@@ -54,6 +54,8 @@ from dpfed.events import (
     ZeroConcentratedDP,
 )
 
+Way = Callable[[Event, float, str], float]
+
 _SLACK = 1 + 2.0**-48
 
 
@@ -93,7 +95,11 @@ def compare(
     With `users` the shuffle model has a number: each report of the run is shuffled among those of so many users. With
     `distances` (`accounting.bayesian.diagnose`) Bayesian DP has one, for the owner of the data alone.
     """
-    ways = {**_EPSILON, "shuffle": partial(_shuffle, users=users), "bayesian": partial(_bayesian, distances=distances)}
+    ways: dict[str, Way] = {
+        **_EPSILON,
+        "shuffle": partial(_shuffle, users=users),
+        "bayesian": partial(_bayesian, distances=distances),
+    }
     return tuple(_row(profile, ways[profile[0]], event, delta, adjacency) for profile in _PROFILES)
 
 
@@ -290,7 +296,7 @@ def _bayesian(event: Event, delta: float, _adjacency: str, distances: Sequence[f
     ).epsilon
 
 
-_EPSILON: dict[str, Callable[[Event, float, str], float]] = {
+_EPSILON: dict[str, Way] = {
     "exact": _exact,
     "rdp": _by_rdp,
     "zcdp": _by_zcdp,
@@ -321,9 +327,7 @@ _PROFILES = (
 )  # fmt: skip
 
 
-def _row(
-    profile: tuple[str, ...], way: Callable[[Event, float, str], float], event: Event, delta: float, adjacency: str
-) -> NotionRow:
+def _row(profile: tuple[str, ...], way: Way, event: Event, delta: float, adjacency: str) -> NotionRow:
     notion, title, composition, tightness, trust, use, remark = profile
     epsilon = None
     try:

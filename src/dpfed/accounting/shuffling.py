@@ -47,8 +47,8 @@ def local_epsilon(event: ev.Event) -> float:
 def closed_form_epsilon(epsilon: float, users: int, delta: float) -> float:
     """Return the ε of ε₀-DP reports after shuffling, by the closed form; ε₀ outside of its range.
 
-    Privacy: Feldman, McMillan and Talwar (2021), Theorem 3.1, for ε₀ ≤ log(n/(16 log(4/δ))). The theorem allows a little
-    more; the authors' own code asks for this.
+    Privacy: Feldman, McMillan and Talwar (2021), Theorem 3.1, for ε₀ ≤ log(n/(16 log(4/δ))). The theorem allows a
+    little more; the authors' own code asks for this.
     """
     epsilon, users = checks.non_negative(epsilon=epsilon), checks.count(users=users)
     log = math.log(4 / checks.positive_probability(delta=delta))

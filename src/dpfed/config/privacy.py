@@ -205,7 +205,7 @@ class Privacy(Block):
         if client.shuffle is not None and (self.style != LOCAL or client.norm != "l1"):
             raise SettingError(
                 "client.shuffle",
-                "goes with style: local and norm: l1 only: its gain is proved for reports with Laplace noise of their own",
+                "goes with style: local and norm: l1 only: its gain is proved for reports with their own Laplace noise",
             )
         for key in ("tree", "adaptive"):
             if self.style == LOCAL and getattr(client, key) is not None:

@@ -38,7 +38,7 @@ class Shuffler:
         """Return copies of the reports in random order; none if there are fewer than the declared users."""
         if len(reports) < self.users:
             return []
-        order = np.arange(len(reports))
+        order = list(range(len(reports)))
         for last in range(len(order) - 1, 0, -1):  # Fisher and Yates, each place from an exact uniform draw
             other = int(self.source.integers(last + 1))
             order[last], order[other] = order[other], order[last]

@@ -1,4 +1,4 @@
-"""A shuffler between clients and server: what it adds to the statement that each client keeps by itself (style `local`).
+"""A shuffler between clients and server: what it adds to the statement that each client of style `local` keeps alone.
 
 Every client clips and noises its own update, and pays for that in full. A shuffler that mixes these reports and strips
 their names hides each among the others, from the server too. That is a second, smaller ε, which rests on the shuffler
@@ -61,7 +61,9 @@ def find_shuffled(plan: Plan, delta: float) -> Guarantee | None:
     if plan.client is None or plan.client.shuffle_users is None:
         return None
     users = plan.client.shuffle_users
-    charges = {ev.Shuffled(event, users): times for event, times in list_releases(plan, plan.client_factors).items()}
+    charges: dict[ev.Event, int] = {
+        ev.Shuffled(event, users): times for event, times in list_releases(plan, plan.client_factors).items()
+    }
     amplified = epsilon_of(compose(charges), delta, adjacency=plan.client_adjacency)
     return Guarantee(min(amplified, plan.client_epsilon(delta)), delta, "client", plan.client_adjacency)
 

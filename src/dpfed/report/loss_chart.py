@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 SIZE = (6.4, 3.6)  # inches
 BARS, FEW = 400, 60  # of a density; a few losses are drawn as they are
 SMALLEST = 1e-6  # the share of the mass that may lie outside of the picture at each end
-DIRECTIONS = (("the unit is removed", LINE, "-"), ("the unit is added", "#7a7f87", "--"))
+Style = Literal["-", "--"]
+DIRECTIONS: tuple[tuple[str, str, Style], ...] = (
+    ("the unit is removed", LINE, "-"),
+    ("the unit is added", "#7a7f87", "--"),
+)
 FORMATS = ("png", "svg", "pdf")
 
 
@@ -51,7 +55,7 @@ def draw_losses(directions: Sequence[LossDistribution], epsilon: float, delta: f
 
 
 def _draw_density(
-    axes: Axes, loss: LossDistribution, ends: tuple[float, float], colour: str, style: str, name: str
+    axes: Axes, loss: LossDistribution, ends: tuple[float, float], colour: str, style: Style, name: str
 ) -> None:
     edges = np.linspace(*ends, BARS + 1)
     masses, _ = np.histogram(loss.losses, edges, weights=loss.masses)
@@ -59,7 +63,7 @@ def _draw_density(
 
 
 def _draw_atoms(
-    axes: Axes, loss: LossDistribution, ends: tuple[float, float], colour: str, style: str, name: str
+    axes: Axes, loss: LossDistribution, ends: tuple[float, float], colour: str, style: Style, name: str
 ) -> None:
     inside = (loss.losses >= ends[0]) & (loss.losses <= ends[1])
     axes.vlines(loss.losses[inside], 0, loss.masses[inside], colour, linestyles=style, linewidth=3, label=name)

@@ -85,7 +85,7 @@ def test_k_ary_response_costs_a_little_more_than_the_figure_that_is_no_bound(giv
 
 
 def test_counting_two_of_three_values_is_refuted_by_two_users() -> None:
-    """Feldman, McMillan and Talwar (2023), Lemma 3.5, of which the authors' errata say that it is wrong for p < 1/(e^ε+1)."""
+    """Lemma 3.5 of Feldman, McMillan and Talwar (2023): by the authors' errata it is wrong for p < 1/(e^ε₀ + 1)."""
     claimed = excess(*count_two_values(1.0, 3, 2), 0.8)
     true = excess(truth_of([respond(1.0, 3, 0)] * 2), truth_of([respond(1.0, 3, 1), respond(1.0, 3, 0)]), 0.8)
     assert claimed == pytest.approx(0.02725, abs=1e-5)

@@ -7,8 +7,8 @@ Call this pair M(s, π). A shuffled release is a mixture of such pairs, with s a
 
 - *clones* (Feldman, McMillan and Talwar 2021, Theorem 3.2), for any ε₀-DP randomizer: s − 1 ~ Bin(n − 1, e^−ε₀) and
   π = tanh(ε₀/2);
-- *privacy blanket* (Balle, Bell, Gascón and Nissim 2019) for k-ary randomized response: m − 1 ~ Bin(n − 1, kp) reports are
-  uniform over the k values, p = 1/(e^ε₀ + k − 1), and s of the m are one of the two values in question.
+- *privacy blanket* (Balle, Bell, Gascón and Nissim 2019) for k-ary randomized response: m − 1 ~ Bin(n − 1, kp) reports
+  are uniform over the k values, p = 1/(e^ε₀ + k − 1), and s of the m are one of the two values in question.
 
 A third way counts only the two values and not m. It is not a bound if k > 2: Lemma 3.5 of Feldman, McMillan and Talwar
 (2023), and the errata of that paper. For n = 2, k = 3, ε₀ = 1 it gives δ(0.8) = 0.027; the truth is 0.060.
@@ -28,7 +28,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfed.accounting.exact import privacy_loss
 from dpfed.accounting.exact.privacy_loss import Array, DiscreteLaw
 
 Indices = NDArray[np.int64]
@@ -133,7 +132,7 @@ def _mix_over_blanket(epsilon: float, buckets: int, users: int, uniform: float) 
     half = math.expm1(epsilon) / 2
     spreads = [_spread(int(size), 2 / buckets) for size in sizes]
     low = min(start for start, _, _ in spreads)
-    table = np.zeros((max(start + len(part) for start, part, _ in spreads) - low, len(nodes)))
+    table: Array = np.zeros((max(start + len(part) for start, part, _ in spreads) - low, len(nodes)))
     for size, weight, (start, part, _) in zip(sizes, weights[:, 0], spreads, strict=True):
         tilted = part * (half * (start + np.arange(len(part))) / size + 1)
         rows = slice(start - low, start - low + len(part))
