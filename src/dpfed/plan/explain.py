@@ -299,8 +299,8 @@ def _shuffled_lines(plan: Plan) -> list[str]:
     return [
         text,
         f"Trusted for that: the shuffler, to tell nobody who sent what; and at least {plan.client.shuffle_users} "
-        "clients of each round, to report honestly and not to work with the server. With fewer reports it hands on nothing. "
-        "Without that trust the statement of each client alone holds.",
+        "clients of each round, to report honestly and not to work with the server. With fewer reports it hands on "
+        "nothing. Without that trust the statement of each client alone holds.",
     ]
 
 
