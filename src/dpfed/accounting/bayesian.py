@@ -12,7 +12,7 @@ budget is charged by it, and no report that is shared shows it.
 PureDP(epsilon=4.39444915..., adjacency='replace_one')
 >>> alike = [0.2 * step / 100 for step in range(101)]
 >>> print(diagnose(alike, noise_multiplier=1.0, sample_rate=0.01, steps=100, delta=1e-5))
-ε ≈ 0.1948 at δ = 1e-05 for typical records: the owner's diagnostic, not a guarantee
+ε ≈ 0.194721 at δ = 1e-05 for typical records: the owner's diagnostic, not a guarantee
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ and on a declared minimum of honest reports; the first one needs neither.
 >>> noise = ClientPlan(clip_norm=1.0, noise_multiplier=2.0, norm="l1", shuffle_users=900)
 >>> plan = Plan("survey", rounds=1, local=phones, style="local", client=noise, weighting="equal")
 >>> print(f"{plan.client_epsilon(1e-6):.4f} alone, {find_shuffled(plan, 1e-6).epsilon:.4f} shuffled")
-1.0000 alone, 0.1936 shuffled
+1.0000 alone, 0.1930 shuffled
 """
 
 from __future__ import annotations

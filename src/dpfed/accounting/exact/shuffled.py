@@ -16,6 +16,7 @@ A third way counts only the two values and not m. It is not a bound if k > 2: Le
 Fewer reports and a larger π are worse: M(s + 1, π) is M(s, π) with one more coin, and in π both sides are linear. So
 counts are rounded down, and π is divided between the points beside it.
 
+>>> from dpfed.accounting.exact import privacy_loss
 >>> round(privacy_loss.delta(clones(1.0, users=50), 0.3), 9)
 0.009679778
 """
