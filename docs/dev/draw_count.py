@@ -69,7 +69,7 @@ def main() -> None:
         axes.spines[["top", "right"]].set_visible(False)
         figure.savefig(OUT, format="svg", metadata={"Date": None, "Creator": None})
     for users, row in zip(USERS, found, strict=True):
-        print(users, {name: round(value, 1) for name, value in row.items()})  # noqa: T201
+        print(users, {name: round(value, 1) for name, value in row.items()})
 
 
 if __name__ == "__main__":

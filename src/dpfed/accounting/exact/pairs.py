@@ -26,7 +26,6 @@ from dpfed.accounting.exact import privacy_loss, shuffled
 from dpfed.accounting.exact.lattice import compose_law
 from dpfed.accounting.exact.privacy_loss import Array, ComplexArray, DiscreteLaw, GaussianLaw, LaplaceLaw, Law
 from dpfed.accounting.exact.sampled_gaussian import SampledGaussian, Side, TooManyNodes
-from dpfed.accounting.shuffling import local_epsilon
 from dpfed.accounting.tree_sensitivity import sensitivity
 from dpfed.checks import REPLACE_ONE
 from dpfed.errors import AdjacencyMismatch, UnsupportedEvent
@@ -238,9 +237,10 @@ def pairs(atom: ev.Event, adjacency: str) -> tuple[Pair, ...]:
         case ev.PoissonSampled():
             return _poisson(atom, adjacency)
         case ev.Shuffled():
-            return (LawPair(_shuffle(atom)),)
+            return (LawPair(shuffled.make_law(atom)),)
         case ev.SampledWithoutReplacement(event=ev.Shuffled() as inner):
-            return (LawPair(shuffled.sampled(_shuffle(inner), atom.sample_size / atom.population * (1 + _UNIT))),)
+            share = min(1.0, atom.sample_size / atom.population * (1 + _UNIT))
+            return (LawPair(shuffled.sampled(shuffled.make_law(inner), share)),)
         case ev.SampledWithoutReplacement():
             curve(atom, adjacency)  # so that what it holds is refused now, not at the first question
             return ()
@@ -289,10 +289,8 @@ def require_adjacency(atom: ev.Event, adjacency: str) -> None:
             "ask with adjacency='replace_one' or sample by PoissonSampled"
         )
     if isinstance(atom, ev.Shuffled) and adjacency != REPLACE_ONE:
-        raise AdjacencyMismatch(
-            "a shuffler hides which value a user reported, not whether the user reported: ask with "
-            "adjacency='replace_one'"
-        )
+        message = "a shuffler hides which value a user reported, not whether the user reported"
+        raise AdjacencyMismatch(f"{message}: ask with adjacency='replace_one'")
     stated = getattr(atom, "adjacency", adjacency)
     if stated != adjacency:
         raise AdjacencyMismatch(
@@ -332,13 +330,6 @@ def _inner_laws(inner: ev.Event, adjacency: str) -> tuple[Law, Law]:
     sides = [[(found[side % len(found)].law, count) for found, count in parts] for side in (0, 1)]
     present, absent = (side[0][0] if len(side) == 1 and side[0][1] == 1 else compose_law(side, _TAIL) for side in sides)
     return present, absent
-
-
-def _shuffle(atom: ev.Shuffled) -> DiscreteLaw:
-    """Return the law of shuffled reports: k-ary randomized response has one of its own, all others the clones'."""
-    if isinstance(atom.event, ev.RandomizedResponse):
-        return shuffled.randomized_response(atom.event.epsilon, atom.event.num_buckets, atom.users)
-    return shuffled.clones(local_epsilon(atom.event), atom.users)
 
 
 def _tree_shift(atom: ev.TreeAggregation, shift: int) -> float:

@@ -29,7 +29,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dpfed import events as ev
 from dpfed.accounting.exact.privacy_loss import Array, DiscreteLaw
+from dpfed.accounting.shuffling import local_epsilon
 
 Indices = NDArray[np.int64]
 
@@ -62,6 +64,13 @@ class _Mixture:
     largest_loss: float
     error: float
     missing: float
+
+
+def make_law(event: ev.Shuffled) -> DiscreteLaw:
+    """Return the law of shuffled reports: k-ary randomized response has one of its own, all others that of the clones."""
+    if isinstance(event.event, ev.RandomizedResponse):
+        return randomized_response(event.event.epsilon, event.event.num_buckets, event.users)
+    return clones(local_epsilon(event.event), event.users)
 
 
 def clones(epsilon: float, users: int) -> DiscreteLaw:
