@@ -239,8 +239,7 @@ def pairs(atom: ev.Event, adjacency: str) -> tuple[Pair, ...]:
         case ev.Shuffled():
             return (LawPair(shuffled.make_law(atom)),)
         case ev.SampledWithoutReplacement(event=ev.Shuffled() as inner):
-            share = min(1.0, atom.sample_size / atom.population * (1 + _UNIT))
-            return (LawPair(shuffled.sampled(shuffled.make_law(inner), share)),)
+            return (LawPair(shuffled.sampled(shuffled.make_law(inner), atom.sample_size / atom.population)),)
         case ev.SampledWithoutReplacement():
             curve(atom, adjacency)  # so that what it holds is refused now, not at the first question
             return ()

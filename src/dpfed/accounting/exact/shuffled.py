@@ -67,7 +67,7 @@ class _Mixture:
 
 
 def make_law(event: ev.Shuffled) -> DiscreteLaw:
-    """Return the law of shuffled reports: k-ary randomized response has one of its own, all others that of the clones."""
+    """Return the law of shuffled reports: that of the clones, but k-ary randomized response has one of its own."""
     if isinstance(event.event, ev.RandomizedResponse):
         return randomized_response(event.event.epsilon, event.event.num_buckets, event.users)
     return clones(local_epsilon(event.event), event.users)
@@ -102,6 +102,7 @@ def sampled(law: DiscreteLaw, rate: float) -> DiscreteLaw:
     both orders of every neighbouring pair. The pair with this curve, and with its mirror image below zero, dominates
     them all; what is left of the mass has the loss 0.
     """
+    rate = min(1.0, rate * (1 + 2.0**-52))
     is_gain = law.losses > 0
     losses, p = law.losses[is_gain], law.probabilities[is_gain]
     q = p * np.exp(-losses)
