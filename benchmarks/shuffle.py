@@ -4,8 +4,8 @@
 
 The plain method is a loop over all n counts of clones, two binomial tails of scipy for each, and a bisection over ε:
 what a reader of the paper would write. (With a window of the likely counts alone the same loop took a fifteenth of
-that, fourteen times as long as ours.) The goals: 50 times faster at n = 10⁴, and below 2 s at n = 10⁶. Ours is the least
-processor time of three.
+that, fourteen times as long as ours.) The goals: 50 times faster at n = 10⁴, and below 2 s at n = 10⁶. Ours is the
+least processor time of three.
 """
 
 from __future__ import annotations
