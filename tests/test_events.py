@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpfed import events as ev
-from dpfed.errors import InvalidArgument, PrivacyError, UnknownEvent
+from dpfed.errors import AdjacencyMismatch, InvalidArgument, PrivacyError, UnknownEvent, UnsupportedEvent
 
 positive = st.floats(min_value=1e-300, max_value=1e300)
 non_negative = st.floats(min_value=0, max_value=1e300)
@@ -40,6 +40,13 @@ def without_replacement(draw, inner):
     return ev.SampledWithoutReplacement(draw(inner), size, population)
 
 
+local_randomizers = st.one_of(
+    st.builds(ev.Laplace, positive),
+    st.builds(ev.RandomizedResponse, non_negative, st.integers(2, 10**6)),
+    st.builds(lambda epsilon: ev.Repeated(ev.PureDP(epsilon, "replace_one"), 2), non_negative),
+)
+
+
 ATOMS = {
     ev.Gaussian: st.builds(ev.Gaussian, positive),
     ev.Laplace: st.builds(ev.Laplace, positive),
@@ -52,6 +59,7 @@ ATOMS = {
     ev.ZeroConcentratedDP: st.builds(ev.ZeroConcentratedDP, non_negative, adjacency),
     ev.RenyiDP: renyi(),
     ev.TreeAggregation: tree(),
+    ev.Shuffled: st.builds(ev.Shuffled, local_randomizers, counts),
     ev.Unprotected: st.builds(ev.Unprotected),
 }
 NODES = {
@@ -136,6 +144,11 @@ EXAMPLES = {
             "TreeAggregation(noise_multiplier=2.0, steps=100, max_participations=3, min_separation=25, restarts=1)"
         ),
     },
+    ev.Shuffled: {
+        ev.Shuffled(ev.RandomizedResponse(1, 10), 100): (
+            "Shuffled(RandomizedResponse(epsilon=1.0, num_buckets=10), users=100)"
+        )
+    },
     ev.Unprotected: {ev.Unprotected(): "Unprotected()"},
     ev.PoissonSampled: {STEP: "PoissonSampled(Gaussian(noise_multiplier=1.0), sample_rate=0.01)"},
     ev.SampledWithoutReplacement: {
@@ -219,6 +232,7 @@ BAD_ARGUMENTS = [
     ),
     *((ev.PoissonSampled, {"event": ev.Gaussian(1), "sample_rate": bad}, "sample_rate") for bad in BAD_RATES),
     *((ev.Repeated, {"event": ev.Gaussian(1), "count": bad}, "count") for bad in BAD_COUNTS),
+    *((ev.Shuffled, {"event": ev.Laplace(1), "users": bad}, "users") for bad in BAD_COUNTS),
     *(
         (
             ev.SampledWithoutReplacement,
@@ -346,3 +360,34 @@ def test_bad_json_is_refused(text, error, message):
         ev.loads(text)
     assert isinstance(caught.value, PrivacyError)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ev.PureDP(1.0),
+        ev.Exponential(1.0),
+        ev.RandomizedResponse(1.0, adjacency="add_remove"),
+        ev.Composed([ev.Laplace(1.0), ev.Repeated(ev.PureDP(1.0), 2)]),
+    ],
+    ids=repr,
+)
+def test_reports_stated_for_add_remove_are_not_shuffled(event):
+    with pytest.raises(AdjacencyMismatch, match="adjacency='replace_one'"):
+        ev.Shuffled(event, 100)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        ev.Gaussian(1.0),
+        ev.ApproximateDP(1.0, 1e-6, adjacency="replace_one"),
+        ev.PoissonSampled(ev.Laplace(1.0), 0.1),
+        ev.Shuffled(ev.Laplace(1.0), 100),
+        ev.Composed([ev.Laplace(1.0), ev.Unprotected()]),
+    ],
+    ids=repr,
+)
+def test_reports_that_are_not_pure_are_not_shuffled(event):
+    with pytest.raises(UnsupportedEvent, match="ε₀-DP each"):
+        ev.Shuffled(event, 100)

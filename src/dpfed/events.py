@@ -29,7 +29,7 @@ from typing import Any
 
 from dpfed import checks
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
-from dpfed.errors import InvalidArgument, UnknownEvent
+from dpfed.errors import AdjacencyMismatch, InvalidArgument, UnknownEvent, UnsupportedEvent
 
 VERSION = 1
 
@@ -265,6 +265,23 @@ class SampledWithoutReplacement(Event):
 
 
 @dataclass(frozen=True, repr=False)
+class Shuffled(Event):
+    """The event as each user's own report, and all reports in uniformly random order, without names; replace-one only.
+
+    `users` is a minimum of honest reports that is declared beforehand: with fewer of them nothing is handed on. Whether
+    a user reports must not depend on the user's value. The event must be ε₀-DP for that value: RandomizedResponse,
+    PureDP or Exponential stated under replace_one, Laplace noise (of b clip norms: ε₀ = 2/b), or several of them.
+    """
+
+    event: Event
+    users: int
+
+    def __post_init__(self) -> None:
+        _require_local(require_event(self.event))
+        self._set(users=checks.count(users=self.users))
+
+
+@dataclass(frozen=True, repr=False)
 class Repeated(Event):
     """The event count times over, each time with fresh randomness."""
 
@@ -296,6 +313,29 @@ def require_event(value: object) -> Event:
     if isinstance(value, Event) and type(value) is not Event:
         return value
     raise UnknownEvent(f"expected an event of dpfed.events ({', '.join(_KINDS)}), got {value!r}")
+
+
+def _require_local(event: Event) -> None:
+    """Refuse what is not known to be ε₀-DP when one user's value is replaced by another."""
+    match event:
+        case Repeated():
+            _require_local(event.event)
+        case Composed():
+            for part in event.events:
+                _require_local(part)
+        case RandomizedResponse() | PureDP() | Exponential():
+            if event.adjacency != REPLACE_ONE:
+                raise AdjacencyMismatch(
+                    f"{event!r} is stated under {event.adjacency}, and shuffling hides which value a user has, not "
+                    "whether there is one: state it with adjacency='replace_one'"
+                )
+        case Laplace() | DiscreteLaplace():
+            pass
+        case _:
+            raise UnsupportedEvent(
+                f"shuffling is proved for reports that are ε₀-DP each, got {event!r}: use randomized response or "
+                "Laplace noise, or charge the reports without Shuffled"
+            )
 
 
 def dumps(event: Event) -> str:

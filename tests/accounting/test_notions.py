@@ -191,7 +191,7 @@ class TestSums:
 class TestTable:
     def test_the_table_has_a_row_for_every_notion_of_the_seed(self):
         rows = {row.notion: row for row in compare(RUN, 1e-5)}
-        assert list(rows) == ["exact", "rdp", "zcdp", "advanced", "basic", "pure", "local", "bayesian"]
+        assert list(rows) == ["exact", "rdp", "zcdp", "advanced", "basic", "pure", "local", "shuffle", "bayesian"]
         for row in rows.values():
             assert all((row.title, row.composition, row.tightness, row.trust, row.use, row.remark))
 

@@ -71,3 +71,48 @@ def test_a_run_is_said_describe_event(event, words):
 
 def test_every_notion_has_a_meaning():
     assert set(MEANING) == {row.notion for row in compare(ev.Gaussian(1.0), 1e-5)}
+
+
+SURVEY = ev.Repeated(ev.RandomizedResponse(1.0, 4), 10)
+
+
+def test_the_shuffle_model_has_a_number_once_the_users_are_said(dpfed):
+    for options, expected in (("", None), (" --users 1000", ev.Repeated(ev.Shuffled(SURVEY.event, 1000), 10))):
+        result = dpfed(f"compare --event - --adjacency replace_one --json{options}", stdin=ev.dumps(SURVEY))
+        row = next(row for row in json.loads(result.stdout)["notions"] if row["notion"] == "shuffle")
+        assert row["epsilon"] == (expected and epsilon(expected, 1e-5, adjacency="replace_one"))
+
+
+def test_local_privacy_is_that_of_the_reports_without_their_shuffler(dpfed):
+    shuffled = ev.Repeated(ev.Shuffled(SURVEY.event, 1000), 10)
+    result = dpfed("compare --event - --adjacency replace_one --json", stdin=ev.dumps(shuffled))
+    rows = {row["notion"]: row["epsilon"] for row in json.loads(result.stdout)["notions"]}
+    assert rows["local"] == epsilon(SURVEY, 1e-5, adjacency="replace_one")
+    assert rows["shuffle"] == rows["exact"] == epsilon(shuffled, 1e-5, adjacency="replace_one")
+    assert rows["pure"] == pytest.approx(10.0)
+
+
+def test_distances_give_the_owners_diagnostic_which_is_marked(dpfed, tmp_path):
+    path = tmp_path / "distances.txt"
+    path.write_text("0.1\n0.2\n0.15\n0.05\n")
+    result = dpfed(f"compare --distances {path}")
+    assert result.exit_code == 0, result.output
+    assert "the owner's diagnostic" in " ".join(result.stdout.split())
+    path.write_text("0.1 near\n")
+    assert "file of numbers" in dpfed(f"compare --distances {path}").output
+
+
+@pytest.mark.parametrize("name", ["loss.png", "loss.svg"])
+def test_the_loss_is_drawn_to_a_file(dpfed, tmp_path, name):
+    path = tmp_path / name
+    result = dpfed(f"compare -z 2 -q 0.1 -t 50 --plot {path}")
+    assert result.exit_code == 0, result.output
+    assert path.stat().st_size > 1000
+    assert str(path) in result.stdout.replace("\n", "")
+
+
+@pytest.mark.parametrize("options", ["--plot loss.txt", "-z 1 --delta 0 --plot loss.png"])
+def test_a_plot_that_cannot_be_drawn_is_refused(dpfed, options):
+    result = dpfed(f"compare {options}")
+    assert result.exit_code == 2
+    assert "--plot" in result.output

@@ -121,3 +121,28 @@ def test_style_local_charges_each_clients_account_and_needs_no_study():
     assert parse(block, 'ledger: {url: "sqlite:///l.db", client_accounts: "ward-{id}"}').ledger.account is None
     with pytest.raises(InvalidArgument, match=r"ledger.client_accounts is missing"):
         parse(block, 'ledger: {url: "sqlite:///l.db", account: study}')
+
+
+SHUFFLED = "{{style: local, client: {{epsilon: 8, delta: 1e-5, clip_norm: 1, norm: {}, shuffle: {{users: {}}}}}}}"
+
+
+def test_a_shuffler_of_the_file_is_in_the_plan_and_both_statements_are_said():
+    config = parse(SHUFFLED.format("l1", 2), "weighting: equal")
+    plan = make_plan(config, FACTS)
+    assert plan.client.shuffle_users == 2
+    assert "Shuffled: " in plan.explain()
+    assert RunConfig.parse(config.to_yaml()) == config
+
+
+@pytest.mark.parametrize(
+    "privacy",
+    [
+        SHUFFLED.format("l2", 2),
+        SHUFFLED.format("l1", 0),
+        "{style: user, client: {epsilon: 8, delta: 1e-5, clip_norm: 1, shuffle: {users: 2}}}",
+    ],
+    ids=["gaussian", "nobody", "user"],
+)
+def test_a_shuffler_without_laplace_reports_is_refused_by_its_key(privacy):
+    with pytest.raises(InvalidArgument, match="shuffle"):
+        parse(privacy)

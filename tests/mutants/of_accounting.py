@@ -98,10 +98,11 @@ ACCOUNTING = (
     Mutant(
         "two releases of one draw as two draws",
         "accounting/atoms.py",
-        "    inner = _merge_gaussians(_require_drawable(event.event))\n    if event.sample_rate == 1:\n        return inner\n",
+        "    inner = _merge_gaussians(_require_drawable(event.event))\n    _refuse_shuffled(inner,",
         "    inner = _require_drawable(event.event)\n    if event.sample_rate == 1:\n        return inner\n"
         "    if all(isinstance(atom, Gaussian) for atom in inner):\n"
-        "        return {PoissonSampled(atom, event.sample_rate): times for atom, times in inner.items()}\n",
+        "        return {PoissonSampled(atom, event.sample_rate): times for atom, times in inner.items()}\n"
+        "    _refuse_shuffled(inner,",
         (EXACT + "releases_of_one_draw_cost_more_than_of_two",),
     ),
     Mutant(

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dpfed.guarantee import Guarantee
+from dpfed.plan import ClientPlan, LocalPlan, Plan, explain
+from dpfed.plan.shuffling import find_shuffled
 from dpfed.randomness import SeededSource
 from dpfed.report.documents import render_html
 from dpfed.report.reports import owner_page, shareable_facts, shareable_page, write
@@ -67,3 +70,17 @@ def test_many_rounds_are_thirty_lines_with_the_first_and_the_last(tmp_path):
     (table,) = section(shareable_page(directory), "Rounds").tables
     assert (len(table.rows), table.rows[0][0], table.rows[-1][0]) == (30, "1", "100")
     assert len(shareable_facts(directory)["by_round"]) == 100
+
+
+def test_a_run_with_a_shuffler_states_both_and_nothing_bayesian(tmp_path):
+    phones = {f"phone-{place}": LocalPlan(size=8, batch_size=8, steps=1) for place in range(100)}
+    noise = ClientPlan(clip_norm=1.0, noise_multiplier=2.0, norm="l1", shuffle_users=90)
+    promise = Guarantee(1.0, 1e-5, "client", "replace_one")
+    plan = Plan("survey", 1, phones, style="local", client=noise, weighting="equal", client_guarantee=promise)
+    RunDirectory(tmp_path / "run").begin(plan)
+    page = shareable_page(tmp_path / "run")
+    alone, shuffled = section(page, "What is promised").texts
+    assert alone == explain.sentence(plan, plan.statements()[0])
+    assert shuffled.startswith("Shuffled: for one client ε ≤ ")
+    assert find_shuffled(plan, 1e-5).epsilon < plan.client_epsilon(1e-5)
+    assert "bayesian" not in render_html(page).lower()

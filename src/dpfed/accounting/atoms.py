@@ -19,6 +19,7 @@ from dpfed.events import (
     PoissonSampled,
     Repeated,
     SampledWithoutReplacement,
+    Shuffled,
     TreeAggregation,
     dumps,
     require_event,
@@ -64,6 +65,7 @@ def _merge_sampling(event: PoissonSampled) -> dict[Event, int]:
     if isinstance(event.event, Gaussian) and event.sample_rate < 1:
         return {event: 1}
     inner = _merge_gaussians(_require_drawable(event.event))
+    _refuse_shuffled(inner, "PoissonSampled, which leaves open how many users report")
     if event.sample_rate == 1:
         return inner
     match list(inner.items()):
@@ -75,8 +77,24 @@ def _merge_sampling(event: PoissonSampled) -> dict[Event, int]:
 
 
 def _merge_draw(event: SampledWithoutReplacement) -> Event:
-    inner = as_event(_merge_gaussians(_require_drawable(event.event)))
-    return SampledWithoutReplacement(inner, event.sample_size, event.population)
+    bag = _merge_gaussians(_require_drawable(event.event))
+    match list(bag.items()):
+        case [(Shuffled(users=event.sample_size), 1)]:
+            pass
+        case _:
+            _refuse_shuffled(
+                bag, f"a draw of {event.sample_size}: users must be the size drawn, and one release a draw"
+            )
+    return SampledWithoutReplacement(as_event(bag), event.sample_size, event.population)
+
+
+def _refuse_shuffled(bag: Mapping[Event, int], where: str) -> None:
+    for atom in bag:
+        if isinstance(atom, Shuffled):
+            raise UnsupportedEvent(
+                f"no gain from sampling is proved for {atom} inside of {where}; charge it as it is, or write "
+                "SampledWithoutReplacement(Shuffled(event, users=m), sample_size=m, population=n)"
+            )
 
 
 def _require_drawable(event: Event) -> dict[Event, int]:

@@ -43,6 +43,7 @@ class Composition:
         self._is_mirrored = True
         self._is_exact = True
         self._has_tighter_curve = False
+        self._is_tight = True
 
     @property
     def events(self) -> Mapping[ev.Event, int]:
@@ -64,6 +65,7 @@ class Composition:
             self._is_mirrored &= len(found[atom]) < 2
             self._is_exact &= bool(found[atom])
             self._has_tighter_curve |= isinstance(atom, ev.Exponential)
+            self._is_tight &= not _is_bounded_only(atom)
             for index, side in enumerate(self._sides):
                 if found[atom]:
                     side.add(found[atom][index % len(found[atom])], times * count)
@@ -91,7 +93,7 @@ class Composition:
     def epsilon_bounds(self, delta: float) -> tuple[float, float]:
         """Return certified lower and upper bounds on ε at δ; the lower is 0 where only an upper bound is proved."""
         delta = checks.probability(delta=delta)
-        if not self._events or not self.is_exact or self._has_tighter_curve:
+        if not self._events or not self.is_exact or self._has_tighter_curve or not self._is_tight:
             return 0.0, self.epsilon(delta)
         if delta == 0:
             return self.epsilon(0.0), self.epsilon(0.0)
@@ -125,3 +127,8 @@ class Composition:
         if delta > 0:
             return self._rdp_epsilon(delta)
         return max(side.largest_loss() for side in self._distinct()) if self.is_exact else math.inf
+
+
+def _is_bounded_only(atom: ev.Event) -> bool:
+    """Return whether the worst-case pair of the atom is worse than the release itself, so that no lower ε follows."""
+    return isinstance(atom, ev.Shuffled) or isinstance(getattr(atom, "event", None), ev.Shuffled)

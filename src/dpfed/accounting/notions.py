@@ -14,11 +14,13 @@ zcdp 5.222
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from dpfed import checks
 from dpfed.accounting.atoms import atoms
+from dpfed.accounting.bayesian import diagnose
 from dpfed.accounting.composed import Composition
 from dpfed.accounting.composition import advanced_composition_epsilon
 from dpfed.accounting.conversions import (
@@ -28,6 +30,7 @@ from dpfed.accounting.conversions import (
     zcdp_to_epsilon,
 )
 from dpfed.accounting.renyi import DEFAULT_ORDERS, epsilon_from_rdp, rdp
+from dpfed.accounting.shuffling import local_epsilon
 from dpfed.accounting.tree_sensitivity import sensitivity
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.errors import AdjacencyMismatch, InvalidArgument, UnsupportedEvent
@@ -45,10 +48,13 @@ from dpfed.events import (
     RandomizedResponse,
     Repeated,
     SampledWithoutReplacement,
+    Shuffled,
     TreeAggregation,
     Unprotected,
     ZeroConcentratedDP,
 )
+
+Way = Callable[[Event, float, str], float]
 
 _SLACK = 1 + 2.0**-48
 
@@ -76,9 +82,25 @@ class NotionRow:
     use: str
 
 
-def compare(event: Event, delta: float, adjacency: str = ADD_REMOVE) -> tuple[NotionRow, ...]:
-    """Return a row for every notion, from the tightest to those that promise something else."""
-    return tuple(_row(profile, event, delta, adjacency) for profile in _PROFILES)
+def compare(
+    event: Event,
+    delta: float,
+    adjacency: str = ADD_REMOVE,
+    *,
+    users: int | None = None,
+    distances: Sequence[float] | None = None,
+) -> tuple[NotionRow, ...]:
+    """Return a row for every notion, from the tightest to those that promise something else.
+
+    With `users` the shuffle model has a number: each report of the run is shuffled among those of so many users. With
+    `distances` (`accounting.bayesian.diagnose`) Bayesian DP has one, for the owner of the data alone.
+    """
+    ways: dict[str, Way] = {
+        **_EPSILON,
+        "shuffle": partial(_shuffle, users=users),
+        "bayesian": partial(_bayesian, distances=distances),
+    }
+    return tuple(_row(profile, ways[profile[0]], event, delta, adjacency) for profile in _PROFILES)
 
 
 def zcdp_rho(event: Event, adjacency: str = ADD_REMOVE) -> float:
@@ -110,6 +132,9 @@ def _atom_pure(atom: Event, adjacency: str) -> float:
         case ApproximateDP(delta=0.0):
             _require_adjacency(atom, atom.adjacency, adjacency)
             return atom.epsilon
+        case Shuffled():
+            _require_adjacency(atom, REPLACE_ONE, adjacency)
+            return local_epsilon(atom.event)
         case PoissonSampled() if adjacency == ADD_REMOVE:
             # Amplification by sampling (Balle, Barthe and Gaboardi 2018, Theorem 8).
             inner = pure_epsilon(atom.event, adjacency)
@@ -217,9 +242,9 @@ def _local(event: Event, delta: float, _adjacency: str) -> float:
 
 
 def _without_sampling(event: Event) -> Event:
-    """Return the event without its sampling, as for somebody who knows who was sampled."""
+    """Return the event without sampling and shuffling, as for somebody who knows who was sampled and who sent what."""
     match event:
-        case PoissonSampled() | SampledWithoutReplacement():
+        case PoissonSampled() | SampledWithoutReplacement() | Shuffled():
             return _without_sampling(event.event)
         case Repeated():
             return Repeated(_without_sampling(event.event), event.count)
@@ -229,11 +254,49 @@ def _without_sampling(event: Event) -> Event:
             return event
 
 
-def _bayesian(_event: Event, _delta: float, _adjacency: str) -> float:
-    raise UnsupportedEvent("depends on the data, so it is a diagnostic beside a guarantee and never one itself")
+def _shuffle(event: Event, delta: float, _adjacency: str, users: int | None) -> float:
+    try:
+        return _exact(_shuffle_reports(event, users), delta, REPLACE_ONE)
+    except AdjacencyMismatch as error:
+        raise UnsupportedEvent(f"a shuffler hides which value somebody has: {error}") from None
 
 
-_EPSILON: dict[str, Callable[[Event, float, str], float]] = {
+def _shuffle_reports(event: Event, users: int | None) -> Event:
+    """Return the event with each report shuffled among those of so many users, and no other sampling."""
+    match event:
+        case Shuffled() | SampledWithoutReplacement(event=Shuffled()):
+            return event
+        case PoissonSampled() | SampledWithoutReplacement():
+            return _shuffle_reports(event.event, users)
+        case Repeated():
+            return Repeated(_shuffle_reports(event.event, users), event.count)
+        case Composed():
+            return Composed(tuple(_shuffle_reports(part, users) for part in event.events))
+        case _ if users is None:
+            raise UnsupportedEvent("needs the number of users whose reports are shuffled: give users")
+        case _:
+            return Shuffled(event, users)
+
+
+def _bayesian(event: Event, delta: float, _adjacency: str, distances: Sequence[float] | None) -> float:
+    if distances is None:
+        raise UnsupportedEvent("depends on the data, so it is a diagnostic beside a guarantee and never one itself")
+    step, steps = (event.event, event.count) if isinstance(event, Repeated) else (event, 1)
+    noise, rate = (step.event, step.sample_rate) if isinstance(step, PoissonSampled) else (step, 1.0)
+    if not isinstance(noise, Gaussian) or delta == 0:
+        raise UnsupportedEvent("is estimated for steps of DP-SGD with Gaussian noise, at a δ above 0")
+    confidence = 1 - min(1e-6, delta / 10)
+    return diagnose(
+        distances,
+        noise_multiplier=noise.noise_multiplier,
+        sample_rate=rate,
+        steps=steps,
+        delta=delta,
+        confidence=confidence,
+    ).epsilon
+
+
+_EPSILON: dict[str, Way] = {
     "exact": _exact,
     "rdp": _by_rdp,
     "zcdp": _by_zcdp,
@@ -257,15 +320,18 @@ _PROFILES = (
     ("pure", "Pure ε-DP", "ε adds", "loose", "central", "theory, Laplace noise", "holds at δ = 0"),
     ("local", "Local DP", "ε adds", "very loose", "none needed", "telemetry, surveys",
      "if each person added this noise to their own report; sampling hides nothing from who collects"),
-    ("bayesian", "Bayesian DP", "depends on the data", "varies", "central", "diagnosis", ""),
+    ("shuffle", "Shuffle model", "the loss distribution", "upper bound", "a shuffler", "telemetry, surveys",
+     "if these reports were shuffled, without names, among those of so many honest users"),
+    ("bayesian", "Bayesian DP", "depends on the data", "varies", "central", "diagnosis",
+     "the owner's diagnostic for typical records: not a guarantee, and private itself"),
 )  # fmt: skip
 
 
-def _row(profile: tuple[str, ...], event: Event, delta: float, adjacency: str) -> NotionRow:
+def _row(profile: tuple[str, ...], way: Way, event: Event, delta: float, adjacency: str) -> NotionRow:
     notion, title, composition, tightness, trust, use, remark = profile
     epsilon = None
     try:
-        epsilon = _EPSILON.get(notion, _bayesian)(event, delta, adjacency)
+        epsilon = way(event, delta, adjacency)
     except UnsupportedEvent as error:
         remark = str(error)
     return NotionRow(notion, epsilon, remark, title, composition, tightness, trust, use)

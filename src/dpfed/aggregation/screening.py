@@ -109,11 +109,20 @@ class UpdateCheck:
 
     def check(self, arrival: Arrival, seen: Collection[str] = ()) -> Floats | Refusal:
         """Return the update as a float64 vector of its own, or why it is refused; `seen` were accepted before."""
+        form = self.check_form(arrival, seen)
+        return form if isinstance(form, Refusal) else self.check_content(form, arrival.client)
+
+    def check_form(self, arrival: Arrival, seen: Collection[str] = ()) -> NDArray[Any] | Refusal:
+        """Return the update as a vector, or why sender or form is refused; no number in it is looked at."""
         reason, detail = self._check_sender(arrival, seen)
         if not reason:
             vector, reason, detail = self._read_vector(arrival.value)
-            reason, detail = (reason, detail) if reason else self._check_content(vector)
-        return Refusal(_text(arrival.client), reason, detail) if reason else vector.astype(np.float64)
+        return Refusal(_text(arrival.client), reason, detail) if reason else vector
+
+    def check_content(self, vector: NDArray[Any], name: str) -> Floats | Refusal:
+        """Return the vector as float64 of its own, or why its numbers are refused, under that name."""
+        reason, detail = self._check_content(vector)
+        return Refusal(_text(name), reason, detail) if reason else vector.astype(np.float64)
 
     def _check_sender(self, arrival: Arrival, seen: Collection[str]) -> tuple[str, str]:
         if not isinstance(arrival.client, str) or arrival.client not in self.clients:

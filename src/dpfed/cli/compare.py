@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +29,7 @@ MEANING = {
     "basic": "keeps only each step's (ε, δ), and adds them up as if each were the worst",
     "pure": "bounds the loss of every single output; Gaussian noise never does",
     "local": "trusts nobody: whoever collects the noisy reports sees each one",
+    "shuffle": "trusts a shuffler alone, which mixes the noisy reports and strips their names",
     "bayesian": "measures the loss on your own data, for typical records only",
 }
 
@@ -41,12 +44,44 @@ MEANING = {
     section=options.QUESTION,
     help="The δ at which to give ε.",
 )
+@options.option(
+    "--users",
+    type=click.IntRange(min=1),
+    section=options.QUESTION,
+    help="For the shuffle model: how many honest users' reports are shuffled together, at least.",
+)
+@options.option(
+    "--distances",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    section=options.QUESTION,
+    help="For Bayesian DP, a diagnostic for the owner of the data: a file with the distances between gradients of "
+    "random pairs of records, in clip norms, one on each line.",
+)
 @options.method_options
+@options.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    section=options.OUTPUT,
+    help="Draw the distribution of the privacy loss to this file: .png, .svg or .pdf.",
+)
 @options.as_json
-def compare(delta: float, adjacency: str, unit: str, as_json: bool, **described: Any) -> None:
+def compare(
+    delta: float,
+    users: int | None,
+    distances: Path | None,
+    adjacency: str,
+    unit: str,
+    plot: Path | None,
+    as_json: bool,
+    **described: Any,
+) -> None:
     """Compare what each notion of privacy proves about one run.
 
     Without options the run is 10,000 steps of DP-SGD with noise multiplier 1, each on a random 1 % of the records.
+
+    \b
+      dpfed compare --plot loss.png
+      dpfed compare --event survey.json --adjacency replace_one --users 10000
     """
     from dpfed.accounting.notions import compare as compare_notions
     from dpfed.accounting.tradeoff import detection_rate
@@ -56,9 +91,14 @@ def compare(delta: float, adjacency: str, unit: str, as_json: bool, **described:
     if all(value is None for value in described.values()):
         described |= DEFAULT_RUN
     event = options.read_run(**described)
-    rows = compare_notions(event, delta, adjacency)
+    rows = compare_notions(event, delta, adjacency, users=users, distances=_read_distances(distances))
+    exact = next(row.epsilon for row in rows if row.notion == "exact")
+    if plot is not None:
+        _draw(plot, event, exact, delta, adjacency)
     if as_json:
         facts = {"delta": delta, "adjacency": adjacency, "unit": unit, "event": event.to_dict()}
+        if plot is not None:
+            facts["plot"] = str(plot)
         print_json(facts | {"notions": [asdict(row) | {"meaning": MEANING[row.notion]} for row in rows]})
         return
     question = f"the smallest ε at δ = {delta:g}, {adjacency.replace('_', '-')}, per {unit}"
@@ -68,9 +108,33 @@ def compare(delta: float, adjacency: str, unit: str, as_json: bool, **described:
     screen.print(_make_table(rows))
     screen.print("[bold]What each one does[/bold]")
     screen.print(_make_meanings(rows))
-    exact = next(row.epsilon for row in rows if row.notion == "exact")
+    if plot is not None:
+        screen.print(f"\nwrote {plot}")
     if exact is not None:
         _say_guarantee(Guarantee(exact, delta, unit, adjacency), detection_rate(event, adjacency=adjacency))
+
+
+def _read_distances(path: Path | None) -> list[float] | None:
+    if path is None:
+        return None
+    try:
+        return [float(line) for line in path.read_text(encoding="utf-8").split()]
+    except (ValueError, UnicodeDecodeError):
+        raise click.UsageError("--distances must name a file of numbers, one on each line") from None
+
+
+def _draw(path: Path, event: Event, epsilon: float | None, delta: float, adjacency: str) -> None:
+    """Draw the loss; refused for a kind of file that nothing draws, and where there is no ε."""
+    from dpfed.accounting.loss_distribution import read_losses
+    from dpfed.report.loss_chart import FORMATS, draw_losses
+    from dpfed.runs.directory import write_durably
+
+    kind = path.suffix.lstrip(".").lower()
+    if kind not in FORMATS:
+        raise click.UsageError(f"--plot must end in {', '.join(f'.{each}' for each in FORMATS)}, got {path.name!r}")
+    if epsilon is None or not math.isfinite(epsilon):
+        raise click.UsageError("--plot needs a run whose ε is finite")
+    write_durably(path, draw_losses(read_losses(event, delta, adjacency=adjacency), epsilon, delta, kind))
 
 
 def describe_event(event: Event, unit: str) -> str:
@@ -97,7 +161,8 @@ def _make_table(rows: tuple[NotionRow, ...]) -> Table:
         table.add_column(heading)
     for row in rows:
         epsilon = "–" if row.epsilon is None else decimal_up(row.epsilon)
-        style = "bold" if row.notion == "exact" else "dim" if row.epsilon is None else ""
+        is_dim = row.epsilon is None or row.notion == "bayesian"  # which is never a guarantee
+        style = "bold" if row.notion == "exact" else "dim" if is_dim else ""
         table.add_row(row.title, epsilon, row.composition, row.tightness, style=style)
     return table
 

@@ -126,6 +126,7 @@ def _collect_facts(made: Plan, fits: list[Fit], rounds: list[dict[str, Any]]) ->
     return {
         "plan": json.loads(made.to_json()),
         "statements": [asdict(statement) for statement in _list_statements(made)],
+        "shuffled": _collect_shuffled(made),
         "per_round": _collect_rounds(made),
         "binding": made.binding() if made.guarantee is not None else None,
         "fits": [asdict(fit) for fit in fits],
@@ -139,6 +140,14 @@ def _collect_rounds(made: Plan) -> list[dict[str, Any]]:
     promises = [each for each in made.guarantees if not (is_tree and each.unit == "client")]
     costs = {each.unit: made.round_cost(each) for each in promises}
     return [{"unit": unit, "epsilon": epsilon, "delta": delta} for unit, (epsilon, delta) in costs.items()]
+
+
+def _collect_shuffled(made: Plan) -> dict[str, Any] | None:
+    """Return what holds for one client after shuffling; None without a shuffler."""
+    from dpfed.plan.shuffling import find_shuffled
+
+    found = None if made.client_guarantee is None else find_shuffled(made, made.client_guarantee.delta)
+    return None if found is None else asdict(found)
 
 
 def _list_statements(made: Plan) -> list[Any]:

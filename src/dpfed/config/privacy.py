@@ -46,6 +46,19 @@ class RoundsTree(Block):
     restarts: Whole = setting(0, effect="how often a new tree is started", ge=0)
 
 
+class Shuffle(Block):
+    """A shuffler between clients and server, which mixes the reports of a round and strips their names."""
+
+    users: Whole = setting(
+        symbol="n",
+        effect=(
+            "honest reports in each round, at least: with fewer the shuffler hands on nothing; more of them hide each "
+            "one better"
+        ),
+        ge=1,
+    )
+
+
 class UnitPrivacy(Block):
     """A promise for one unit, or the noise to use."""
 
@@ -126,6 +139,10 @@ class ClientPrivacy(UnitPrivacy):
         None, effect="noise correlated over the rounds (DP-FTRL); max_participations bounds the rounds of a client"
     )
 
+    shuffle: Shuffle | None = setting(
+        None, effect="mix the reports of all clients (local, with norm: l1): a second, smaller ε is printed beside"
+    )
+
     @model_validator(mode="after")
     def _require_one_clip_norm(self) -> Self:
         if self.tree is not None and self.adaptive is not None:
@@ -202,6 +219,11 @@ class Privacy(Block):
         if self.style != LOCAL and client.norm == "l1":
             raise SettingError(
                 "client.norm", f"must be l2: style {self.style} adds up updates that are clipped in L2, local does not"
+            )
+        if client.shuffle is not None and (self.style != LOCAL or client.norm != "l1"):
+            raise SettingError(
+                "client.shuffle",
+                "goes with style: local and norm: l1 only: its gain is proved for reports with their own Laplace noise",
             )
         for key in ("tree", "adaptive"):
             if self.style == LOCAL and getattr(client, key) is not None:

@@ -150,7 +150,8 @@ def _make_client(block: ClientPrivacy | None) -> ClientPlan | None:
     tree = None if block.tree is None else RoundTree(**block.tree.model_dump())
     adaptive = _make_adaptive(block.adaptive)
     same = block.model_dump(include={"clip_norm", "noise_multiplier", "norm"})
-    return ClientPlan(**same, adaptive=adaptive, tree=tree)
+    users = None if block.shuffle is None else block.shuffle.users
+    return ClientPlan(**same, adaptive=adaptive, tree=tree, shuffle_users=users)
 
 
 def _make_schedule(config: RunConfig) -> tuple[float, ...] | None:

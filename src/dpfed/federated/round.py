@@ -25,12 +25,14 @@ from dpfed.arrays import Floats
 from dpfed.federated.messages import EXHAUSTED, Charged, Failure, Runner, Task, Update
 from dpfed.federated.results import Participation
 from dpfed.federated.server_tree import ServerTree
+from dpfed.federated.shuffler import Shuffler
 from dpfed.federated.state.layout import Layout
 from dpfed.federated.state.unfinished import UnfinishedRound, group_by_time
 from dpfed.mechanisms.tree import TreeMechanism
 from dpfed.plan.by_round import allows_attempt, count_left, cover_release
-from dpfed.plan.plan import Plan
+from dpfed.plan.plan import Plan, Released
 from dpfed.plan.rules import forbids_a_cap
+from dpfed.plan.shuffling import combine_reports
 from dpfed.randomness import RandomSource
 from dpfed.runs.directory import sequence
 
@@ -96,6 +98,8 @@ class Round:
 
     def compute_mean(self) -> RoundOutcome:
         """Return its mean update: charged, noised and stored."""
+        if self.plan.client is not None and self.plan.client.shuffle_users is not None:
+            return self._average_shuffled(self.plan.client.shuffle_users)
         return self._release_mean() if self.plan.server_noises else self._average_released()
 
     def _average_released(self) -> RoundOutcome:
@@ -120,6 +124,25 @@ class Round:
         value = self.plan.combined(values, self.layout.size)
         head = max({self.head, *(update.head for update in updates.values())}, key=sequence)
         return RoundOutcome(value, head, arrivals.describe(updates, reused), contributed=self._select_keepers(updates))
+
+    def _average_shuffled(self, users: int) -> RoundOutcome:
+        """Return the mean of updates that their clients have noised, and that a shuffler has mixed.
+
+        Privacy: each update is the round's ``local_event`` for its client, and all of them are ``Shuffled`` of it. What
+        is refused for its numbers is refused after the shuffler, under no name. Only the mean is stored: a crash before
+        that costs the round's charges again.
+        """
+        if found := self.stored.release(self.number):
+            return RoundOutcome(found[0].average, found[1], Participation())
+        cohort = self._read_or_draw_cohort()
+        arrivals = _Arrivals(self._make_check(cohort))
+        updates = list(arrivals.gather(self.runner.train(self.task, cohort)))
+        mixer = Shuffler(users, self.source.once(f"shuffle {sequence(self.head)} {self.number}"))
+        reports = mixer.hand_on([update.value for update in updates])
+        value = combine_reports(self.plan, arrivals.screen(reports), self.layout.size)
+        head = max({self.head, *(update.head for update in updates)}, key=sequence)
+        self.stored.write_release(self.number, Released(value), head, ())
+        return RoundOutcome(value, head, arrivals.describe((each.client for each in updates if reports), ()))
 
     def _release_mean(self) -> RoundOutcome:
         """Charge the study's account, then return the mean of the clipped updates with the server's noise.
@@ -225,6 +248,25 @@ class _Arrivals:
                 continue
             self._seen.add(outcome.client)
             yield Update(outcome.client, outcome.round, checked, outcome.head)
+
+    def gather(self, outcomes: Iterable[Update | Failure]) -> Iterator[Update]:
+        """Yield one update of each client that was asked, whatever its numbers: for a shuffler."""
+        for outcome in outcomes:
+            if isinstance(outcome, Failure):
+                self._failures.append(outcome)
+                continue
+            checked = self._check.check_form(Arrival(outcome.client, outcome.round, outcome.value), self._seen)
+            if isinstance(checked, Refusal):
+                self._refusals.append(checked)
+                continue
+            self._seen.add(outcome.client)
+            yield Update(outcome.client, outcome.round, checked, outcome.head)
+
+    def screen(self, reports: Iterable[Floats]) -> list[Floats]:
+        """Return the reports whose numbers pass the check; whose the others are nobody knows."""
+        checked = [self._check.check_content(report, f"report {place}") for place, report in enumerate(reports)]
+        self._refusals += [each for each in checked if isinstance(each, Refusal)]
+        return [each for each in checked if not isinstance(each, Refusal)]
 
     def require_some(self, updates: Mapping[str, Update], population: int) -> None:
         """Raise a client's error if many failed and no other came: the program's fault rather than the data's."""

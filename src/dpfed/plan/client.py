@@ -24,7 +24,8 @@ class ClientPlan:
 
     With `adaptive` the clip norm given is the first one, and `noise_multiplier` that of sum and count together. With
     `tree` the noise of all rounds is correlated (DP-FTRL; `RoundTree`), and `noise_multiplier` is that of a node.
-    `norm="l1"` clips in L1 and adds Laplace noise: for style `local`, where each client noises its own update.
+    `norm="l1"` clips in L1 and adds Laplace noise: for style `local`, where each client noises its own update. There
+    `shuffle_users` puts a shuffler between clients and server, with that declared minimum of honest reports a round.
 
     Privacy: adding or removing one client, while the plan and its denominator stay as they are, moves the sum
     by at most clip_norm; replacing one, by at most twice that (the accountant doubles it). A round is ``event``
@@ -37,6 +38,7 @@ class ClientPlan:
     adaptive: AdaptiveClip | None = None
     tree: RoundTree | None = None
     norm: str = "l2"
+    shuffle_users: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clip_norm", checks.positive(clip_norm=self.clip_norm))
@@ -51,6 +53,8 @@ class ClientPlan:
             raise InvalidArgument(what, f"{what} is proved for Gaussian noise: choose norm='l2', or leave {what} out")
         if self.tree and self.adaptive:
             raise InvalidArgument("tree", "a tree is proved for one clip norm: leave adaptive clipping out")
+        if self.shuffle_users is not None:
+            object.__setattr__(self, "shuffle_users", checks.count(shuffle_users=self.shuffle_users))
         if self.noise_multiplier is not None:
             object.__setattr__(self, "noise_multiplier", checks.positive(noise_multiplier=self.noise_multiplier))
             noised_event(

@@ -26,6 +26,7 @@ from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.population import Population
 from dpfed.plan.rules import ROWS
+from dpfed.plan.shuffling import find_shuffled
 from dpfed.plan.tree import RoundTree
 from dpfed.rounding import decimal_up
 
@@ -268,12 +269,39 @@ def _update_lines(plan: Plan) -> list[str]:
         "part is no secret.",
         "Trusted for it: each client with its own records. It clips its update and adds noise, and pays first.",
         f"Implied: the same for one {what} of a client that is replaced by another.",
+        *_shuffled_lines(plan),
     ]
     if plan.client_guarantee is not None and sites > 1:
         delta = plan.client_guarantee.delta
         total = f"ε ≤ {decimal_up(plan.record_epsilon(delta))} at δ = {delta:g}"
         return [*lines, f"One person with records at {sites} sites: {total}, for all of these together."]
     return [*lines, "Assumed of a person: records at one site; otherwise say max_sites_per_person."]
+
+
+def shuffled(plan: Plan) -> str:
+    """Return what holds after shuffling, as a sentence; an empty text without a shuffler or a promised δ."""
+    if plan.client is None or plan.client.shuffle_users is None or plan.client_guarantee is None:
+        return ""
+    delta = plan.client_guarantee.delta
+    found, alone = find_shuffled(plan, delta), plan.client_epsilon(delta)
+    if found is None or found.epsilon >= alone:
+        return f"Shuffled: among {plan.client.shuffle_users} reports nothing is gained that each client's own ε lacks."
+    return (
+        f"Shuffled: for one client ε ≤ {decimal_up(found.epsilon)} at δ = {delta:g}, replace-one, beside the "
+        f"{decimal_up(alone)} that each keeps alone; from whoever sees the shuffled reports and the models, the server "
+        "included, but not from the shuffler."
+    )
+
+
+def _shuffled_lines(plan: Plan) -> list[str]:
+    if not (text := shuffled(plan)) or plan.client is None:
+        return []
+    return [
+        text,
+        f"Trusted for that: the shuffler, to tell nobody who sent what; and at least {plan.client.shuffle_users} "
+        "clients of each round, to report honestly and not to work with the server. With fewer reports it hands on "
+        "nothing. Without that trust the statement of each client alone holds.",
+    ]
 
 
 def _client_lines(plan: Plan) -> list[str]:

@@ -50,6 +50,8 @@ def dumps(plan: Plan) -> str:
         plain[name] = None if plain[name] is None else asdict(plain[name])
     if plan.client is not None and plan.client.norm == "l2":
         del plain["client"]["norm"]  # which earlier plans did not have: theirs are written as ever
+    if plan.client is not None and plan.client.shuffle_users is None:
+        del plain["client"]["shuffle_users"]
     plain = {name: value for name, value in plain.items() if value is not None or name not in SOMETIMES}
     return json.dumps(plain, indent=2, allow_nan=False)
 

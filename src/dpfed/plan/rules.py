@@ -26,6 +26,7 @@ from dpfed.plan.cohort import All, FixedCohort, PoissonCohort
 from dpfed.plan.limits import MOST_NORM
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.population import Population
+from dpfed.plan.shuffling import require_shuffleable
 from dpfed.plan.tree import RoundTree
 from dpfed.rounding import decimal_up
 
@@ -66,6 +67,14 @@ def require_stateful(plan: Plan) -> None:
     What a client keeps depends on the rounds that it was drawn for. With independent draws that tells of no other
     client. Draws without replacement depend on each other, for the reason in `forbids_a_cap`.
     """
+    if plan.client is not None and plan.client.shuffle_users is not None:
+        message = (
+            "a client that keeps state is told by name whether its report was used, which a shuffler must not know"
+        )
+        raise InvalidArgument(
+            "shuffle_users",
+            f"{message}; leave it out, and the statement of each client alone holds, or choose another algorithm",
+        )
     if forbids_a_cap(plan):
         message = "clients must keep no state with a secret cohort of fixed size: what one keeps tells of others' draws"
         raise InvalidArgument("cohort", f"{message}; draw a PoissonCohort, or choose an algorithm without state")
@@ -276,6 +285,7 @@ def _require_server(plan: Plan) -> None:
         raise InvalidArgument("client", message)
     if plan.client is not None:
         _require_fitting_noise(plan, plan.client)
+        require_shuffleable(plan, plan.client)
     if plan.client is not None and plan.client.tree is not None:
         _require_fitting_tree(plan, plan.client.tree)
 

@@ -123,6 +123,7 @@ class RunFacts:
     simulation: str
     head: str
     versions: Mapping[str, str]
+    shuffled: str = ""
 
 
 def collect_facts(run: RunDirectory, config: RunConfig | None = None) -> RunFacts:
@@ -148,6 +149,7 @@ def collect_facts(run: RunDirectory, config: RunConfig | None = None) -> RunFact
         simulation=explain.simulation(plan),
         head=_read_head(records),
         versions=list_versions(),
+        shuffled=explain.shuffled(plan),
     )
 
 

@@ -114,7 +114,8 @@ def _make_statements(facts: RunFacts) -> tuple[DocumentTable, ...]:
 
 def _describe_promises(facts: RunFacts) -> tuple[str, ...]:
     """Return a sentence for each promise; none for a run whose noise can be subtracted."""
-    return tuple(each.sentence for each in facts.units) if facts.is_private else ()
+    shuffled = (facts.shuffled,) if facts.shuffled else ()
+    return (*(each.sentence for each in facts.units), *shuffled) if facts.is_private else ()
 
 
 def _make_charts(facts: RunFacts) -> Iterable[Chart]:

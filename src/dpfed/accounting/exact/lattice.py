@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import fft
@@ -36,6 +36,8 @@ _CUT = 1e-8
 _OUTSIDE = -34.0
 # A law of fewer cells than that is left where it lies.
 _FINE = 16
+# The share of the largest weight below which one is mostly rounding.
+_SEEN = 1e-8
 # How many lattices δ at ε may take, and the factor of δ that the shape of one does not notice.
 _LATTICES, _NEAR = 4, 0.2
 # The log of the cancellation that a lower tilt may cost.
@@ -129,6 +131,24 @@ def delta_upper(counted: Counted, epsilon: float, known: float, enough: float = 
         if known > before * _NEAR or known <= enough:
             break
     return known
+
+
+def read_distribution(counted: Counted, delta: float) -> tuple[Array, Array, float]:
+    """Return the composed losses, how likely each is under P, and the mass at infinity: rounded up, for looking at.
+
+    The tilt is mild, one over the spread of the loss, so that the bulk is seen; far tails are lost in rounding.
+    """
+    shape = _shape(counted, delta)
+    total = _total_cumulants(counted, shape.tail)
+    spread = math.sqrt(max(2 * float(total[1] - total[0]) / float(_TILTS[1]), 1e-12))
+    best = int(np.argmin(np.abs(_TILTS[1:-1] - 1 / spread))) + 1
+    raised = total if shape.width == _common_unit(counted) else total + _bound_rise(shape.width, len(counted))
+    low, high = _window(raised, best)
+    mild = replace(shape, tilt=float(_TILTS[best]), low=low, high=high, log_mass=float(raised[best]) + 1.0)
+    found = _compose(counted, mild, _round_up_onto_lattice)
+    seen = found.weights > _SEEN * found.weights.max()
+    losses = found.losses[seen]
+    return losses, found.weights[seen] * np.exp(found.log_mass - found.tilt * losses), found.at_infinity
 
 
 def compose_law(counted: Counted, tail: float) -> DiscreteLaw:

@@ -22,7 +22,7 @@ import numpy as np
 from dpfed import events as ev
 from dpfed.accounting import curves
 from dpfed.accounting.atoms import atoms
-from dpfed.accounting.exact import privacy_loss
+from dpfed.accounting.exact import privacy_loss, shuffled
 from dpfed.accounting.exact.lattice import compose_law
 from dpfed.accounting.exact.privacy_loss import Array, ComplexArray, DiscreteLaw, GaussianLaw, LaplaceLaw, Law
 from dpfed.accounting.exact.sampled_gaussian import SampledGaussian, Side, TooManyNodes
@@ -236,6 +236,10 @@ def pairs(atom: ev.Event, adjacency: str) -> tuple[Pair, ...]:
             return (_randomized_response(atom.epsilon, 2, atom.delta),)
         case ev.PoissonSampled():
             return _poisson(atom, adjacency)
+        case ev.Shuffled():
+            return (LawPair(shuffled.make_law(atom)),)
+        case ev.SampledWithoutReplacement(event=ev.Shuffled() as inner):
+            return (LawPair(shuffled.sampled(shuffled.make_law(inner), atom.sample_size / atom.population)),)
         case ev.SampledWithoutReplacement():
             curve(atom, adjacency)  # so that what it holds is refused now, not at the first question
             return ()
@@ -262,7 +266,7 @@ def curve(atom: ev.Event, adjacency: str) -> tuple[Curve, ...]:
             return (_zcdp_curve((shift * atom.sensitivity / atom.scale) ** 2 / 2),)
         case ev.ApproximateDP() if atom.delta > 0:
             return (lambda orders: np.full_like(orders, np.inf),)
-        case ev.SampledWithoutReplacement():
+        case ev.SampledWithoutReplacement() if not isinstance(atom.event, ev.Shuffled):
             inner = [(curve(part, adjacency), count) for part, count in atoms(atom.event).items()]
             gaussian = shift / atom.event.noise_multiplier if isinstance(atom.event, ev.Gaussian) else 0.0
             return (curves.without_replacement(inner, atom.sample_size / atom.population, gaussian),)
@@ -283,6 +287,9 @@ def require_adjacency(atom: ev.Event, adjacency: str) -> None:
             "sampling without replacement is analysed under replace_one only, where the population's size is public; "
             "ask with adjacency='replace_one' or sample by PoissonSampled"
         )
+    if isinstance(atom, ev.Shuffled) and adjacency != REPLACE_ONE:
+        message = "a shuffler hides which value a user reported, not whether the user reported"
+        raise AdjacencyMismatch(f"{message}: ask with adjacency='replace_one'")
     stated = getattr(atom, "adjacency", adjacency)
     if stated != adjacency:
         raise AdjacencyMismatch(
