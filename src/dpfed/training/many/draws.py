@@ -82,11 +82,20 @@ def _pack(records: Rows, owners: Rows, models: int) -> BatchTable:
 
 
 def draw_shuffled(
-    sizes: Sequence[int], batch_sizes: Sequence[int], steps: int, sources: Sequence[RandomSource]
+    sizes: Sequence[int],
+    batch_sizes: Sequence[int],
+    steps: int,
+    sources: Sequence[RandomSource],
+    *,
+    is_padded: bool = False,
 ) -> Iterator[BatchTable]:
-    """Yield `steps` tables of ordinary batches from passes over each model's records, every pass in a new order."""
+    """Yield `steps` tables of ordinary batches from passes over each model's records, every pass in a new order.
+
+    A table is as wide as its largest batch; with `is_padded` as the largest batch size, whatever the records are.
+    """
     lengths, batches = np.asarray(sizes), np.asarray(batch_sizes)[:, None]
-    starts, columns = (np.cumsum(lengths) - lengths)[:, None], np.arange(np.minimum(batches[:, 0], lengths).max())
+    width = batches.max() if is_padded else np.minimum(batches[:, 0], lengths).max()
+    starts, columns = (np.cumsum(lengths) - lengths)[:, None], np.arange(width)
     orders = _Orders(lengths, sources)
     order, at = np.arange(lengths.sum() + 1), lengths.copy()  # the last one is padding
     for _ in range(steps):

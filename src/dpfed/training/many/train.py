@@ -50,20 +50,25 @@ CHUNK = 16  # models at once with a seeded source, whose numbers must not depend
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """One model of many: its records, its plan, its source of randomness, and its objective."""
+    """One model of many: its records, its plan, its source of randomness, and its objective.
+
+    With `is_isolated` its batches are always as wide as its plan says, and without records it stays with the others.
+    """
 
     inputs: Tensor
     targets: Tensor
     plan: LocalPlan
     source: RandomSource
     objective: LocalObjective | None = None  # the loss alone, from the common first parameters
+    is_isolated: bool = False
 
     @property
     def kind(self) -> tuple[Any, ...]:
         """The properties that models trained together must share; one without records and noise does nothing."""
         is_private = self.plan.noise_multiplier is not None
+        is_active = is_private or self.is_isolated or len(self.inputs) > 0
         pull = 0.0 if self.objective is None else self.objective.pull
-        return self.plan.steps, self.plan.learning_rate, is_private, is_private or len(self.inputs) > 0, pull
+        return self.plan.steps, self.plan.learning_rate, is_private, is_active, pull, self.is_isolated
 
 
 def can_serve(plan: LocalPlan) -> bool:
@@ -82,6 +87,7 @@ def train_many(
     source: RandomSource | None = None,
     chunk: int | None = None,
     one_pass: bool | None = None,
+    isolated: bool = False,
 ) -> list[Stacked]:
     """Train one model per data set (inputs, targets) by its plan, all from the model's own parameters; return theirs.
 
@@ -89,12 +95,18 @@ def train_many(
     how many models are trained at once, `one_pass` whether their first step, which all take from the same parameters,
     is one pass through one model. The model itself stays as it is.
 
+    With `isolated`, which needs plans without noise, a `chunk` and `one_pass`, the bits of a model depend on its own data
+    and the plans alone: how many records another model has changes no shape and no order. One that diverges does not
+    stop the others, and is returned as it is: not finite.
+
     Privacy: model k is ``plans[k].event`` for one record of its data where the plan has noise, which must be the
     plan's `unit`, and must be charged before. Without noise nothing is protected.
     """
     if not plans or len(datasets) != len(plans) or not all(isinstance(plan, LocalPlan) for plan in plans):
         message = f"plans must be one LocalPlan for each data set, got {len(plans)} for {len(datasets)}: use [plan] * K"
         raise InvalidArgument("plans", message)
+    if isolated:
+        _require_pinned(plans, chunk, one_pass)
     first = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
     dtype = _require_dtype(first)
     records = [_require_records(data, number, dtype) for number, data in enumerate(datasets)]
@@ -103,7 +115,7 @@ def train_many(
     screening.require_sound(TensorDataset(*map(torch.cat, zip(*records, strict=True))), model, loss, None)
     origin = or_system(source)
     members = [
-        Member(*pair, plan, origin.once(f"model {number}"))
+        Member(*pair, plan, origin.once(f"model {number}"), is_isolated=isolated)
         for number, (pair, plan) in enumerate(zip(records, plans, strict=True))
     ]
     tuner = BatchTuner(Ensemble(model, loss, make_up_examples(*records[0])))
@@ -111,7 +123,7 @@ def train_many(
     for places, parameters in train_together(
         tuner, members, first, recipe or OptimizerSettings(), chunk=chunk, one_pass=one_pass
     ):
-        if not all(bool(value.isfinite().all()) for value in parameters.values()):
+        if not isolated and not all(bool(value.isfinite().all()) for value in parameters.values()):
             message = "a model is no longer finite, and what was charged stays spent: plan with a smaller learning rate"
             raise PrivacyError(message)
         for row, place in enumerate(places):
@@ -179,6 +191,7 @@ class _Group:
         self._parameters = ensemble.stacked(len(members), first)
         self._settings = recipe
         self._terms = _StackedTerms([member.objective for member in members], first)
+        self._is_isolated = members[0].is_isolated
         self._is_private = self._plans[0].noise_multiplier is not None
         self._generators = Generators(self._sources[0])
 
@@ -198,7 +211,8 @@ class _Group:
     def _plain_gradients(self, is_shared: bool) -> Iterator[Stacked]:
         batch_sizes = [plan.batch_size for plan in self._plans]
         steps = self._plans[0].steps if any(self._sizes) else 0
-        for step, table in enumerate(draws.draw_shuffled(self._sizes, batch_sizes, steps, self._sources)):
+        tables = draws.draw_shuffled(self._sizes, batch_sizes, steps, self._sources, is_padded=self._is_isolated)
+        for step, table in enumerate(tables):
             held, is_first = self._weights_at(step, is_shared)
             yield self._ensemble.mean_gradients(held, *self._fetch(table), is_shared=is_first)
 
@@ -299,6 +313,15 @@ class _Noise:
             for name, value in noise.add({name: value[places] for name, value in sums.items()}, std).items():
                 noisy[name][places] = value
         return noisy
+
+
+def _require_pinned(plans: Sequence[LocalPlan], chunk: int | None, one_pass: bool | None) -> None:
+    if chunk is None or one_pass is None or any(plan.noise_multiplier is not None for plan in plans):
+        message = (
+            "isolated models need chunk and one_pass, since a clock may decide otherwise, and plans without noise_multiplier:"
+            " give chunk=64, one_pass=False"
+        )
+        raise InvalidArgument("isolated", message)
 
 
 def _require_dtype(parameters: Mapping[str, Tensor]) -> torch.dtype:
