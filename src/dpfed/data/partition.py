@@ -14,6 +14,7 @@ except in `by_hash` and `by_column`: the promise of a run is about records as th
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -45,7 +46,7 @@ def hash_contents(contents: Iterable[bytes], seed: int, purpose: bytes = b"") ->
 
 def hash_rows(features: NDArray[Any], labels: NDArray[Any], seed: int, purpose: bytes = b"") -> NDArray[np.uint64]:
     """Return the hash of each record's own content: its features and its label, as float64."""
-    rows = np.hstack([features.reshape(len(features), -1), labels.reshape(len(labels), -1)])
+    rows = np.hstack([part.reshape(len(part), math.prod(part.shape[1:])) for part in (features, labels)])
     return hash_contents((row.tobytes() for row in rows.astype(np.float64)), seed, purpose)
 
 

@@ -38,7 +38,7 @@ PURPOSE = b"pate teachers"  # of the hashes
 FIXED_VOTE = 0  # of a teacher that has no model to ask
 QUERIES_AT_ONCE = 512
 STUDENT_BATCH = 64
-HALVINGS = 40
+TRIES = 20
 Votes = NDArray[np.int64]
 
 
@@ -165,12 +165,12 @@ def train_teachers(
 def train_student(
     model: nn.Module, inputs: Tensor, labels: Tensor, *, steps: int, learning_rate: float, key: int = 0
 ) -> None:
-    """Train the model in place on labelled public examples; where it diverges, again with half the learning rate.
+    """Train the model in place on labelled public examples; where it diverges, again with a tenth of the learning rate.
 
     Privacy: post-processing of the labels, which are all that it sees of the private records.
     """
     loss, rate = nn.CrossEntropyLoss(reduction="none"), checks.positive(learning_rate=learning_rate)
-    for _ in range(HALVINGS):
+    for _ in range(TRIES):
         plan = LocalPlan(size=STUDENT_BATCH, batch_size=STUDENT_BATCH, steps=steps, learning_rate=rate)
         source = SeededSource(key).stream("student")
         (found,) = train_many(
@@ -179,7 +179,7 @@ def train_student(
         if all(bool(value.isfinite().all()) for value in found.values()):
             model.load_state_dict(found, strict=False)
             return
-        rate /= 2
+        rate /= 10
 
 
 def _find_able(stacked: Stacked, parts: partition.Parts) -> NDArray[np.bool_]:
