@@ -14,6 +14,7 @@ from dpfed.cli import (
     export,
     init,
     ledger,
+    pate,
     personalise,
     plan,
     report,
@@ -27,7 +28,7 @@ from dpfed.cli.sections import Group
 @click.group(
     cls=Group,
     sections={
-        "Train": (init.init, plan.plan, run.run, run.resume, doctor.doctor, check.check),
+        "Train": (init.init, plan.plan, run.run, run.resume, pate.pate, doctor.doctor, check.check),
         "Look at results": (runs.runs, report.report, evaluate.evaluate, export.export, personalise.personalise),
         "Compute how private a run is": (epsilon.epsilon, epsilon.delta, compare.compare),
         "Choose settings": (epsilon.calibrate, sensitivity.sensitivity),

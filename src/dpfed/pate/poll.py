@@ -30,7 +30,9 @@ from dpfed.guarantee import RECORD, UNITS, Account, Guarantee
 from dpfed.pate.vote.noisy_max import Counts, Vote, require_counts
 from dpfed.prepaid import PaidSteps, reserve
 
-SPENT = "all answers of this poll were given, and no budget is left for another: plan a poll with more, which costs more"
+SPENT = (
+    "all answers of this poll were given, and no budget is left for another: plan a poll with more, which costs more"
+)
 
 
 @dataclass(frozen=True)

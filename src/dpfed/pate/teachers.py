@@ -192,7 +192,8 @@ def _require_names(persons: Sequence[Any] | NDArray[Any], records: int) -> NDArr
     names = np.asarray(persons)
     if names.shape != (records,) or names.dtype.kind not in "iuUSO":
         raise InvalidArgument(
-            "persons", "persons must be one name or whole number for each record, so that all rows of a person go to one"
-            " teacher: give a column of the data"
+            "persons",
+            "persons must be one name or whole number for each record, so that all rows of a person go to one"
+            " teacher: give a column of the data",
         )
     return names
