@@ -22,7 +22,8 @@ from dpfed.pate import PATEClassifier
 TEST, PUBLIC = 10_000, 5_000
 LABEL = "salary_>50K"
 LEFT_OUT = {"fnlwgt", "salary_<=50K", LABEL}  # a weight of the census, and the label
-# From the questionnaire, not from the rows: ages, years of school, dollars, hours of a week.
+# From the questionnaire, not from the rows: ages, years of school, dollars, hours of a week. Other columns are 0 or 1,
+# and stay so between -1 and 1: most are 0, which is then 0 for the model too.
 BOUNDS = {
     "age": (17, 90),
     "education-num": (1, 16),
@@ -44,7 +45,7 @@ def read(path: Path) -> tuple[np.ndarray, np.ndarray, tuple[list[float], list[fl
         names, *rows = csv.reader(file)
     table = np.array(rows, dtype=float)
     kept = [place for place, name in enumerate(names) if name not in LEFT_OUT]
-    bounds = [BOUNDS.get(names[place], (0, 1)) for place in kept]
+    bounds = [BOUNDS.get(names[place], (-1, 1)) for place in kept]
     low, high = ([pair[side] for pair in bounds] for side in (0, 1))
     return table[:, kept], table[:, names.index(LABEL)].astype(int), (low, high)
 

@@ -16,7 +16,7 @@ CLASSES = 3
 
 
 def world(records=20, *, outlier=True):
-    """Few records for many teachers: some have none, some one, some more than a batch; one makes its teacher diverge."""
+    """Few records for many teachers: some have none, some one, some a batch; one record makes its teacher diverge."""
     draws = np.random.default_rng(1)
     features, labels = draws.normal(size=(records, 3)).astype(np.float32), draws.integers(0, CLASSES, records)
     if outlier:

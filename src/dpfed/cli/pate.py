@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from dpfed.config.pate import PateConfig
     from dpfed.pate.study import Study
 
-STUDY = "The study"
-
 
 @click.command(cls=Command)
 @click.argument("config", type=click.Path(dir_okay=False, path_type=Path))

@@ -35,7 +35,7 @@ def iid(records: int, clients: int, seed: int = 0, *, minimum: int = 1) -> Parts
 
 
 def hash_contents(contents: Iterable[bytes], seed: int, purpose: bytes = b"") -> NDArray[np.uint64]:
-    """Return a 64-bit hash of each content, keyed by the seed; those of two purposes have nothing to do with each other.
+    """Return a 64-bit hash of each content, keyed by the seed; those of two purposes are independent.
 
     Privacy: it depends on the content and the seed alone, so no other record and no order of the data changes it.
     """

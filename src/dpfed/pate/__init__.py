@@ -1,4 +1,4 @@
-"""PATE: teachers on disjoint parts of private records vote, with noise, on public examples; a student learns the answers."""
+"""PATE: teachers on disjoint parts of private records label public examples, with noise; a student learns from them."""
 
 from __future__ import annotations
 

@@ -63,9 +63,9 @@ class PATEClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
     `run` and a random end: `run_`. As for `PrivateClassifier`, whatever clones an estimator that has an account is
     refused, unless `scoring_is_public`.
 
-    Privacy: `PollPlan.event` of `dpfed.pate.poll`, for one record of X and y under add/remove, or what the guarantee says;
-    for one person, or client, if `persons` names them. It covers the answers, hence the student, except for what
-    `not_covered_` lists. The `public` examples are not protected at all: they must be public.
+    Privacy: `PollPlan.event` of `dpfed.pate.poll`, for one record of X and y under the guarantee's adjacency; for one
+    person, or client, if `persons` names them. It covers the answers, hence the student, except for what `not_covered_`
+    lists. The `public` examples are not protected at all: they must be public.
     """
 
     def __init__(
@@ -109,10 +109,8 @@ class PATEClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
         self.run = run
         self.scoring_is_public = scoring_is_public
 
-    def fit(
-        self, X: ArrayLike, y: ArrayLike, public: ArrayLike | None = None, persons: ArrayLike | None = None
-    ) -> Self:
-        """Train teachers and student and return this estimator; wrong arguments are refused before anything is spent."""
+    def fit(self, X: ArrayLike, y: ArrayLike, public: ArrayLike | None = None, persons: Any = None) -> Self:
+        """Train teachers and student, return this estimator; wrong arguments are refused before anything is spent."""
         features, labels = validate_data(self, X, y, dtype=np.float64)
         classes = read_classes(labels, self.classes)
         inputs, queries = self._prepare_features(features), self._read_public(public)
@@ -156,8 +154,8 @@ class PATEClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
         if self.guarantee.unit != RECORD and not has_persons:
             raise InvalidArgument(
                 "persons",
-                f"a promise for one {self.guarantee.unit} needs to know whose each record is, so that all of its records "
-                "are at one teacher: give fit(…, persons=names)",
+                f"a promise for one {self.guarantee.unit} needs to know whose each record is, so that all of these are "
+                "at one teacher: give fit(…, persons=names)",
             )
         return PollPlan(self._make_vote(source), queries, self.max_answers).calibrated(self.guarantee)
 

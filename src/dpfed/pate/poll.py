@@ -42,9 +42,9 @@ class PollPlan:
     `unit` and `adjacency` are those of the promise: a record, or whoever the teachers' records are assigned by.
 
     Privacy: `event` for one unit of the teachers' data. The order in which thresholds and answers come depends on
-    released answers only, and their numbers are at most those of the plan: Gaussian mechanisms compose under such a bound
-    as if all was fixed (Smith and Thakurta 2022); pure ones, which have no threshold, by ordinary composition. A student
-    that learns from the answers costs nothing more.
+    released answers only, and their numbers are at most those of the plan: Gaussian mechanisms compose under such a
+    bound as if all was fixed (Smith and Thakurta 2022); pure ones, which have no threshold, by ordinary composition. A
+    student that learns from the answers costs nothing more.
     """
 
     vote: Vote

@@ -52,7 +52,7 @@ class Study:
 def run_study(config: PateConfig, directory: str | Path = ".", *, account: Account | None = None) -> Study:
     """Train teachers, ask them, and train the student; files are looked up in the directory.
 
-    Privacy: `PATEClassifier` with what the file declares; the account, if there is one, is charged before noise is drawn.
+    Privacy: `PATEClassifier` with what the file declares; an account is charged before noise is drawn.
     """
     records = load_records(config.data, directory)
     private, classes = scale_records(records, config.data), _require_classes(config, records)

@@ -32,7 +32,7 @@ from dpfed.plan.local import LocalPlan
 from dpfed.randomness import SeededSource
 from dpfed.training.many.segments import Stacked
 from dpfed.training.many.train import train_many
-from dpfed.training.optimizing import OptimizerSettings
+from dpfed.training.optimizing import Cosine, OptimizerSettings
 
 PURPOSE = b"pate teachers"  # of the hashes
 FIXED_VOTE = 0  # of a teacher that has no model to ask
@@ -45,6 +45,8 @@ Votes = NDArray[np.int64]
 @dataclass(frozen=True, kw_only=True)
 class TeacherPlan:
     """The constants by which teachers are trained; none of them may follow from the data.
+
+    The learning rate falls to zero along half a cosine wave.
 
     `key` chooses the hashes that assign records to teachers, and the order in which each teacher sees its own. It need
     not be secret: the noise of the votes protects whoever knows it.
@@ -75,7 +77,7 @@ class TeacherPlan:
     @property
     def settings(self) -> OptimizerSettings:
         """The optimizer of each teacher."""
-        return OptimizerSettings(momentum=self.momentum, weight_decay=self.weight_decay)
+        return OptimizerSettings(momentum=self.momentum, weight_decay=self.weight_decay, schedule=Cosine())
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +142,8 @@ def train_teachers(
 ) -> Teachers:
     """Train the teachers of the plan, all from the model's own parameters and all at once; the model stays as it is.
 
-    `labels` are classes as whole numbers from 0. With `persons`, one name or number per record, all rows of a person are
-    at one teacher, and what holds for one record holds for one person.
+    `labels` are classes as whole numbers from 0. With `persons`, one name or number per record, all rows of a person
+    are at one teacher, and what holds for one record holds for one person.
 
     Privacy: as for `Teachers`. What is random in training comes from the plan's key and is the same for neighbours.
     """
@@ -172,9 +174,16 @@ def train_student(
     loss, rate = nn.CrossEntropyLoss(reduction="none"), checks.positive(learning_rate=learning_rate)
     for _ in range(TRIES):
         plan = LocalPlan(size=STUDENT_BATCH, batch_size=STUDENT_BATCH, steps=steps, learning_rate=rate)
-        source = SeededSource(key).stream("student")
         (found,) = train_many(
-            model, [(inputs, labels)], [plan], loss=loss, source=source, chunk=1, one_pass=False, isolated=True
+            model,
+            [(inputs, labels)],
+            [plan],
+            loss=loss,
+            recipe=OptimizerSettings(schedule=Cosine()),
+            source=SeededSource(key).stream("student"),
+            chunk=1,
+            one_pass=False,
+            isolated=True,
         )
         if all(bool(value.isfinite().all()) for value in found.values()):
             model.load_state_dict(found, strict=False)

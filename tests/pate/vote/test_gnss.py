@@ -1,4 +1,4 @@
-"""Publishing a data-dependent bound: at its own cost, charged before its noise, which follows the smooth sensitivity."""
+"""Publishing a data-dependent bound: at its own cost, charged before its noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What answers cost on the counts at hand: the published values of Papernot et al., and never more than the worst case."""
+"""What answers cost on the counts at hand: the published values, and never more than the worst case."""
 
 from __future__ import annotations
 

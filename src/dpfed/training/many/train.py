@@ -95,9 +95,9 @@ def train_many(
     how many models are trained at once, `one_pass` whether their first step, which all take from the same parameters,
     is one pass through one model. The model itself stays as it is.
 
-    With `isolated`, which needs plans without noise, a `chunk` and `one_pass`, the bits of a model depend on its own data
-    and the plans alone: how many records another model has changes no shape and no order. One that diverges does not
-    stop the others, and is returned as it is: not finite.
+    With `isolated`, which needs plans without noise, a `chunk` and `one_pass`, the bits of a model depend on its own
+    data and the plans alone: how many records another model has changes no shape and no order. One that diverges does
+    not stop the others, and is returned as it is: not finite.
 
     Privacy: model k is ``plans[k].event`` for one record of its data where the plan has noise, which must be the
     plan's `unit`, and must be charged before. Without noise nothing is protected.
@@ -318,8 +318,8 @@ class _Noise:
 def _require_pinned(plans: Sequence[LocalPlan], chunk: int | None, one_pass: bool | None) -> None:
     if chunk is None or one_pass is None or any(plan.noise_multiplier is not None for plan in plans):
         message = (
-            "isolated models need chunk and one_pass, since a clock may decide otherwise, and plans without noise_multiplier:"
-            " give chunk=64, one_pass=False"
+            "isolated models need chunk and one_pass, which a clock might decide, and plans without noise: give "
+            "chunk=64, one_pass=False, and no noise_multiplier"
         )
         raise InvalidArgument("isolated", message)
 
