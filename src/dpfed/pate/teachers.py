@@ -59,7 +59,7 @@ class TeacherPlan:
     momentum: float = 0.0
     weight_decay: float = 0.0
     key: int = 0
-    at_once: int = 64
+    at_once: int = 256
 
     def __post_init__(self) -> None:
         for name in ("teachers", "steps", "batch_size", "at_once"):

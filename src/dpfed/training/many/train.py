@@ -243,7 +243,8 @@ class _Group:
 
     def _fetch(self, table: draws.BatchTable) -> tuple[Tensor, Tensor, Tensor]:
         places = torch.from_numpy(table.rows)
-        return self._inputs[places], self._targets[places], torch.from_numpy(table.is_there.astype(np.float64))
+        mask = torch.from_numpy(table.is_there.astype(np.float64))
+        return _take_rows(self._inputs, places), _take_rows(self._targets, places), mask
 
 
 class _StackedTerms:
@@ -364,6 +365,11 @@ def _require_alike(records: Sequence[tuple[Tensor, Tensor]]) -> None:
     if len(forms) > 1:
         message = "records of all data sets must have one shape and type to be stacked, got several: convert them"
         raise InvalidArgument("datasets", message)
+
+
+def _take_rows(values: Tensor, places: Tensor) -> Tensor:
+    """Return values[places]; for whole rows this way is several times faster."""
+    return values.index_select(0, places.flatten()).view(*places.shape, *values.shape[1:])
 
 
 def _make_blank(like: Tensor) -> Tensor:
