@@ -10,7 +10,7 @@ a number of it costs the same whoever clips; in those with noise both add it, Op
 cipher. Without privacy the peer is a plain torch loop. Both take the same batches, and the mean of all models must
 agree to one part in 10³.
 
-In the row of teachers, 250 logistic teachers of PATE with about 64 records each take 200 steps on batches of 16: by
+In the row of teachers, 250 logistic teachers of PATE with about 64 records each take 100 steps on batches of 16: by
 `train_teachers` from arrays to parameters, with set-up, hashes and padding, and one after the other in plain torch, in
 the same order.
 """
@@ -18,9 +18,10 @@ the same order.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ class Teaching:
 def teacher_plan() -> Any:
     from dpfed.pate.teachers import TeacherPlan
 
-    return TeacherPlan(teachers=TEACHERS, steps=200, batch_size=16, learning_rate=LEARNING_RATE)
+    return TeacherPlan(teachers=TEACHERS, steps=100, batch_size=16, learning_rate=LEARNING_RATE)
 
 
 def teach_at_once(features: Any, labels: Any) -> float:
@@ -199,6 +200,14 @@ def teach_at_once(features: Any, labels: Any) -> float:
     return sum(float(value.abs().sum()) for value in found.parameters.values()) / TEACHERS
 
 
+def shuffled_batches(records: int, size: int, source: Any) -> Iterator[Any]:
+    """Batches from passes over the records, every pass in the order that `train_many` takes."""
+    import torch
+
+    while records:
+        yield from torch.split(torch.from_numpy(source.words(records).argsort(kind="stable")), size)
+
+
 def teach_one_by_one(features: Any, labels: Any) -> float:
     import torch
     from torch import nn
@@ -206,15 +215,13 @@ def teach_one_by_one(features: Any, labels: Any) -> float:
     from dpfed import models
     from dpfed.pate.teachers import assign_teachers
     from dpfed.randomness import SeededSource
-    from dpfed.training.many.draws import draw_shuffled
 
     plan, loss, total, origin = teacher_plan(), nn.CrossEntropyLoss(), 0.0, SeededSource(0).stream("teachers")
     for number, part in enumerate(assign_teachers(features, labels, plan)):
         inputs, targets = torch.from_numpy(features[part]), torch.from_numpy(labels[part])
-        model, orders = models.build("logistic"), [origin.once(f"model {number}")]
+        model, words = models.build("logistic"), origin.once(f"model {number}").stream("training order")
         optimizer = torch.optim.SGD(model.parameters(), lr=plan.learning_rate)
-        for step, table in enumerate(draw_shuffled([len(part)], [plan.batch_size], plan.steps, orders)):
-            batch = torch.from_numpy(table.rows[table.is_there])
+        for step, batch in enumerate(islice(shuffled_batches(len(part), plan.batch_size, words), plan.steps)):
             optimizer.param_groups[0]["lr"] = plan.settings.rate(plan.learning_rate, step, plan.steps)
             optimizer.zero_grad()
             loss(model(inputs[batch]), targets[batch]).backward()

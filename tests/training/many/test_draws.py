@@ -107,6 +107,6 @@ def test_first_places_of_a_pass_are_uniform():
 @pytest.mark.parametrize("sizes", [[0, 0], [3, 0], [3, 9], [40, 2]])
 def test_padded_tables_have_one_width_whatever_the_records_are(sizes):
     sources = [SeededSource(1), SeededSource(2)]
-    tables = list(draw_shuffled(sizes, [8, 8], 3, sources, is_padded=True))
+    tables = list(draws.draw_shuffled(sizes, [8, 8], 3, sources, is_padded=True))
     assert [table.rows.shape for table in tables] == [(2, 8)] * 3
     assert tables[0].is_there.sum(axis=1).tolist() == [min(size, 8) for size in sizes]
