@@ -15,14 +15,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from dpfed.checks import ADD_REMOVE
 from dpfed.config.data import Data, Iid, Partition
 from dpfed.config.fields import Block, Number, SettingError, Whole, setting
-from dpfed.config.reading import make_refusal, read_values
-from dpfed.config.strangers import LARGEST, decode_text, require_configuration
-from dpfed.errors import InvalidArgument
+from dpfed.config.reading import parse_block, read_content
+from dpfed.config.strangers import decode_text
 from dpfed.guarantee import PERSON, RECORD, Guarantee
 
 # Keys of a federation's data that say nothing about teachers.
@@ -110,19 +109,9 @@ class PateConfig(Block):
     @classmethod
     def read(cls, path: str | Path) -> PateConfig:
         """Return the configuration in a file; refuse a file of another kind by naming its kind, without quoting it."""
-        try:
-            with Path(path).open("rb") as file:
-                content = file.read(LARGEST + 1)
-        except OSError as error:
-            raise InvalidArgument("path", f"{path} cannot be read: {error.strerror}") from None
-        return cls.parse(decode_text(content, str(path)), file=str(path))
+        return cls.parse(decode_text(read_content(path), str(path)), file=str(path))
 
     @classmethod
     def parse(cls, text: str, file: str = "") -> PateConfig:
         """Return the configuration in a YAML text; refusals name the file, the line and the key."""
-        require_configuration(text, file)
-        values, lines = read_values(text, file)
-        try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            raise make_refusal(error, cls, values, lines, file) from None
+        return parse_block(cls, text, file)
