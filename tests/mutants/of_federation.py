@@ -626,9 +626,9 @@ FEDERATION = (
     ),
     Mutant(
         "hashes that hold out by the number of a row",
-        "federated/data.py",
-        "        contents = [row.tobytes() for row in rows.astype(np.float64)]\n",
-        "        contents = [str(place).encode() for place in range(len(rows))]\n",
+        "data/partition.py",
+        "    return hash_contents((row.tobytes() for row in rows.astype(np.float64)), seed, purpose)\n",
+        "    return hash_contents((str(place).encode() for place in range(len(rows))), seed, purpose)\n",
         (DEALING + "a_record_more_or_less_moves_no_other_between_clients_and_hold_out",),
     ),
     Mutant(
