@@ -9,14 +9,19 @@ first step in one pass where that pays, as in `train_many`. In the rows with a g
 a number of it costs the same whoever clips; in those with noise both add it, Opacus from torch's generator, we from a
 cipher. Without privacy the peer is a plain torch loop. Both take the same batches, and the mean of all models must
 agree to one part in 10³.
+
+In the row of teachers, 250 logistic teachers of PATE with about 64 records each take 100 steps on batches of 16: by
+`train_teachers` from arrays to parameters, with set-up, hashes and padding, and one after the other in plain torch, in
+the same order.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +57,8 @@ CASES = [
     Case("CNN 28×28", "cnn", (1, 28, 28), 100, 2.4),
 ]
 VERBS = ("clipped", "noised", "plain")
+TEACHERS = 250
+TEACHING = f"teachers/{TEACHERS}"
 
 
 class World:
@@ -158,6 +165,71 @@ def at_once(world: World, pace: Any, *, is_private: bool, noise: Any = None) -> 
     return total / models
 
 
+# --- teachers of PATE ---
+
+
+class Teaching:
+    """The records of all teachers, and one way to train them; made before the clock runs."""
+
+    def __init__(self, way: Callable[[Any, Any], float]) -> None:
+        self.way, self.world = way, None
+
+    def ready(self) -> None:
+        if self.world is None:
+            import torch
+
+            features = torch.randn((64 * TEACHERS, 30), generator=torch.Generator().manual_seed(0)).numpy()
+            self.world = features, (features[:, 0] > 0).astype(int)
+            self.way(*self.world)
+
+    def __call__(self, nudge: float) -> float:
+        return self.way(*self.world)
+
+
+def teacher_plan() -> Any:
+    from dpfed.pate.teachers import TeacherPlan
+
+    return TeacherPlan(teachers=TEACHERS, steps=100, batch_size=16, learning_rate=LEARNING_RATE)
+
+
+def teach_at_once(features: Any, labels: Any) -> float:
+    from dpfed import models
+    from dpfed.pate.teachers import train_teachers
+
+    found = train_teachers(models.build("logistic"), features, labels, teacher_plan())
+    return sum(float(value.abs().sum()) for value in found.parameters.values()) / TEACHERS
+
+
+def shuffled_batches(records: int, size: int, source: Any) -> Iterator[Any]:
+    """Batches from passes over the records, every pass in the order that `train_many` takes."""
+    import torch
+
+    while records:
+        yield from torch.split(torch.from_numpy(source.words(records).argsort(kind="stable")), size)
+
+
+def teach_one_by_one(features: Any, labels: Any) -> float:
+    import torch
+    from torch import nn
+
+    from dpfed import models
+    from dpfed.pate.teachers import assign_teachers
+    from dpfed.randomness import SeededSource
+
+    plan, loss, total, origin = teacher_plan(), nn.CrossEntropyLoss(), 0.0, SeededSource(0).stream("teachers")
+    for number, part in enumerate(assign_teachers(features, labels, plan)):
+        inputs, targets = torch.from_numpy(features[part]), torch.from_numpy(labels[part])
+        model, words = models.build("logistic"), origin.once(f"model {number}").stream("training order")
+        optimizer = torch.optim.SGD(model.parameters(), lr=plan.learning_rate)
+        for step, batch in enumerate(islice(shuffled_batches(len(part), plan.batch_size, words), plan.steps)):
+            optimizer.param_groups[0]["lr"] = plan.settings.rate(plan.learning_rate, step, plan.steps)
+            optimizer.zero_grad()
+            loss(model(inputs[batch]), targets[batch]).backward()
+            optimizer.step()
+        total += sum(float(value.detach().abs().sum()) for value in model.parameters())
+    return total / TEACHERS
+
+
 # --- the tasks of a worker ---
 
 
@@ -188,7 +260,7 @@ def tasks(ways: Mapping[str, Callable[[World], Callable[[], float]]]) -> dict[st
 
 
 def load_plain() -> dict[str, Task]:
-    return tasks({"plain": lambda world: partial(plainly, world)})
+    return tasks({"plain": lambda world: partial(plainly, world)}) | {TEACHING: Teaching(teach_one_by_one)}
 
 
 def load_opacus() -> dict[str, Task]:
@@ -215,7 +287,7 @@ def load_dpfed() -> dict[str, Task]:
             "noised": partial(way, {"is_private": True, "noise": NoiseSource()}),
             "plain": partial(way, {"is_private": False}),
         }
-    )
+    ) | {TEACHING: Teaching(teach_at_once)}
 
 
 CONTESTANTS = [
@@ -229,9 +301,14 @@ CONTESTANTS = [
 
 def rows(quick: bool) -> list[Row]:
     cases = CASES[:1] if quick else CASES
-    names = [f"{verb}/{case.name}" for case in cases for verb in VERBS]
+    names = [f"{verb}/{case.name}" for case in cases for verb in VERBS] + [TEACHING]
     found = bench.measure(Path(__file__), CONTESTANTS, names, quick=quick, repeats=20, least=3, patience=10.0)
-    return [row for case in cases for row in case_rows(found, case)]
+    return [row for case in cases for row in case_rows(found, case)] + [teacher_row(found)]
+
+
+def teacher_row(found: Mapping[tuple[str, str], Result]) -> Row:
+    title = f"{TEACHERS} logistic teachers of PATE: CPU seconds, one after the other in {PLAIN}"
+    return bench.faster(title, agreed(found, OURS, PLAIN, TEACHING), found.get((PLAIN, TEACHING)), 15)
 
 
 def case_rows(found: Mapping[tuple[str, str], Result], case: Case) -> list[Row]:

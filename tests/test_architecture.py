@@ -27,8 +27,8 @@ LAYERS: dict[int, tuple[str, ...]] = {
     0: ("errors", "checks", "rounding", "randomness", "guarantee", "events", "references", "names"),
     1: ("arrays", "clipping", "prepaid", "mechanisms", "accounting", "aggregation", "data", "ldp", "audit.ldp"),
     2: ("plan", "runs", "config", "ledger", "manager", "ldp.files", "ldp.collecting"),
-    3: ("training", "models", "federated", "audit"),
-    4: ("report", "integrations"),
+    3: ("training", "models", "pate", "federated", "audit"),
+    4: ("report", "integrations", "pate.classifier", "pate.study"),
     5: ("cli", "__main__"),
 }
 LAYER = {name: layer for layer, names in LAYERS.items() for name in names}

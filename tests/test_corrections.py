@@ -38,6 +38,7 @@ from dpfed.manager.manager import PrivacyManager
 from dpfed.mechanisms.gaussian import GaussianMechanism
 from dpfed.mechanisms.selection import ReportNoisyMax
 from dpfed.mechanisms.sensitivity import fedavg_step, iadmm_step
+from dpfed.pate.vote import LNMax
 
 W1 = dp_sgd_event(noise_multiplier=1.0, sample_rate=0.01, steps=10_000)
 
@@ -212,3 +213,10 @@ class TestMechanisms:
 def test_calibration_keeps_the_total_that_a_share_per_round_does_not():
     sigma = calibrate_noise(1.0, 1e-5, lambda noise: Repeated(Gaussian(noise), 100))
     assert accounting.epsilon(Repeated(Gaussian(sigma), 100), 1e-5) <= 1.0
+
+
+def test_001_a_vote_with_laplace_noise_of_one_over_epsilon_is_not_epsilon_dp():
+    """One teacher moves two counts: Lap(1/ε) is 2ε-DP, and votes take Lap(2/ε)."""
+    assert LNMax(0.1).scale == 20.0
+    two_counts = Repeated(Laplace(noise_multiplier=1 / 0.1), 2)  # Lap(1/ε) on each
+    assert accounting.epsilon(two_counts, 0.0) == pytest.approx(0.2, rel=1e-9)

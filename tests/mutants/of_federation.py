@@ -53,7 +53,10 @@ FEDERATION = (
         "federated/torch/model.py",
         "        self._pristine.bring_back()\n",
         "",
-        ("tests/federated/torch/test_model.py::test_no_data_of_a_client_move_the_update_of_the_next_one",),
+        (
+            "tests/federated/torch/test_model.py::test_no_data_of_a_client_move_the_update_of_the_next_one",
+            CLIENT + "statistics_of_one_clients_records_do_not_reach_an_evaluation",
+        ),
     ),
     Mutant(
         "containers inside containers that stay as a client left them",
@@ -331,13 +334,6 @@ FEDERATION = (
         "able = (name for name in self._draw() if self.taken.get(name, 0) < most)",
         "able = iter(self._draw())",
         (ENGINE + "whoever_has_taken_part_as_often_as_is_paid_is_not_asked_again",),
-    ),
-    Mutant(
-        "a client's state in the next one's model",
-        "federated/torch/model.py",
-        "            module._buffers[name] = first.clone()\n",
-        "            pass\n",
-        (CLIENT + "statistics_of_one_clients_records_do_not_reach_an_evaluation",),
     ),
     Mutant(
         "a client without noise that draws from public generators",
@@ -667,9 +663,9 @@ FEDERATION = (
     ),
     Mutant(
         "hashes that hold out by the number of a row",
-        "federated/data.py",
-        "        contents = [row.tobytes() for row in rows.astype(np.float64)]\n",
-        "        contents = [str(place).encode() for place in range(len(rows))]\n",
+        "data/partition.py",
+        "    return hash_contents((row.tobytes() for row in rows.astype(np.float64)), seed, purpose)\n",
+        "    return hash_contents((str(place).encode() for place in range(len(rows))), seed, purpose)\n",
         (DEALING + "a_record_more_or_less_moves_no_other_between_clients_and_hold_out",),
     ),
     Mutant(

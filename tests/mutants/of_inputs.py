@@ -7,8 +7,8 @@ from mutants.mutant import Mutant
 INPUTS = (
     Mutant(
         "any file is taken for a configuration",
-        "config/run.py",
-        "        require_configuration(text, file)\n",
+        "config/reading.py",
+        "    require_configuration(text, file)\n",
         "",
         ("tests/config/test_strangers.py::test_a_file_of_another_kind_is_named_and_nothing_of_it_is_shown",),
     ),

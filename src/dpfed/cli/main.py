@@ -15,6 +15,7 @@ from dpfed.cli import (
     init,
     ldp,
     ledger,
+    pate,
     personalise,
     plan,
     report,
@@ -28,7 +29,7 @@ from dpfed.cli.sections import Group
 @click.group(
     cls=Group,
     sections={
-        "Train": (init.init, plan.plan, run.run, run.resume, doctor.doctor, check.check),
+        "Train": (init.init, plan.plan, run.run, run.resume, pate.pate, doctor.doctor, check.check),
         "Look at results": (runs.runs, report.report, evaluate.evaluate, export.export, personalise.personalise),
         "Compute how private a run is": (epsilon.epsilon, epsilon.delta, compare.compare),
         "Choose settings": (epsilon.calibrate, sensitivity.sensitivity),

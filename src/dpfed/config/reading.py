@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from pathlib import Path as FilePath
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
 
 from dpfed.config.fields import OWN, QUOTED, Block, SettingError, blocks_in, kind_of, quote
+from dpfed.config.strangers import LARGEST, require_configuration
 from dpfed.config.synonyms import explain_unknown_key, find_our_word
 from dpfed.config.yaml12 import Path, load
 from dpfed.errors import InvalidArgument
 
+B = TypeVar("B", bound=Block)
 SECRET = ("ledger", "track")  # blocks with addresses, which may hold a password
 _CONTENT = re.compile(r"'(?!<)[^']{2,}'")  # what PyYAML quotes of the file, but for single signs and its own words
 
@@ -60,6 +63,25 @@ def read_values(text: str, file: str = "") -> tuple[Any, dict[Path, int]]:
         place = _format_place(file, _find_line(path, lines))
         raise InvalidArgument(key, f"{place}{key} has a NUL character in it, which no name can have: remove it")
     return values, lines
+
+
+def read_content(path: str | FilePath) -> bytes:
+    """Return the bytes of a configuration file, and no more than one can have."""
+    try:
+        with FilePath(path).open("rb") as file:
+            return file.read(LARGEST + 1)
+    except OSError as error:
+        raise InvalidArgument("path", f"{path} cannot be read: {error.strerror}") from None
+
+
+def parse_block(block: type[B], text: str, file: str = "") -> B:
+    """Return the block that a YAML text describes; refusals name the file, the line and the key."""
+    require_configuration(text, file)
+    values, lines = read_values(text, file)
+    try:
+        return block.model_validate(values)
+    except ValidationError as error:
+        raise make_refusal(error, block, values, lines, file) from None
 
 
 def _find_nul(value: Any, path: Path = ()) -> Iterator[Path]:

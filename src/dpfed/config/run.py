@@ -32,13 +32,12 @@ from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.config.data import Data
 from dpfed.config.fields import Block, Number, SettingError, Whole, quote, setting
 from dpfed.config.privacy import PERSON, LedgerBlock, Privacy
-from dpfed.config.reading import make_refusal, read_values
-from dpfed.config.strangers import LARGEST, decode_text, require_configuration
+from dpfed.config.reading import make_refusal, parse_block, read_content
+from dpfed.config.strangers import decode_text
 from dpfed.config.track import Track
 from dpfed.config.training import Algorithm, AllClients, Cohort, FedAvgBlock, FixedClients, Local, Model
 from dpfed.config.writing import Notes, write_commented
 from dpfed.data.sources import is_own
-from dpfed.errors import InvalidArgument
 from dpfed.guarantee import LOCAL, Guarantee
 from dpfed.plan.rules import CLIENT_TIMEOUT
 from dpfed.references import is_reference
@@ -113,12 +112,7 @@ class RunConfig(Block):
     @classmethod
     def parse(cls, text: str, file: str = "") -> RunConfig:
         """Return the configuration in a YAML text; refusals name the file, the line and the key."""
-        require_configuration(text, file)
-        values, lines = read_values(text, file)
-        try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            raise make_refusal(error, cls, values, lines, file) from None
+        return parse_block(cls, text, file)
 
     @classmethod
     def of(cls, values: Any) -> RunConfig:
@@ -284,10 +278,6 @@ class ConfigFile:
     @classmethod
     def read(cls, path: str | Path) -> ConfigFile:
         """Read and parse a file; refuse a file of another kind by naming its kind, without quoting it."""
-        try:
-            with Path(path).open("rb") as file:
-                content = file.read(LARGEST + 1)
-        except OSError as error:
-            raise InvalidArgument("path", f"{path} cannot be read: {error.strerror}") from None
+        content = read_content(path)
         config = RunConfig.parse(decode_text(content, str(path)), file=str(path))
         return cls(config, content, Path(path).resolve().parent)

@@ -13,7 +13,9 @@ except in `by_hash` and `by_column`: the promise of a run is about records as th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,27 @@ def iid(records: int, clients: int, seed: int = 0, *, minimum: int = 1) -> Parts
     """Split shuffled records into parts of equal size, give or take one."""
     _require_enough(records, clients, minimum)
     return _sort(np.array_split(_shuffle(records, seed), clients))
+
+
+def hash_contents(contents: Iterable[bytes], seed: int, purpose: bytes = b"") -> NDArray[np.uint64]:
+    """Return a 64-bit hash of each content, keyed by the seed; those of two purposes are independent.
+
+    Privacy: it depends on the content and the seed alone, so no other record and no order of the data changes it.
+    """
+    key = _require_seed(seed).to_bytes(16, "big")
+    digests = [hashlib.blake2b(content, digest_size=8, key=key, person=purpose).digest() for content in contents]
+    return np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64)
+
+
+def hash_rows(features: NDArray[Any], labels: NDArray[Any], seed: int, purpose: bytes = b"") -> NDArray[np.uint64]:
+    """Return the hash of each record's own content: its features and its label, as float64."""
+    rows = np.hstack([part.reshape(len(part), math.prod(part.shape[1:])) for part in (features, labels)])
+    return hash_contents((row.tobytes() for row in rows.astype(np.float64)), seed, purpose)
+
+
+def hash_names(names: Iterable[Any], seed: int, purpose: bytes = b"") -> NDArray[np.uint64]:
+    """Return the hash of the name of each record's person."""
+    return hash_contents((str(name).encode() for name in names), seed, purpose)
 
 
 def by_hash(hashes: NDArray[np.uint64], clients: int) -> Parts:

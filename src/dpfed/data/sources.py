@@ -68,6 +68,18 @@ def load(
     raise InvalidArgument("source", f"source must be {allowed}, got {source!r}")
 
 
+def load_unlabelled(source: str, like: Records, categories: Mapping[str, Sequence[Any]], directory: str | Path) -> Any:
+    """Load the features of examples that need no label: of a table the columns that `like` has, by their names."""
+    if not is_table(source):
+        return load(source, directory=directory).features
+    table = TABLES[Path(source).suffix.lower()](Path(directory) / source)
+    encoded = {f"{column}={value}" for column, values in categories.items() for value in values}
+    columns = dict.fromkeys(name.partition("=")[0] if name in encoded else name for name in like.columns)
+    for column in columns:
+        table.require(column)
+    return table.features(columns, categories)
+
+
 def is_table(source: str) -> bool:
     """Return whether the source is a file of rows and columns."""
     return Path(source).suffix.lower() in TABLES

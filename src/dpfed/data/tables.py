@@ -58,15 +58,19 @@ class TextTable:
             self.require(column)
         used = [column for column in self.columns if column not in {label, *named, *apart}]
         self._require_features(label, used, declared)
-        parts = [self._encode(column, declared[column]) if column in declared else self.numbers(column)[:, None]
-                 for column in used]  # fmt: skip
         return Records(
-            features=np.hstack(parts),
+            features=self.features(used, declared),
             labels=self.codes(label, classes) if classes else self.numbers(label, "or declare its classes"),
             columns=tuple(name for column in used for name in _name_features(column, declared)),
             groups={column: np.array(self.complete(column)) for column in named},
             classes=tuple(map(str, classes)),
         )
+
+    def features(self, columns: Iterable[str], categories: Mapping[str, Sequence[Any]]) -> NDArray[np.float64]:
+        """Return these columns as features: one for each category of a column that has some, else the number."""
+        parts = [self._encode(column, categories[column]) if column in categories else self.numbers(column)[:, None]
+                 for column in columns]  # fmt: skip
+        return np.hstack(parts)
 
     def numbers(self, column: str, otherwise: str = "declare its categories, or ignore it") -> NDArray[np.float64]:
         """Return the column as finite numbers."""

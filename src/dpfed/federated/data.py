@@ -16,7 +16,6 @@ other kind deals all records at once: that is a simulation, whose promise is for
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -139,13 +138,8 @@ def hash_records(
     Privacy: it depends on nothing else, so no other record and no order of the data changes it.
     """
     if isinstance(records, Persons):
-        contents = [str(name).encode() for name in records.groups[person_column or ""]]
-    else:
-        rows = np.hstack([records.features.reshape(len(records), -1), records.labels.reshape(len(records), -1)])
-        contents = [row.tobytes() for row in rows.astype(np.float64)]
-    key = int(seed).to_bytes(16, "big")
-    digests = [hashlib.blake2b(content, digest_size=8, key=key, person=purpose).digest() for content in contents]
-    return np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64)
+        return partition.hash_names(records.groups[person_column or ""], seed, purpose)
+    return partition.hash_rows(records.features, records.labels, seed, purpose)
 
 
 def hold_out_by_hash(found: NDArray[np.uint64], fraction: float) -> NDArray[np.bool_]:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, check_random_state, validate_data
 from torch import Tensor
 from torch.utils.data import TensorDataset
@@ -94,13 +95,13 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 torch.stack([targets.double(), _read_weights(weights, len(X))], 1),
                 weight_loss(loss, targets.dtype),
             )
-        seed, source = _choose_randomness(self.random_state)
-        model = MLP(X.shape[1], _require_widths(self.hidden), outputs, seed=seed)
+        seed, source = choose_randomness(self.random_state)
+        model = MLP(X.shape[1], require_widths(self.hidden), outputs, seed=seed)
         optimizer = torch.optim.SGD(model.parameters(), lr=plan.learning_rate)
         data = TensorDataset(features, targets)
         # The ledger would take a second fit of one name for the rest of the first, which has nothing left.
         run = None if self.run is None else f"{self.run}-{secrets.token_hex(4)}"
-        account = _require_account(self.account)
+        account = require_account(self.account)
         private = make_private(model, optimizer, data, plan, loss=loss, account=account, run=run, source=source)
         self.run_ = run
         return private
@@ -135,7 +136,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             ),
             "sample_weight, if the weight of one record followed from other records": self._is_weighted or None,
         }
-        missing = {"the number of records: size was not declared and comes from the data": self.size}
+        # An estimator without the argument counts no records.
+        missing = {"the number of records: size was not declared and comes from the data": getattr(self, "size", 0)}
         missing |= self._list_undeclared()
         return [text for text, value in open_ends.items() if value is not None] + [
             text for text, value in missing.items() if value is None
@@ -192,7 +194,18 @@ def _read_weights(sample_weight: ArrayLike, records: int) -> Tensor:
     return torch.from_numpy(found.astype(np.float64))
 
 
-def _choose_randomness(random_state: Any) -> tuple[int, RandomSource]:
+def read_classes(labels: NDArray[Any], declared: ArrayLike | None) -> NDArray[Any]:
+    """Return the classes in order, declared ones or those that occur; refuse a label that is none of them."""
+    check_classification_targets(labels)
+    classes = np.unique(np.asarray(labels if declared is None else declared))
+    if len(classes) < 2:
+        raise InvalidArgument("classes", f"a classifier needs at least two classes, got {len(classes)} class")
+    if not np.isin(labels, classes).all():
+        raise InvalidArgument("y", "y has labels that are not in classes: declare all labels that may occur")
+    return classes
+
+
+def choose_randomness(random_state: Any) -> tuple[int, RandomSource]:
     """Return the seed of the first weights, which is public, and the source of batches and noise."""
     if random_state is None:
         return 0, SystemSource()
@@ -200,7 +213,8 @@ def _choose_randomness(random_state: Any) -> tuple[int, RandomSource]:
     return seed, SeededSource(seed)
 
 
-def _require_widths(hidden: Any) -> tuple[int, ...]:
+def require_widths(hidden: Any) -> tuple[int, ...]:
+    """Return the widths of the hidden layers as a tuple."""
     if not isinstance(hidden, list | tuple):
         raise InvalidArgument(
             "hidden", f"hidden must be the widths of the hidden layers, such as (32,), got {hidden!r}"
@@ -208,7 +222,8 @@ def _require_widths(hidden: Any) -> tuple[int, ...]:
     return tuple(hidden)
 
 
-def _require_account(account: Any) -> Account | None:
+def require_account(account: Any) -> Account | None:
+    """Return the account, if it is one."""
     if account is not None and not hasattr(account, "reserve"):
         raise InvalidArgument("account", f"account must be an account of a ledger, see Ledger.open, got {account!r}")
     found: Account | None = account

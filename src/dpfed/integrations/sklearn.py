@@ -19,13 +19,12 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Account, Guarantee
-from dpfed.integrations.estimator import PrivateEstimator, Values, scale_to_bounds
+from dpfed.integrations.estimator import PrivateEstimator, Values, read_classes, scale_to_bounds
 
 
 class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
@@ -85,12 +84,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train and return this estimator; wrong arguments are refused before anything is spent."""
         features, labels = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(labels)
-        classes = np.unique(np.asarray(labels if self.classes is None else self.classes))
-        if len(classes) < 2:
-            raise InvalidArgument("classes", f"a classifier needs at least two classes, got {len(classes)} class")
-        if not np.isin(labels, classes).all():
-            raise InvalidArgument("y", "y has labels that are not in classes: declare all labels that may occur")
+        classes = read_classes(labels, self.classes)
         targets = torch.from_numpy(np.searchsorted(classes, labels))
         loss = nn.CrossEntropyLoss(reduction="none")
         private = self._make_private(features, targets, len(classes), loss, sample_weight)

@@ -18,7 +18,7 @@ from dpfed.plan.adaptive import AdaptiveClip
 from dpfed.plan.local import LocalPlan
 from dpfed.randomness import SeededSource, SystemSource
 from dpfed.training.many.ensemble import Unsupported
-from dpfed.training.many.train import train_many
+from dpfed.training.many.train import Member, train_many
 from dpfed.training.optimizing import OptimizerSettings
 from dpfed.training.private import make_private
 
@@ -248,3 +248,40 @@ def test_a_token_outside_the_table_is_refused_whosever_it_is():
     for place in (0, 1, 2):
         datasets = [(outside if number == place else tokens, labels) for number in range(3)]
         refused("tokens outside its table", model=model, datasets=datasets)
+
+
+def test_models_are_grouped_by_their_plans_alone():
+    """A model without records stays with the others, so that nobody trains in another company because of it."""
+    kinds = {Member(torch.zeros(size, 6), torch.zeros(size).long(), PLAIN, SystemSource()).kind for size in (0, 1, 40)}
+    assert len(kinds) == 1
+
+
+def test_isolated_models_are_those_of_a_plain_training_up_to_rounding():
+    datasets = data(20, 13, 31)
+    options = {"loss": LOSS, "chunk": 2, "one_pass": False}
+    apart = train_many(network(), datasets, [PLAIN] * 3, source=SeededSource(4), isolated=True, **options)
+    plain = train_many(network(), datasets, [PLAIN] * 3, source=SeededSource(4), **options)
+    for one, two in zip(apart, plain, strict=True):
+        assert torch.allclose(flat(one), flat(two), rtol=0, atol=1e-5)
+
+
+def test_an_isolated_model_that_diverges_is_returned_and_the_others_are_as_without_it():
+    datasets = data(20, 20, 20)
+    broken = [datasets[0], (datasets[1][0] * 1e37, datasets[1][1]), datasets[2]]
+    found, wanted = (
+        train_many(
+            network(), some, [PLAIN] * 3, loss=LOSS, source=SeededSource(4), chunk=3, one_pass=False, isolated=True
+        )
+        for some in (broken, datasets)
+    )
+    assert not flat(found[1]).isfinite().all()
+    assert torch.equal(flat(found[0]), flat(wanted[0]))
+    assert torch.equal(flat(found[2]), flat(wanted[2]))
+
+
+@pytest.mark.parametrize(
+    ("plan", "pinned"), [(PLAIN, {}), (PLAIN, {"chunk": 2}), (PLAN, {"chunk": 2, "one_pass": False})]
+)
+def test_isolated_models_need_pinned_shapes_and_no_noise(plan, pinned):
+    with pytest.raises(InvalidArgument, match="chunk and one_pass"):
+        train_many(network(), data(20), [plan], loss=LOSS, isolated=True, **pinned)

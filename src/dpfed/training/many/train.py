@@ -82,6 +82,7 @@ def train_many(
     source: RandomSource | None = None,
     chunk: int | None = None,
     one_pass: bool | None = None,
+    isolated: bool = False,
 ) -> list[Stacked]:
     """Train one model per data set (inputs, targets) by its plan, all from the model's own parameters; return theirs.
 
@@ -89,12 +90,18 @@ def train_many(
     how many models are trained at once, `one_pass` whether their first step, which all take from the same parameters,
     is one pass through one model. The model itself stays as it is.
 
+    With `isolated`, which needs plans without noise, a `chunk` and `one_pass`, the bits of a model depend on its own
+    data and the plans alone: nothing follows a clock, and one that diverges does not stop the others and is returned as
+    it is, not finite.
+
     Privacy: model k is ``plans[k].event`` for one record of its data where the plan has noise, which must be the
     plan's `unit`, and must be charged before. Without noise nothing is protected.
     """
     if not plans or len(datasets) != len(plans) or not all(isinstance(plan, LocalPlan) for plan in plans):
         message = f"plans must be one LocalPlan for each data set, got {len(plans)} for {len(datasets)}: use [plan] * K"
         raise InvalidArgument("plans", message)
+    if isolated:
+        _require_pinned(plans, chunk, one_pass)
     first = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
     dtype = _require_dtype(first)
     records = [_require_records(data, number, dtype) for number, data in enumerate(datasets)]
@@ -111,7 +118,7 @@ def train_many(
     for places, parameters in train_together(
         tuner, members, first, recipe or OptimizerSettings(), chunk=chunk, one_pass=one_pass
     ):
-        if not all(bool(value.isfinite().all()) for value in parameters.values()):
+        if not isolated and not all(bool(value.isfinite().all()) for value in parameters.values()):
             message = "a model is no longer finite, and what was charged stays spent: plan with a smaller learning rate"
             raise PrivacyError(message)
         for row, place in enumerate(places):
@@ -237,7 +244,8 @@ class _Group:
 
     def _fetch(self, table: draws.BatchTable) -> tuple[Tensor, Tensor, Tensor]:
         places = torch.from_numpy(table.rows)
-        return self._inputs[places], self._targets[places], torch.from_numpy(table.is_there.astype(np.float64))
+        mask = torch.from_numpy(table.is_there.astype(np.float64))
+        return _take_rows(self._inputs, places), _take_rows(self._targets, places), mask
 
 
 class _StackedTerms:
@@ -309,6 +317,15 @@ class _Noise:
         return noisy
 
 
+def _require_pinned(plans: Sequence[LocalPlan], chunk: int | None, one_pass: bool | None) -> None:
+    if chunk is None or one_pass is None or any(plan.noise_multiplier is not None for plan in plans):
+        message = (
+            "isolated models need chunk and one_pass, which a clock might decide, and plans without noise: give "
+            "chunk=64, one_pass=False, and no noise_multiplier"
+        )
+        raise InvalidArgument("isolated", message)
+
+
 def _require_dtype(parameters: Mapping[str, Tensor]) -> torch.dtype:
     kinds = {value.dtype for value in parameters.values()}
     if len(kinds) != 1 or not kinds <= {torch.float32, torch.float64}:
@@ -349,6 +366,11 @@ def _require_alike(records: Sequence[tuple[Tensor, Tensor]]) -> None:
     if len(forms) > 1:
         message = "records of all data sets must have one shape and type to be stacked, got several: convert them"
         raise InvalidArgument("datasets", message)
+
+
+def _take_rows(values: Tensor, places: Tensor) -> Tensor:
+    """Return values[places]; for whole rows this way is several times faster."""
+    return values.index_select(0, places.flatten()).view(*places.shape, *values.shape[1:])
 
 
 def _make_blank(like: Tensor) -> Tensor:

@@ -1,0 +1,131 @@
+"""A study by PATE from its file: private records and public examples in, a student and a promise out.
+
+>>> from pathlib import Path
+>>> rows = "".join(f"{n / 500},{int(n > 250)}\\n" for n in range(500))
+>>> _ = Path("wards.csv").write_text("level,ill\\n" + rows)
+>>> _ = Path("open.csv").write_text("level\\n" + "".join(f"{n / 40}\\n" for n in range(40)))
+>>> config = PateConfig.parse('''
+... name: wards
+... data: {source: wards.csv, label: ill, classes: [0, 1], feature_bounds: [0, 1]}
+... public: open.csv
+... teachers: {count: 30}
+... privacy: {epsilon: 4, delta: 1e-5}
+... ''')
+>>> study = run_study(config)
+>>> study.facts["answered"], study.facts["epsilon"] <= 4
+(40, True)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpfed.config.pate import PateConfig
+from dpfed.data.records import Records
+from dpfed.data.sources import load_unlabelled
+from dpfed.errors import InvalidArgument
+from dpfed.federated.data import load_records, scale_records
+from dpfed.guarantee import Account
+from dpfed.pate.classifier import PATEClassifier
+from dpfed.runs import tensor_files
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study that was carried out: its student, and what everybody may know of it."""
+
+    config: PateConfig
+    classifier: PATEClassifier
+    facts: dict[str, Any]
+
+    def write(self, path: Path) -> None:
+        """Write the student's weights with the facts of the study, as a safetensors file for everyone."""
+        arrays = {name: value.numpy() for name, value in self.classifier.model_.float().state_dict().items()}
+        tensor_files.write(path, arrays, {**self.facts, "classes": list(self.config.data.classes)})
+
+
+def run_study(config: PateConfig, directory: str | Path = ".", *, account: Account | None = None) -> Study:
+    """Train teachers, ask them, and train the student; files are looked up in the directory.
+
+    Privacy: `PATEClassifier` with what the file declares; an account is charged before noise is drawn.
+    """
+    records = load_records(config.data, directory)
+    private, classes = scale_records(records, config.data), _require_classes(config, records)
+    public = _load_public(config, config.public, records, directory)
+    # Bounds are those of the file, and applied already.
+    model = PATEClassifier(
+        config.guarantee,
+        teachers=config.teachers.count,
+        vote=config.vote.kind,
+        threshold=config.vote.threshold,
+        threshold_noise=config.vote.threshold_noise,
+        max_answers=config.vote.max_answers,
+        classes=range(classes),
+        feature_bounds=None if config.data.feature_bounds is None else (-1.0, 1.0),
+        hidden=config.teachers.hidden,
+        steps=config.teachers.steps,
+        batch_size=config.teachers.batch_size,
+        learning_rate=config.teachers.learning_rate,
+        student_steps=config.student_steps,
+        partition_key=config.teachers.key,
+        random_state=config.seed,
+        account=account,
+        run=None if account is None else config.name,
+    )
+    persons = None if config.data.person_column is None else records.groups[config.data.person_column]
+    model.fit(_flatten(private.features), private.labels, public=public, persons=persons)
+    return Study(config, model, _collect_facts(config, model) | _measure(config, model, directory))
+
+
+def _collect_facts(config: PateConfig, model: PATEClassifier) -> dict[str, Any]:
+    promise = model.guarantee_
+    return {
+        "name": config.name,
+        "epsilon": promise.epsilon,
+        "delta": promise.delta,
+        "unit": promise.unit,
+        "adjacency": promise.adjacency,
+        "teachers": config.teachers.count,
+        "queries": len(model.answered_),
+        "answered": model.n_answers_,
+        "is_private": model.is_private_,
+        "not_covered": model.not_covered_,
+        "run": model.run_,
+    }
+
+
+def _measure(config: PateConfig, model: PATEClassifier, directory: str | Path) -> dict[str, Any]:
+    """Return the student's accuracy on the public records to measure it on, if there are any."""
+    if config.test is None:
+        return {}
+    block = config.data.model_copy(update={"source": config.test, "person_column": None})
+    records = scale_records(load_records(block, directory), block)
+    return {"accuracy": float(model.score(_flatten(records.features), records.labels))}
+
+
+def _load_public(config: PateConfig, source: str, like: Records, directory: str | Path) -> NDArray[Any]:
+    """Return the public examples, with the columns and the scaling of the private records."""
+    features = load_unlabelled(source, like, config.data.categories, directory)
+    if features.shape[1:] != like.features.shape[1:]:
+        raise InvalidArgument(
+            "public", "public examples must have the same features as the records: give the same columns"
+        )
+    blank = Records(features, np.zeros(len(features), dtype=int), like.columns)
+    return _flatten(scale_records(blank, config.data).features)
+
+
+def _require_classes(config: PateConfig, records: Records) -> int:
+    """Return how many classes there are: the declared ones, or those of a bundled data set."""
+    names = config.data.classes or records.classes
+    if len(names) < 2:
+        raise InvalidArgument("classes", "data.classes must list all labels that may occur, at least two: declare them")
+    return len(names)
+
+
+def _flatten(features: NDArray[Any]) -> NDArray[Any]:
+    return features.reshape(len(features), -1).astype(np.float64)
