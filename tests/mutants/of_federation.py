@@ -53,10 +53,7 @@ FEDERATION = (
         "federated/torch/model.py",
         "        self._pristine.bring_back()\n",
         "",
-        (
-            "tests/federated/torch/test_model.py::test_no_data_of_a_client_move_the_update_of_the_next_one",
-            CLIENT + "statistics_of_one_clients_records_do_not_reach_an_evaluation",
-        ),
+        ("tests/federated/torch/test_model.py::test_no_data_of_a_client_move_the_update_of_the_next_one",),
     ),
     Mutant(
         "containers inside containers that stay as a client left them",
