@@ -25,9 +25,12 @@ SRC = Path(dpfed.__file__).parents[1]
 # The longest name that fits decides: audit.bounds is L1 although audit is L3.
 LAYERS: dict[int, tuple[str, ...]] = {
     0: ("errors", "checks", "rounding", "randomness", "guarantee", "events", "references", "names"),
-    1: ("arrays", "clipping", "prepaid", "mechanisms", "accounting", "aggregation", "data"),
+    1: (
+        *("arrays", "clipping", "prepaid", "mechanisms", "accounting", "aggregation", "data"),
+        *("audit.bounds", "audit.guessing"),
+    ),
     2: ("plan", "runs", "config", "ledger", "manager"),
-    3: ("training", "models", "federated"),
+    3: ("training", "models", "federated", "audit"),
     4: ("report", "integrations"),
     5: ("cli", "__main__"),
 }
