@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from dpfed import checks
 from dpfed.accounting.closed_forms import gaussian_epsilon
 from dpfed.arrays import Floats
+from dpfed.audit.likelihood import compute_ratios
 from dpfed.checks import REPLACE_ONE
 from dpfed.errors import InvalidArgument
 from dpfed.plan.local import LocalPlan
@@ -121,6 +122,10 @@ class GradientCanaries:
         self._sums += shifts
         self._scores += shifts if self._plan.tree else self._compare(shifts)
 
+    def go_on(self, plan: LocalPlan) -> None:
+        """Go on in the steps of another round, whose noise may be another."""
+        self._plan = plan
+
     @property
     def scores(self) -> CanaryScores:
         """What the steps so far have shown."""
@@ -136,18 +141,15 @@ class GradientCanaries:
         return coins(Fraction(self._plan.sample_rate), len(self.is_in), self._source)
 
     def _compare(self, shifts: Floats) -> Floats:
-        """Return the log-likelihood ratio of a step: in and drawn, or in and not drawn, against not in."""
-        ratio = self._likelihood(shifts)
-        return ratio - self._likelihood(-shifts) if self._replaces else ratio
-
-    def _likelihood(self, shifts: Floats) -> Floats:
-        rate, level, noise = self._plan.sample_rate, self._level, self._plan.sum_noise
-        if self._plan.norm == "l1":
-            ratio = (np.abs(shifts) - np.abs(shifts - level)) / noise
-        else:
-            ratio = level * (shifts - level / 2) / noise**2
-        with np.errstate(divide="ignore"):
-            return np.logaddexp(np.log1p(-rate), np.log(rate) + ratio)
+        plan = self._plan
+        return compute_ratios(
+            shifts,
+            rate=plan.sample_rate,
+            noise=plan.sum_noise,
+            level=self._level,
+            norm=plan.norm,
+            replaces=self._replaces,
+        )
 
     def _make_one(self, number: int, sign: float) -> Gradient:
         return self._make(number, sign) if self._make is not None else {}

@@ -185,6 +185,10 @@ class TorchModel:
         except InvalidArgument as error:
             raise InvalidArgument("data", f"data of {name} do not fit: {error}") from None
 
+    def count_classes(self, form: Form) -> int:
+        """Return how many classes the model's output has for records of that form, which were tried before."""
+        return self._widths[form]
+
     def evaluate(
         self, weights: Vector, data: Any, measured: Sequence[str | Metric] = ("accuracy",), *, is_public: bool
     ) -> tuple[Score, ...]:
@@ -271,6 +275,11 @@ class TorchModel:
         module(inputs)
         if is_private:
             screening.try_out(module, loss, inputs, (targets, torch.ones(len(inputs), 1)))
+
+    def wrapped(self, wrap: Callable[[nn.Module], nn.Module]) -> TorchModel:
+        """Return the model that a function makes of this one's module, trained in the same way."""
+        factory, loss, recipe, seed = self._arguments
+        return TorchModel(lambda: wrap(factory()), loss, recipe=recipe, seed=seed)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, self._arguments
