@@ -24,7 +24,9 @@ from dpfed.federated.torch.examples import make_records
 from dpfed.federated.torch.model import TorchModel
 from dpfed.randomness import RandomSource, SeededSource
 
-__all__ = ["SeededSource", "TorchModel", "make_stand_in", "put_in_records"]
+__all__ = ["MOST", "SeededSource", "TorchModel", "make_stand_in", "put_in_records"]
+
+MOST = 512  # records that are made up; the plan, which knows a size of its own, stays as it is
 
 
 def make_stand_in(client: TorchClient, count: int, source: RandomSource) -> TorchClient:
