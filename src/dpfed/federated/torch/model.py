@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dpfed.arrays import Floats
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.federated import metrics
 from dpfed.federated.metrics import Metric, Score
@@ -210,6 +211,17 @@ class TorchModel:
         return tuple(
             Score(name, float(value) / len(records), is_public) for name, value in zip(names, sums, strict=True)
         )
+
+    def predict(self, weights: Vector, data: Any) -> tuple[Floats, Floats]:
+        """Return the outputs for each record and its loss: on private records not covered by any guarantee."""
+        records, outputs, losses_of = self.examples(data), [], []
+        with self.borrow(weights), torch.no_grad():
+            self.module.eval()
+            for numbers in torch.split(torch.arange(len(records)), _AT_ONCE):
+                inputs, targets = records.fetch(numbers)
+                outputs.append(self.module(inputs).double())
+                losses_of.append(self.loss(outputs[-1].to(self.dtype), targets).double())
+        return np.asarray(torch.cat(outputs).numpy()), np.asarray(torch.cat(losses_of).numpy())
 
     @cached_property
     def _built(self) -> tuple[nn.Module, Layout]:
