@@ -149,7 +149,9 @@ def test_a_widened_model_says_the_same_and_no_record_moves_what_was_added():
 
 
 def test_more_dirac_canaries_than_parameters_are_refused():
-    with pytest.raises(InvalidArgument, match=r"321 Dirac canaries need as many parameters, and the model has 320.*Wid"):
+    with pytest.raises(
+        InvalidArgument, match=r"321 Dirac canaries need as many parameters, and the model has 320.*Wid"
+    ):
         GradientCanaries(ROOM, FULL, 321)
     with pytest.raises(InvalidArgument, match="kind must be 'dirac' or 'random'"):
         GradientCanaries(ROOM, FULL, 3, kind="loud")

@@ -1,8 +1,8 @@
 """Membership attacks: from what models say about a record to a score that is higher for members.
 
-Each takes plain arrays: `losses` or `confidences` of the attacked model, one for each record, and of K other models in a
-table of K rows, with a table `is_in` of which of them trained on which record. The confidence of a record is the logit of
-its true class's probability, log p/(1 − p), which is nearly normal over models (Carlini et al. 2022).
+Each takes plain arrays: `losses` or `confidences` of the attacked model, one for each record, and of K other models in
+a table of K rows, with a table `is_in` of which of them trained on which record. The confidence of a record is the
+logit of its true class's probability, log p/(1 − p), which is nearly normal over models (Carlini et al. 2022).
 
 >>> loss_threshold(np.array([0.1, 2.0])).tolist()
 [-0.1, -2.0]
@@ -95,7 +95,7 @@ def rmia(
     gamma: float = 1.0,
     offline: float = 0.3,
 ) -> Floats:
-    """Score a record by the share of other records that it beats in the ratio of its probability (Zarifzadeh et al. 2024).
+    """Score a record by the share of other records whose likelihood ratio it beats (Zarifzadeh et al. 2024).
 
     A record's probability in the attacked model over its mean in reference models is compared with that of `others`,
     which no model of either kind trained on. Of reference models only those without the record count; their mean is

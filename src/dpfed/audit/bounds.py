@@ -147,8 +147,8 @@ def from_scores(
     """Return the bound that the scores of canaries prove, where a higher score says "in"; choices are paid for.
 
     With ``threshold="grid"`` the surest guesses are made, half of them "in" and half "out", in numbers that are fixed
-    beforehand (`guessing.SHARES`), each tested at its part of the significance. ``"split"`` chooses the number on a random
-    half of the canaries and tests it on the other. ``"frontier"`` tries each corner of the ROC curve's hull, as
+    beforehand (`guessing.SHARES`), each tested at its part of the significance. ``"split"`` chooses the number on a
+    random half of the canaries and tests it on the other. ``"frontier"`` tries each corner of the ROC curve's hull, as
     jax_privacy does: how many there are depends on who was in, so that its confidence is not proved. A number is a
     threshold that was chosen beforehand.
     """

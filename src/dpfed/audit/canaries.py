@@ -217,8 +217,8 @@ class Widened(nn.Module):
 def make_record_canaries(count: int, source: RandomSource | None = None) -> tuple[NDArray[np.bool_], Floats]:
     """Return which of `count` records are in, and the inputs of those: one long coordinate each.
 
-    With ``nn.Linear(count, 1, bias=False)`` and the loss −output the gradient of each is that coordinate, far beyond any
-    clip norm, at every step. Unlike gradients that are put in, these records go through sampling, loading and clipping.
+    With ``nn.Linear(count, 1, bias=False)`` and the loss −output the gradient of each is that coordinate, far beyond
+    any clip norm, at every step. Unlike gradients that are put in, these records go through sampling, loading and clipping.
     """
     is_in = coins(FAIR, checks.count(count=count), or_system(source).stream("canaries"))
     return is_in, LONG * np.eye(count)[is_in]

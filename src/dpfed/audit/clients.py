@@ -1,8 +1,8 @@
 """Canary clients: whole clients made up for an audit, each of them in by a fair coin.
 
 A promise for one client is audited by clients who send nothing but one long coordinate, through the rounds of a real
-`Federation`: cohorts, screening, clipping, the server's noise (or the clients' own, in style `local`) and the charges in
-a ledger of the audit's own. A client that is not in sends zero, which is what a client that is not there contributes;
+`Federation`: cohorts, screening, clipping, the server's noise (or the clients' own, in style `local`) and the charges
+in a ledger of the audit's own. A client that is not in sends zero, which is what a client that is not there contributes;
 under replace-one it sends the opposite. No record of anybody is needed, so it costs nothing.
 
 >>> from dpfed.plan.client import ClientPlan
@@ -119,9 +119,7 @@ def _put_in_canaries(plan: Plan, count: int) -> Plan:
 def _run(plan: Plan, clients: list[CanaryClient], size: int, source: RandomSource) -> Iterator[Floats]:
     """Yield for each round how far each canary's coordinate was moved, in clip norms."""
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "ledger.db") as ledger:
-        promise = plan.client_guarantee or Guarantee(
-            plan.client_epsilon(_DELTA), _DELTA, CLIENT, plan.client_adjacency
-        )
+        promise = plan.client_guarantee or Guarantee(plan.client_epsilon(_DELTA), _DELTA, CLIENT, plan.client_adjacency)
         accounts = [client.account for client in clients] if plan.noises_updates else [STUDY]
         ledger.open_all(dict.fromkeys(accounts, promise), purpose="audit")
         runner = _WatchedRunner(clients, ledger, study=None if plan.noises_updates else STUDY, source=source)

@@ -85,7 +85,7 @@ def trace_curve(members: Floats, others: Floats) -> tuple[Floats, Floats]:
 
 
 def compute_auc(members: Floats, others: Floats) -> tuple[float, Interval]:
-    """Return the area under the curve, where ties count half, and its interval (DeLong, DeLong and Clarke-Pearson 1988).
+    """Return the area under the curve, where ties count half, and its interval (DeLong et al. 1988).
 
     Where the spread is zero, as for a perfect attack, the interval reaches as far as Clopper and Pearson's would.
     """

@@ -1,7 +1,8 @@
 """Records in place of private ones: of the same form, and made of nothing but that form.
 
 What an audit of plan and code needs of the data are shapes, types and classes, which the model's owner has published
-with it anyway. Values are drawn at random; labels of classes are any of them.
+with it anyway. Values are drawn at random; labels of classes follow a random linear rule, so that there is something
+to learn.
 
 >>> from dpfed.models.logistic import Logistic
 >>> ward = TorchClient("ward", (np.ones((20, 30)), np.zeros(20, dtype=int)), "", TorchModel(Logistic, "cross_entropy"))
@@ -13,8 +14,10 @@ with it anyway. Values are drawn at random; labels of classes are any of them.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpfed.data.persons import Persons
 from dpfed.data.records import Records
@@ -24,7 +27,7 @@ from dpfed.federated.torch.examples import make_records
 from dpfed.federated.torch.model import TorchModel
 from dpfed.randomness import RandomSource, SeededSource
 
-__all__ = ["MOST", "SeededSource", "TorchModel", "make_stand_in", "put_in_records"]
+__all__ = ["MOST", "SeededSource", "TorchModel", "make_stand_in", "put_in_records", "read_records"]
 
 MOST = 512  # records that are made up; the plan, which knows a size of its own, stays as it is
 
@@ -39,10 +42,24 @@ def make_stand_in(client: TorchClient, count: int, source: RandomSource) -> Torc
     if inputs.dtype.kind == "f":
         inputs = source.normal(inputs.shape).astype(inputs.dtype)
     if targets.dtype.kind in "iu":
-        targets = source.integers(client.model.count_classes(form), targets.shape).astype(targets.dtype)
+        targets = _label(inputs, client.model.count_classes(form), targets.shape, source).astype(targets.dtype)
     else:
         targets = source.normal(targets.shape).astype(targets.dtype)
     return put_in_records(client, Records(inputs, targets))
+
+
+def read_records(client: TorchClient) -> Records:
+    """Return the rows of a client whose records are arrays."""
+    if isinstance(client.data, Persons):
+        return client.data.rows
+    return Records(*client.data)
+
+
+def _label(inputs: NDArray[Any], classes: int, shape: tuple[int, ...], source: RandomSource) -> NDArray[Any]:
+    if inputs.dtype.kind != "f" or len(shape) != 1:
+        return source.integers(classes, shape)
+    rule = SeededSource(0).normal((inputs[0].size, classes))  # one for all clients
+    return np.asarray(np.argmax(inputs.reshape(len(inputs), -1) @ rule, axis=1))
 
 
 def put_in_records(client: TorchClient, records: Records) -> TorchClient:

@@ -80,7 +80,7 @@ def audit(
     verdicts = _audit(prepared, directory, canaries, kind, stand_in, on_private_data, residual)
     _store(directory, verdicts)
     if as_json:
-        print_json([verdict.to_plain() for verdict in verdicts])
+        print_json({"audits": [verdict.to_plain() for verdict in verdicts]})
     else:
         for verdict in verdicts:
             say(f"{verdict.line}\n  {verdict.remark}" + ("" if verdict.is_shareable else " For the owner alone."))

@@ -6,6 +6,7 @@ import click
 
 from dpfed import __version__
 from dpfed.cli import (
+    attack,
     audit,
     check,
     compare,
@@ -21,6 +22,7 @@ from dpfed.cli import (
     run,
     runs,
     sensitivity,
+    sweep,
 )
 from dpfed.cli.sections import Group
 
@@ -32,7 +34,7 @@ from dpfed.cli.sections import Group
         "Look at results": (runs.runs, report.report, evaluate.evaluate, export.export, personalise.personalise),
         "Compute how private a run is": (epsilon.epsilon, epsilon.delta, compare.compare),
         "Choose settings": (epsilon.calibrate, sensitivity.sensitivity),
-        "Prove it by attack": (audit.audit,),
+        "Prove it by attack": (attack.attack, audit.audit, sweep.sweep),
         "Manage budgets": (ledger.ledger,),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
