@@ -1,8 +1,8 @@
 """One task under many settings: what ε costs in accuracy, and what it saves in leakage.
 
-A sweep runs the file of a run for each ε (and clip norm, batch size and δ), several times, and attacks every model. That
-is a study of its own: its figures follow from exact records. So it trains on public or generated records, unless the
-owner has every run reserved in a ledger beforehand; then ε = ∞ is refused, and the table stays with the owner.
+A sweep runs the file of a run for each ε (and clip norm, batch size and δ), several times, and attacks every model.
+That is a study of its own: its figures follow from exact records. So it trains on public or generated records, unless
+the owner has every run reserved in a ledger beforehand; then ε = ∞ is refused, and the table stays with the owner.
 
 A file may also have `variants:`, each of which replaces blocks of the run under `base:`.
 
@@ -97,23 +97,26 @@ def read_settings(
     file: str = "",
 ) -> tuple[Setting, ...]:
     """Return all settings of a sweep: of each variant, each combination of what varies, each seed."""
-    values, _ = read_values(text, file)
-    variants = values.get("variants", {"": {}})
-    if (
-        not isinstance(values, Mapping)
-        or not isinstance(variants, Mapping)
-        or ("variants" in values) != ("base" in values)
-    ):
-        message = "a sweep is the file of a run, or has base: (such a file) and variants: (blocks to replace, by name)"
-        raise InvalidArgument("config", f"{file or 'the file'} is neither: {message}")
-    base = values.get("base", values)
+    base, variants = _read_variants(text, file)
     found = []
     for name, change in variants.items():
         for varied in product(epsilons or [None], clip_norms or [None], batch_sizes or [None], deltas or [None]):
-            label, changed = _vary({**deepcopy(base), **(change or {})}, str(name), varied)
+            label, changed = _vary({**deepcopy(dict(base)), **(change or {})}, str(name), varied)
             config = RunConfig.parse(yaml.safe_dump(changed, sort_keys=False), file)
             found += [Setting(label, config, seed) for seed in range(seeds)]
     return tuple(found)
+
+
+def _read_variants(text: str, file: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the values of a run's file, and blocks to replace in it by the name of each variant."""
+    values, _ = read_values(text, file)
+    if isinstance(values, Mapping) and not {"base", "variants"} & set(values):
+        return values, {"": {}}
+    base, variants = (values.get(name) if isinstance(values, Mapping) else None for name in ("base", "variants"))
+    if not isinstance(base, Mapping) or not isinstance(variants, Mapping):
+        message = "a sweep is the file of a run, or has base: (such a file) and variants: (blocks to replace, by name)"
+        raise InvalidArgument("config", f"{file or 'the file'} is neither: {message}")
+    return base, variants
 
 
 def find_kind(settings: Iterable[Setting], *, is_public: bool, is_private: bool) -> str:

@@ -49,7 +49,7 @@ def _parse_list(kind: Callable[[str], Any]) -> Callable[..., Any]:
     default=16,
     show_default=True,
     section="The attacks",
-    help="Shadow models; 0 leaves them out.",
+    help="Shadow models; 0 for none.",
 )
 @options.option(
     "--figure", type=click.Path(dir_okay=False, path_type=Path), section=options.OUTPUT, help="Write a .svg file."
