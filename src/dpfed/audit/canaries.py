@@ -210,7 +210,7 @@ class Widened(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Return what the model itself returns: the layer for canaries sees nothing but zeros."""
         found: Tensor = self.inner(inputs)
-        nought = self.room(found.new_zeros(len(found), self.room.in_features))
+        nought: Tensor = self.room(found.new_zeros(len(found), self.room.in_features))
         return found + nought.view(-1, *[1] * (found.dim() - 1))
 
 
@@ -218,7 +218,7 @@ def make_record_canaries(count: int, source: RandomSource | None = None) -> tupl
     """Return which of `count` records are in, and the inputs of those: one long coordinate each.
 
     With ``nn.Linear(count, 1, bias=False)`` and the loss −output the gradient of each is that coordinate, far beyond
-    any clip norm, at every step. Unlike gradients that are put in, these records go through sampling, loading and clipping.
+    any clip norm, at every step. Unlike gradients that are put in, they go through sampling, loading and clipping.
     """
     is_in = coins(FAIR, checks.count(count=count), or_system(source).stream("canaries"))
     return is_in, LONG * np.eye(count)[is_in]

@@ -2,7 +2,7 @@
 
 A promise for one client is audited by clients who send nothing but one long coordinate, through the rounds of a real
 `Federation`: cohorts, screening, clipping, the server's noise (or the clients' own, in style `local`) and the charges
-in a ledger of the audit's own. A client that is not in sends zero, which is what a client that is not there contributes;
+in a ledger of the audit's own. A client that is not in sends zero, as much as one that is not there;
 under replace-one it sends the opposite. No record of anybody is needed, so it costs nothing.
 
 >>> from dpfed.plan.client import ClientPlan
@@ -123,9 +123,9 @@ def _run(plan: Plan, clients: list[CanaryClient], size: int, source: RandomSourc
         accounts = [client.account for client in clients] if plan.noises_updates else [STUDY]
         ledger.open_all(dict.fromkeys(accounts, promise), purpose="audit")
         runner = _WatchedRunner(clients, ledger, study=None if plan.noises_updates else STUDY, source=source)
-        before = np.zeros(size)
+        before: Floats = np.zeros(size)
         expected, clip_norm = float(plan.cohort.expected(len(clients))), _require_client(plan).clip_norm
-        for result in Federation(plan, before, runner, Path(folder) / "run", source=source):
+        for result in Federation(plan, np.zeros(size), runner, Path(folder) / "run", source=source):
             released = (result.weights - before) * expected
             before = result.weights
             yield (runner.seen if plan.noises_updates else released) / clip_norm

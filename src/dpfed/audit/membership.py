@@ -27,7 +27,7 @@ from dpfed.audit import attacks
 from dpfed.audit.attacks import AttributeResult
 from dpfed.audit.roc import AttackResult, measure
 from dpfed.audit.shadows import Shadows, ask, train_shadows
-from dpfed.data.persons import Persons
+from dpfed.audit.stand_in import read_records
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.federated.launch import Launch
 from dpfed.federated.state.layout import Vector
@@ -95,9 +95,8 @@ def attack_run(
 
 def pool_members(launch: Launch) -> Pair:
     """Return the rows that all clients of a run trained on."""
-    rows = [client.data.rows if isinstance(client.data, Persons) else client.data for client in launch.clients]
-    pairs = [(each.features, each.labels) if hasattr(each, "features") else each for each in rows]
-    return np.concatenate([pair[0] for pair in pairs]), np.concatenate([pair[1] for pair in pairs])
+    rows = [read_records(client) for client in launch.clients]
+    return np.concatenate([each.features for each in rows]), np.concatenate([each.labels for each in rows])
 
 
 def make_shadow_plan(launch: Launch, size: int) -> LocalPlan:

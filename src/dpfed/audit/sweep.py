@@ -100,7 +100,8 @@ def read_settings(
     base, variants = _read_variants(text, file)
     found = []
     for name, change in variants.items():
-        for varied in product(epsilons or [None], clip_norms or [None], batch_sizes or [None], deltas or [None]):
+        lists: list[Sequence[Any]] = [epsilons, clip_norms, batch_sizes, deltas]
+        for varied in product(*(each or [None] for each in lists)):
             label, changed = _vary({**deepcopy(dict(base)), **(change or {})}, str(name), varied)
             config = RunConfig.parse(yaml.safe_dump(changed, sort_keys=False), file)
             found += [Setting(label, config, seed) for seed in range(seeds)]

@@ -13,7 +13,6 @@ are made in `dpfed.audit.canaries`. Where the clip norm adapts, they are in the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -27,12 +26,14 @@ Gradient = Mapping[str, Tensor]
 Canaries = Callable[[int], Iterable[Gradient]]
 
 
-@runtime_checkable
-class Watching(Protocol):
-    """Canaries that also see what their step released."""
+# What canaries see of their step: the exact sum over the records, which is PRIVATE, the released mean, the clip norm.
+Watch = Callable[[Gradient, Gradient, float], None]
 
-    def see(self, rest: Gradient, released: Gradient, clip_norm: float) -> None:
-        """Take note of the exact sum over the records, which is PRIVATE, and of the released mean of the step."""
+
+def find_watch(canaries: Canaries | None) -> Watch | None:
+    """Return the method by which canaries see what their step released: `see`, if they have it."""
+    found: Watch | None = getattr(canaries, "see", None)
+    return found
 
 
 def clip_canary(canary: Gradient, parameters: Mapping[str, Tensor], clip: Clip) -> dict[str, Tensor]:

@@ -382,8 +382,8 @@ class Private:
         means = self._release.mean(self._sum, self._count)
         for name, mean in means.items():
             self._parameters[name].grad = mean
-        if isinstance(self._canaries, extra.Watching):
-            self._canaries.see(rest, means, clip_norm)
+        if (watch := extra.find_watch(self._canaries)) is not None:
+            watch(rest, means, clip_norm)
         self._noised += 1  # last: a step that was stopped before has none, and with a tree no other may follow
         self._start(None)
 
