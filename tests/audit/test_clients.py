@@ -33,7 +33,7 @@ def test_a_canary_client_sends_one_long_coordinate_whatever_it_is_sent():
 
 @pytest.mark.parametrize("style", ["user", "local"])
 def test_scores_are_as_far_apart_as_the_noise_says(style):
-    """Two rounds at noise 1: sums of 2 against 0 (±2 under replace-one), spread √2. Five standard errors: below 1e-6."""
+    """Two rounds at noise 1: sums of 2 against 0 (±2 under replace-one), spread √2; false alarm below 1e-6."""
     count = 120 if style == "user" else 40
     plan = replace(USER, style=style)
     found = audit_clients(plan, count, source=SeededSource(2))

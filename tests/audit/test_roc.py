@@ -23,7 +23,7 @@ def test_the_area_is_that_of_scikit_learn_with_ties():
 
 
 def test_the_interval_of_the_area_covers_the_truth_as_often_as_it_says():
-    """AUC of N(1, 1) against N(0, 1) is Φ(1/√2). 300 tries at 95 %: fewer than 255 covers have probability below 1e-6."""
+    """AUC of N(1, 1) against N(0, 1) is Φ(1/√2). Fewer than 255 covers of 300: below 1e-6."""
     covered = 0
     for seed in range(300):
         draws = np.random.default_rng(seed)

@@ -56,8 +56,7 @@ def test_on_private_records_there_must_be_a_ledger_and_budget_for_it(ward, tmp_p
         reserve_audit(plan, ward, ledger)
         assert ledger.has_run("study-audit-1")
         with pytest.raises(PrivacyError):
-            for _ in range(5):
-                reserve_audit(plan, ward, ledger)
+            [reserve_audit(plan, ward, ledger) for _ in range(5)]
 
 
 def test_residual_scores_of_private_records_are_for_the_owner_alone(ward, tmp_path):
