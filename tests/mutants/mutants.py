@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.of_accounting import ACCOUNTING
 from mutants.of_admm import ADMMS
-from mutants.of_audit import AUDIT
+from mutants.of_audit import AUDIT, add_audits
 from mutants.of_engine import ENGINE
 from mutants.of_federation import FEDERATION
 from mutants.of_inputs import INPUTS
@@ -12,4 +12,7 @@ from mutants.of_ledger import LEDGER
 from mutants.of_mechanisms import MECHANISMS
 from mutants.of_training import TRAINING
 
-MUTANTS = (*TRAINING, *ENGINE, *FEDERATION, *ADMMS, *INPUTS, *LEDGER, *MECHANISMS, *ACCOUNTING, *AUDIT)
+MUTANTS = (
+    *add_audits((*TRAINING, *ENGINE, *FEDERATION)),
+    *(*ADMMS, *INPUTS, *LEDGER, *MECHANISMS, *ACCOUNTING, *AUDIT),
+)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from mutants.mutant import Mutant
-from mutants.of_engine import ENGINE
-from mutants.of_federation import FEDERATION
-from mutants.of_training import TRAINING
 
 BOUNDS = "tests/audit/test_bounds.py::test_"
 CANARIES = "tests/audit/test_canaries.py::test_"
@@ -94,9 +92,9 @@ AUDIT = (
             "tests/audit/test_roc.py::test_a_failed_attack_has_a_reason_and_no_figures[members0-others0-all scores are alike]",
         ),
     ),
-    *(
-        replace(mutant, name=f"{mutant.name}, seen by an audit", killers=SEEN[mutant.name])
-        for mutant in (*TRAINING, *ENGINE, *FEDERATION)
-        if mutant.name in SEEN
-    ),
 )
+
+
+def add_audits(mutants: Iterable[Mutant]) -> tuple[Mutant, ...]:
+    """Return the mutants, of which those that an audit must see have its test among their killers."""
+    return tuple(replace(mutant, killers=(*mutant.killers, *SEEN.get(mutant.name, ()))) for mutant in mutants)
