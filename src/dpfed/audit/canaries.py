@@ -12,7 +12,7 @@ valid; but they are made of exact private gradients, and stay with the owner whe
 >>> from dpfed.randomness import SeededSource
 >>> plan = LocalPlan(size=50, batch_size=50, steps=3, clip_norm=1.0, noise_multiplier=2.0)
 >>> canaries = GradientCanaries({"w": torch.zeros(20)}, plan, 8, source=SeededSource(1))
->>> len(canaries.is_in), [len(list(canaries(step))) == canaries.is_in.sum() for step in range(3)]
+>>> len(canaries.is_in), [len(list(canaries(step))) == sum(canaries.is_in.tolist()) for step in range(3)]
 (8, [True, True, True])
 """
 
