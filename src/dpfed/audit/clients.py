@@ -127,7 +127,7 @@ def _run(plan: Plan, clients: list[CanaryClient], size: int, source: RandomSourc
         expected, clip_norm = float(plan.cohort.expected(len(clients))), _require_client(plan).clip_norm
         for result in Federation(plan, np.zeros(size), runner, Path(folder) / "run", source=source):
             released = (result.weights - before) * expected
-            before = result.weights
+            before = np.asarray(result.weights, dtype=np.float64)
             yield (runner.seen if plan.noises_updates else released) / clip_norm
 
 

@@ -4,7 +4,7 @@ A sweep runs the file of a run for each ε (and clip norm, batch size and δ), s
 That is a study of its own: its figures follow from exact records. So it trains on public or generated records, unless
 the owner has every run reserved in a ledger beforehand; then ε = ∞ is refused, and the table stays with the owner.
 
-A file may also have `variants:`, each of which replaces blocks of the run under `base:`.
+A file may also have `variants:`, each of which changes blocks of the run under `base:`.
 
 >>> base = '''
 ... base:
@@ -102,7 +102,7 @@ def read_settings(
     for name, change in variants.items():
         lists: list[Sequence[Any]] = [epsilons, clip_norms, batch_sizes, deltas]
         for varied in product(*(each or [None] for each in lists)):
-            label, changed = _vary({**deepcopy(dict(base)), **(change or {})}, str(name), varied)
+            label, changed = _vary(_merge(base, change or {}), str(name), varied)
             config = RunConfig.parse(yaml.safe_dump(changed, sort_keys=False), file)
             found += [Setting(label, config, seed) for seed in range(seeds)]
     return tuple(found)
@@ -146,6 +146,15 @@ def run_sweep(
         _reserve_all(launches)
     for setting, launch in zip(settings, launches, strict=True):
         yield _try(setting, lambda launch=launch, setting=setting: _run(setting, launch, shadows))  # type: ignore[misc]
+
+
+def _merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values with those of a variant in their place: `privacy` as a whole, other blocks key by key."""
+    merged = deepcopy(dict(base))
+    for name, value in change.items():
+        is_block = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping) and name != "privacy"
+        merged[name] = {**merged[name], **value} if is_block else value
+    return merged
 
 
 def _vary(values: dict[str, Any], name: str, varied: tuple[Any, ...]) -> tuple[str, dict[str, Any]]:
