@@ -5,27 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
-from tests.support.done_runs import table
+from tests.support import done_runs
 
 from dpfed.audit.sweep import GENERATED, PRIVATE, PUBLIC, find_kind, read_settings, run_sweep
 from dpfed.errors import InvalidArgument
 from dpfed.ledger.ledger import Ledger
 
-RUN = """
-name: flowers
-data:
-  source: iris.csv
-  label: kind
-  classes: [setosa, versicolor, virginica]
-  feature_bounds: {a: [4, 8], b: [2, 5], c: [1, 7], d: [0, 3]}
-  partition: {kind: column, column: garden}
-  names: [north, south]
-  sizes: 50
-model: {kind: logistic}
-rounds: 1
-local: {steps: 3, batch_size: 25, learning_rate: 1.0}
-privacy: {style: sample, record: {epsilon: 3, delta: 1e-5, clip_norm: 1}}
-"""
+RUN = done_runs.RUN.replace("noise_multiplier: 1.0", "epsilon: 3")
 LEDGER = 'ledger: {url: "ledger.db", client_accounts: "{id}"}\n'
 
 
@@ -41,8 +27,7 @@ def test_everything_that_varies_is_combined():
 
 
 def test_a_given_noise_makes_way_for_an_epsilon():
-    text = RUN.replace("epsilon: 3", "noise_multiplier: 1.0")
-    (setting,) = read_settings(text, epsilons=[2.0])
+    (setting,) = read_settings(done_runs.RUN, epsilons=[2.0])
     assert (setting.epsilon, setting.config.privacy.record.noise_multiplier) == (2.0, None)
 
 
@@ -64,7 +49,7 @@ def test_private_records_are_used_only_if_asked_and_never_without_noise_or_ledge
 
 
 def test_on_private_records_every_run_is_reserved_before_the_first(tmp_path):
-    (tmp_path / "iris.csv").write_text(table())
+    (tmp_path / "iris.csv").write_text(done_runs.table())
     with Ledger(tmp_path / "ledger.db") as ledger:
         for name in ("north", "south"):
             ledger.open(name, epsilon=30.0, delta=1e-5)
@@ -77,7 +62,7 @@ def test_on_private_records_every_run_is_reserved_before_the_first(tmp_path):
 
 
 def test_generated_records_take_the_place_of_private_ones(tmp_path):
-    (tmp_path / "iris.csv").write_text(table())
+    (tmp_path / "iris.csv").write_text(done_runs.table())
     (found,) = run_sweep(read_settings(RUN), GENERATED, tmp_path, shadows=0)
     assert found.failure == ""
     assert found.score > 0.3

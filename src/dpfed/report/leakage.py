@@ -53,7 +53,8 @@ def draw_sweep(points: Sequence[Point], metric: str) -> str:
             axes.set_title(title, fontsize=9)
             axes.set_yticks(range(len(labels)), labels)
             axes.set_ylim(len(labels) - 0.5, -0.5)
-            axes.axvline((0.0, 0.5, 0.01)[column - 1], color="#999999", linestyle="--", linewidth=1)
+            if column > 1:  # what guessing comes to
+                axes.axvline((0.5, 0.01)[column - 2], color="#999999", linestyle="--", linewidth=1)
         return _write(figure)
 
 
