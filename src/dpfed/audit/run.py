@@ -4,6 +4,7 @@ Records are audited in the client whose records pay most, clients by canary clie
 touched and nothing is spent: the audit is of plan and code, and says so. On the run's own records it is one more run of
 that client, reserved and committed in its account before the first step.
 
+>>> import numpy as np
 >>> from dpfed.models.logistic import Logistic
 >>> from dpfed.plan.plan import Plan
 >>> plan = Plan("study", 1, {"ward": LocalPlan(size=40, batch_size=40, steps=2, clip_norm=1.0)})
@@ -18,8 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-
-import numpy as np
 
 from dpfed.audit.canaries import DIRAC, RESIDUAL, CanaryScores, GradientCanaries, Widened
 from dpfed.audit.clients import audit_clients
@@ -150,5 +149,4 @@ def _judge_clients(plan: Plan, scores: CanaryScores, accounted: Guarantee) -> Ve
 
 def _is_gaussian(local: LocalPlan) -> bool:
     """Return whether all steps together are one Gaussian mechanism: no sampling, and noise of one kind."""
-    is_plain = (local.norm, local.adaptive, local.tree) == ("l2", None, None)
-    return is_plain and bool(np.isclose(local.sample_rate, 1.0, rtol=0, atol=0))
+    return (local.norm, local.adaptive, local.tree, local.sample_rate) == ("l2", None, None, 1.0)

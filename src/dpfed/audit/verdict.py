@@ -57,7 +57,7 @@ class Verdict:
     @property
     def line(self) -> str:
         """The line of a report."""
-        how = f"{METHODS[self.bound.method]}, {self.bound.confidence:.4g}".replace("0.95", "95 %")
+        how = f"{METHODS[self.bound.method]}, {100 * self.bound.confidence:.4g} %"
         what = f"{self.bound.canaries:,} {self.canaries} canaries, ceiling {self.bound.ceiling:.2g}"
         found = f"accounted ε ≤ {self.accounted.epsilon:.4g} | audited ε ≥ {_round_down(self.bound.epsilon)}"
         return f"{found} (on: {self.data}; {how}, {what})"
