@@ -44,6 +44,7 @@ class Case:
     models: int
     goal: float
     plain_goal: float = 0.98
+    options: tuple[tuple[str, Any], ...] = ()
 
     @property
     def name(self) -> str:
@@ -55,6 +56,8 @@ CASES = [
     Case("logistic 30", "logistic", (30,), 1000, 270),
     Case("MLP 784-256-10", "mlp", (784,), 100, 9),
     Case("CNN 28×28", "cnn", (1, 28, 28), 100, 2.4),
+    # Shadow models of an attack.
+    Case("MLP 30-64-2", "mlp", (30,), 64, 15, 15, (("features", 30), ("hidden", (64,)), ("classes", 2))),
 ]
 VERBS = ("clipped", "noised", "plain")
 TEACHERS = 250
@@ -73,7 +76,7 @@ class World:
         generator = torch.Generator().manual_seed(0)
         self.inputs = torch.randn((case.models, EXAMPLES, *case.shape), generator=generator)
         self.targets = torch.randint(2, (case.models, EXAMPLES), generator=generator)
-        self.model = models.build(case.kind)
+        self.model = models.build(case.kind, **dict(case.options))
         self.loss = nn.CrossEntropyLoss(reduction="none")
         self.batches = [slice(BATCH * (step % 2), BATCH * (step % 2 + 1)) for step in range(STEPS)]
 

@@ -25,7 +25,10 @@ SRC = Path(dpfed.__file__).parents[1]
 # The longest name that fits decides: audit.bounds is L1 although audit is L3.
 LAYERS: dict[int, tuple[str, ...]] = {
     0: ("errors", "checks", "rounding", "randomness", "guarantee", "events", "references", "names"),
-    1: ("arrays", "clipping", "prepaid", "mechanisms", "accounting", "aggregation", "data", "ldp", "audit.ldp"),
+    1: (
+        *("arrays", "clipping", "prepaid", "mechanisms", "accounting", "aggregation", "data", "ldp"),
+        *("audit.bounds", "audit.guessing", "audit.ldp"),
+    ),
     2: ("plan", "runs", "config", "ledger", "manager", "ldp.files", "ldp.collecting"),
     3: ("training", "models", "pate", "federated", "audit"),
     4: ("report", "integrations", "pate.classifier", "pate.study"),

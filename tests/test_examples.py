@@ -10,13 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpfed.audit.sweep import PUBLIC, find_kind, read_settings
 from dpfed.config import RunConfig
 from dpfed.config.templates import hospitals
 from dpfed.federated.data import prepare
 from dpfed.federated.planning import make_plan
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-FILES = sorted(EXAMPLES.rglob("*.yaml"))
+SWEEPS = (EXAMPLES / "defences.yaml",)  # variants of a run, not a run
+FILES = sorted(set(EXAMPLES.rglob("*.yaml")) - set(SWEEPS))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(EXAMPLES)))
@@ -27,6 +29,12 @@ def test_an_example_keeps_what_it_promises(path):
     assert plan.guarantees == config.guarantees
     for asked, kept in zip(config.guarantees, plan.statements(), strict=True):
         assert kept <= asked
+
+
+def test_the_defences_are_variants_of_one_run_on_public_records():
+    settings = read_settings(SWEEPS[0].read_text(encoding="utf-8"))
+    assert [setting.label for setting in settings] == ["none", "DP-SGD", "DP-FedAvg"]
+    assert find_kind(settings, is_public=False, is_private=False) == PUBLIC
 
 
 def test_the_hospitals_are_those_of_dpfed_init():

@@ -50,6 +50,7 @@ EARLIER = {
     "dpfed.report.run_page": "dpfed.report.page",
     "dpfed.server_release": "dpfed.plan.server",
     "dpfed.structure": "dpfed.arrays",
+    "dpfed.training.canaries": "dpfed.audit.canaries",
     "dpfed.training.clip": "dpfed.training.engine.clip",
     "dpfed.training.compat": "dpfed.training.layers.compat",
     "dpfed.training.ensemble": "dpfed.training.many.ensemble",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutants.of_accounting import ACCOUNTING
 from mutants.of_admm import ADMMS
+from mutants.of_audit import AUDIT, add_audits
 from mutants.of_engine import ENGINE
 from mutants.of_federation import FEDERATION
 from mutants.of_inputs import INPUTS
@@ -15,9 +16,7 @@ from mutants.of_shuffling import SHUFFLING
 from mutants.of_training import TRAINING
 
 MUTANTS = (
-    *TRAINING,
-    *ENGINE,
-    *FEDERATION,
+    *add_audits((*TRAINING, *ENGINE, *FEDERATION)),
     *ADMMS,
     *INPUTS,
     *LEDGER,
@@ -26,4 +25,5 @@ MUTANTS = (
     *ACCOUNTING,
     *SHUFFLING,
     *PATE,
+    *AUDIT,
 )

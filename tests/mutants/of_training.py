@@ -208,12 +208,11 @@ TRAINING = (
         "            self._paid.take()\n            batch.token.use()\n        self._open = None\n        self.steps_taken += 1\n"
         '        for group in optimizer.param_groups:\n            for value in group["params"]:\n'
         "                value.grad = None  # of parameters that were added or unfrozen since, which get no noise\n"
-        "        for name, mean in self._release.mean(self._sum, self._count).items():\n",
+        "        means = self._release.mean(self._sum, self._count)\n",
         "            batch.token.use()\n        self._open = None\n        self.steps_taken += 1\n"
         '        for group in optimizer.param_groups:\n            for value in group["params"]:\n'
         "                value.grad = None  # of parameters that were added or unfrozen since, which get no noise\n"
-        "        means = self._release.mean(self._sum, self._count)\n        self._paid.take()\n"
-        "        for name, mean in means.items():\n",
+        "        means = self._release.mean(self._sum, self._count)\n        self._paid.take()\n",
         (PRIVATE + "a_step_is_on_disk_before_its_noise_is_drawn",),
     ),
     Mutant(

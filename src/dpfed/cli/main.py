@@ -6,6 +6,8 @@ import click
 
 from dpfed import __version__
 from dpfed.cli import (
+    attack,
+    audit,
     check,
     compare,
     doctor,
@@ -22,6 +24,7 @@ from dpfed.cli import (
     run,
     runs,
     sensitivity,
+    sweep,
 )
 from dpfed.cli.sections import Group
 
@@ -33,6 +36,7 @@ from dpfed.cli.sections import Group
         "Look at results": (runs.runs, report.report, evaluate.evaluate, export.export, personalise.personalise),
         "Compute how private a run is": (epsilon.epsilon, epsilon.delta, compare.compare),
         "Choose settings": (epsilon.calibrate, sensitivity.sensitivity),
+        "Prove it by attack": (attack.attack, audit.audit, sweep.sweep),
         "Manage budgets": (ledger.ledger,),
         "Ask without trust": (ldp.ldp,),
     },

@@ -33,6 +33,7 @@ from dpfed.plan.local import LocalPlan
 from dpfed.plan.plan import Plan
 from dpfed.plan.population import Population
 from dpfed.plan.rules import ROWS, SITES
+from dpfed.runs import audits
 from dpfed.runs.directory import NO_HEAD, NOT_PRIVATE, RunDirectory
 from dpfed.runs.rounds import RoundRecord
 
@@ -124,6 +125,7 @@ class RunFacts:
     head: str
     versions: Mapping[str, str]
     shuffled: str = ""
+    audits: tuple[str, ...] = ()
 
 
 def collect_facts(run: RunDirectory, config: RunConfig | None = None) -> RunFacts:
@@ -150,6 +152,7 @@ def collect_facts(run: RunDirectory, config: RunConfig | None = None) -> RunFact
         head=_read_head(records),
         versions=list_versions(),
         shuffled=explain.shuffled(plan),
+        audits=audits.read_lines(run),
     )
 
 
@@ -167,7 +170,8 @@ def add_every_score(facts: RunFacts, run: RunDirectory) -> RunFacts:
         if record["round"] in every:
             record["metrics"] = every[record["round"]]
     by_round = tuple(map(read_round, records))
-    return replace(facts, by_round=by_round, not_covered=_list_not_covered(run.plan, by_round))
+    not_covered, audited = _list_not_covered(run.plan, by_round), audits.read_lines(run, is_owner=True)
+    return replace(facts, by_round=by_round, not_covered=not_covered, audits=audited)
 
 
 def read_round(record: RoundRecord) -> RoundFacts:

@@ -19,6 +19,7 @@ from dpfed.report.facts import RunFacts, SiteFacts, UnitFacts
 from dpfed.report.figures import format_epsilon, replace_controls
 
 MOST_ROWS = 30
+NOT_AUDITED = "not audited"
 SHARED = "This report holds constants of the plan, released values and facts of the ledger. It may be shared."
 UNPROTECTED = "Nobody is protected in this run: its owner decides whether to share this report."
 
@@ -40,6 +41,7 @@ def make_sections(facts: RunFacts) -> list[Section]:
         Section("The run", pairs=_describe_run(facts)),
         Section("What is promised", tables=_make_statements(facts), texts=_describe_promises(facts)),
         Section("What is protected, and from whom", bullets=tuple(map(replace_controls, facts.protection))),
+        Section("What audits found", bullets=_list_audits(facts)),
         Section("Rounds", charts=tuple(_make_charts(facts)), tables=_make_rounds(facts)),
         Section("Sites, as they were declared" if facts.units else "Sites", tables=(_make_sites(facts),)),
         Section("Not covered", bullets=tuple(map(replace_controls, facts.not_covered))),
@@ -116,6 +118,11 @@ def _describe_promises(facts: RunFacts) -> tuple[str, ...]:
     """Return a sentence for each promise; none for a run whose noise can be subtracted."""
     shuffled = (facts.shuffled,) if facts.shuffled else ()
     return (*(each.sentence for each in facts.units), *shuffled) if facts.is_private else ()
+
+
+def _list_audits(facts: RunFacts) -> tuple[str, ...]:
+    """Return the lines of the run's audits; that there were none, where there is something to audit."""
+    return tuple(map(replace_controls, facts.audits)) or ((NOT_AUDITED,) if facts.units else ())
 
 
 def _make_charts(facts: RunFacts) -> Iterable[Chart]:

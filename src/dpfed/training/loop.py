@@ -36,13 +36,12 @@ from dpfed.events import Event, Repeated
 from dpfed.guarantee import Guarantee
 from dpfed.plan.plan import LocalPlan
 from dpfed.prepaid import PaidSteps
-from dpfed.training import canaries as extra
-from dpfed.training import screening, slowness
-from dpfed.training.canaries import Canaries
+from dpfed.training import extra, screening, slowness
 from dpfed.training.engine.clip import MOST_EXACT
 from dpfed.training.engine.forward import Forward, make_forward
 from dpfed.training.engine.gradients import ClippedGradients
 from dpfed.training.engine.kept import Restorer
+from dpfed.training.extra import Canaries
 from dpfed.training.faults import warnings_hidden
 from dpfed.training.generators import Generators
 from dpfed.training.loading import Batch
@@ -369,6 +368,7 @@ class Private:
             raise InvalidArgument("batch", f"{message}: repair what failed, and start a new run with make_private")
         self._require_losses(batch)
         with self._all_or_nothing():
+            rest, clip_norm = dict(self._sum), self.clip_norm
             for canary in self._canaries(self.steps_taken) if self._canaries else ():
                 self._add(extra.clip_canary(canary, self._parameters, self._gradients.clip))
             self._set_rates(optimizer)
@@ -379,8 +379,11 @@ class Private:
         for group in optimizer.param_groups:
             for value in group["params"]:
                 value.grad = None  # of parameters that were added or unfrozen since, which get no noise
-        for name, mean in self._release.mean(self._sum, self._count).items():
+        means = self._release.mean(self._sum, self._count)
+        for name, mean in means.items():
             self._parameters[name].grad = mean
+        if (watch := extra.find_watch(self._canaries)) is not None:
+            watch(rest, means, clip_norm)
         self._noised += 1  # last: a step that was stopped before has none, and with a tree no other may follow
         self._start(None)
 

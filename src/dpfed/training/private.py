@@ -45,10 +45,10 @@ from dpfed.guarantee import Account
 from dpfed.plan.plan import LocalPlan
 from dpfed.randomness import RandomSource, or_system
 from dpfed.training import memory, screening, slowness
-from dpfed.training.canaries import Canaries
 from dpfed.training.correlated import require_floats
 from dpfed.training.engine import programs
 from dpfed.training.engine.clip import MOST_EXACT
+from dpfed.training.extra import Canaries
 from dpfed.training.generators import Generators, devices_of
 from dpfed.training.layers import compat
 from dpfed.training.loading import Loader
@@ -97,7 +97,7 @@ def make_private(
 
     `canaries` is for audits only, and each one is ONE MORE RECORD for the accounting: by the number of the step, extra
     gradients that are clipped like an example's and added to the sum before the noise; see
-    `dpfed.training.canaries`.
+    `dpfed.audit.canaries`.
     """
     wanted = _require_rows(max_physical_batch)
     programs.forget(model)  # what was found on the records of an earlier run must not show in this one

@@ -117,7 +117,7 @@ class EnsembleRunner(LocalRunner):
             return Failure(name, FAILED, error)
 
     def _can_serve(self, client: Client, task: Task) -> TypeGuard[TorchClient]:
-        is_plain = isinstance(client, TorchClient) and isinstance(client.examples, Tensors)
+        is_plain = isinstance(client, TorchClient) and isinstance(client.examples, Tensors) and client.canaries is None
         return is_plain and can_serve(self._plan.local[client.name]) and self._starts_with_all(client, task)
 
     def _starts_with_all(self, client: Client, task: Task) -> bool:

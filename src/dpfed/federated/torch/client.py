@@ -34,6 +34,7 @@ from dpfed.federated.torch.persons import PersonRows
 from dpfed.guarantee import PERSON, RECORD
 from dpfed.plan.plan import LocalPlan
 from dpfed.randomness import RandomSource
+from dpfed.training.extra import Canaries
 from dpfed.training.generators import Generators, devices_of
 from dpfed.training.loading import Batch
 from dpfed.training.loop import Private
@@ -54,13 +55,14 @@ class TorchClient:
     """A data owner with torch: name, records (a pair of arrays, a Dataset of pairs, or `Persons`), account and model.
 
     With `Persons`, all rows of one person are one record: plan with unit "person". Data that cannot be trained on are
-    refused here, by their owner and before any round.
+    refused here, by their owner and before any round. `canaries` are for audits alone: see `dpfed.audit.canaries`.
     """
 
     name: str
     data: Any = field(repr=False)
     account: str
     model: TorchModel = field(repr=False)
+    canaries: Canaries | None = field(default=None, repr=False)
     examples: Examples = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -98,8 +100,10 @@ class TorchClient:
             start = row.clone()
             optimizer = model.recipe.optimizer_of(model.parameters, local.learning_rate)
             terms = _AddedTerms(model, aim)
-            train = _train_plainly if local.noise_multiplier is None else _train_privately
-            train(model, self.examples, local, optimizer, terms, source)
+            if local.noise_multiplier is None:
+                _train_plainly(model, self.examples, local, optimizer, terms, source)
+            else:
+                _train_privately(model, self.examples, local, optimizer, terms, source, self.canaries)
             return np.asarray((row.double() - start.double()).numpy())
 
     def personalise(self, local: LocalPlan, weights: Vector, layers: Sequence[str], source: RandomSource) -> Vector:
@@ -204,6 +208,7 @@ def _train_privately(
     optimizer: Optimizer,
     terms: _AddedTerms,
     source: RandomSource,
+    canaries: Canaries | None,
 ) -> None:
     # Not make_private: what it screens was screened when the client enrolled, and takes longer than a small client.
     sampler = sampler_of(local, len(examples), local.steps, source)
@@ -212,7 +217,9 @@ def _train_privately(
     paid = reserve_steps(local, None, None)
     module, loss = model.learner(examples)
     noise, schedule = NoiseSource(source), model.recipe.schedule
-    private = Private(module, optimizer, draws, local, noise, paid, generators, loss=loss, schedule=schedule)
+    private = Private(
+        module, optimizer, draws, local, noise, paid, generators, loss=loss, schedule=schedule, canaries=canaries
+    )
     try:
         optimizer.register_step_pre_hook(terms)  # hooks run in order: the noise is there when this one looks
         for batch in private.loader:

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dpfed.arrays import Floats
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.federated import metrics
 from dpfed.federated.metrics import Metric, Score
@@ -188,6 +189,10 @@ class TorchModel:
         except InvalidArgument as error:
             raise InvalidArgument("data", f"data of {name} do not fit: {error}") from None
 
+    def count_classes(self, form: Form) -> int:
+        """Return how many classes the model's output has for records of that form, which were tried before."""
+        return self._widths[form]
+
     def evaluate(
         self, weights: Vector, data: Any, measured: Sequence[str | Metric] = ("accuracy",), *, is_public: bool
     ) -> tuple[Score, ...]:
@@ -209,6 +214,17 @@ class TorchModel:
         return tuple(
             Score(name, float(value) / len(records), is_public) for name, value in zip(names, sums, strict=True)
         )
+
+    def predict(self, weights: Vector, data: Any) -> tuple[Floats, Floats]:
+        """Return the outputs for each record and its loss: on private records not covered by any guarantee."""
+        records, outputs, losses_of = self.examples(data), [], []
+        with self.borrow(weights), torch.no_grad():
+            self.module.eval()
+            for numbers in torch.split(torch.arange(len(records)), _AT_ONCE):
+                inputs, targets = records.fetch(numbers)
+                outputs.append(self.module(inputs).double())
+                losses_of.append(self.loss(outputs[-1].to(self.dtype), targets).double())
+        return np.asarray(torch.cat(outputs).numpy()), np.asarray(torch.cat(losses_of).numpy())
 
     @cached_property
     def _built(self) -> tuple[nn.Module, Layout]:
@@ -268,6 +284,11 @@ class TorchModel:
         module(inputs)
         if is_private:
             screening.try_out(module, loss, inputs, (targets, torch.ones(len(inputs), 1)))
+
+    def wrapped(self, wrap: Callable[[nn.Module], nn.Module]) -> TorchModel:
+        """Return the model that a function makes of this one's module, trained in the same way."""
+        factory, loss, recipe, seed = self._arguments
+        return TorchModel(lambda: wrap(factory()), loss, recipe=recipe, seed=seed)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, self._arguments

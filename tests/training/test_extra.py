@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpfed.errors import InvalidArgument
-from dpfed.training.canaries import clip_canary
 from dpfed.training.engine.clip import TOLERANCE, Clip
+from dpfed.training.extra import clip_canary
 
 PARAMETERS = {"a": torch.zeros(2, 2), "b": torch.zeros(3)}
 

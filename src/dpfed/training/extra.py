@@ -1,10 +1,9 @@
-"""Extra gradients for an audit: the worst record that the mechanism allows, put in on purpose.
+"""Extra gradients in the sum of a step: the socket that an audit plugs its canaries into.
 
-An audit trains with and without a gradient that it made up, the canary, and tries to tell from what is released. The
-guarantee bounds how well it can. EACH CANARY IS ONE MORE RECORD: it takes up the clip norm of one, and to be covered
-by the plan it must take part in a step with probability ``plan.sample_rate``, on its own, as records do (with a tree,
-in at most ``plan.tree.max_participations`` steps, ``plan.pass_steps`` apart). Nobody but an audit has a use for this.
-Where the clip norm adapts, canaries are in the sum and not in the count.
+EACH EXTRA GRADIENT IS ONE MORE RECORD: it takes up the clip norm of one, and to be covered by the plan it must take
+part in a step with probability ``plan.sample_rate``, on its own, as records do (with a tree, in at most
+``plan.tree.max_participations`` steps, ``plan.pass_steps`` apart). Nobody but an audit has a use for this; its canaries
+are made in `dpfed.audit.canaries`. Where the clip norm adapts, they are in the sum and not in the count.
 
 >>> import torch
 >>> clip_canary({"w": torch.tensor([3.0, 4.0])}, {"w": torch.zeros(2)}, Clip(10.0))["w"].tolist()
@@ -27,6 +26,16 @@ Gradient = Mapping[str, Tensor]
 Canaries = Callable[[int], Iterable[Gradient]]
 
 
+# What canaries see of their step: the exact sum over the records, which is PRIVATE, the released mean, the clip norm.
+Watch = Callable[[Gradient, Gradient, float], None]
+
+
+def find_watch(canaries: Canaries | None) -> Watch | None:
+    """Return the method by which canaries see what their step released: `see`, if they have it."""
+    found: Watch | None = getattr(canaries, "see", None)
+    return found
+
+
 def clip_canary(canary: Gradient, parameters: Mapping[str, Tensor], clip: Clip) -> dict[str, Tensor]:
     """Return the canary, clipped like the gradient of one record: float64 tensors by parameter name."""
     for name, value in canary.items():
@@ -43,3 +52,8 @@ def clip_canary(canary: Gradient, parameters: Mapping[str, Tensor], clip: Clip) 
     limit = clip.limit(len({group_of(name) for name in parameters}))
     found = {name: part for group in groups.values() for name, part in clip_gradients(group, limit, clip.norm).items()}
     return {name: found[name].to(parameters[name].device) for name in wide}
+
+
+def find_lone_share(parameters: Iterable[str], norm: str, layers: str) -> float:
+    """Return which share of the clip norm a canary in a single layer may take up."""
+    return Clip(1.0, norm, layers).limit(len({group_of(name) for name in parameters}))

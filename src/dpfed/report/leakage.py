@@ -1,0 +1,64 @@
+"""Pictures of what leaks: ROC curves of attacks, and ε against accuracy and leakage.
+
+>>> draw_roc([("loss threshold", [0.0, 0.1, 1.0], [0.0, 0.4, 1.0])]).startswith("<?xml")
+True
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dpfed.report.charts import NO_METADATA, SETTINGS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LEAST = 1e-3
+COLOURS = ("#1f5f8b", "#b3261e", "#2e7d32", "#8e5a00", "#5e35b1", "#00838f", "#6d4c41")
+Point = tuple[str, float, float, float]  # a label, the score, the AUC, hits at 1 % false alarms
+
+
+def draw_roc(curves: Sequence[tuple[str, Sequence[float], Sequence[float]]]) -> str:
+    """Draw false alarms against hits of each attack, both on logarithmic axes, where few false alarms are seen."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context(SETTINGS):
+        figure = Figure(figsize=(5.0, 4.2), layout="constrained")
+        axes = figure.subplots()
+        axes.plot([LEAST, 1], [LEAST, 1], color="#999999", linestyle="--", linewidth=1, label="guessing")
+        for (name, alarms, hits), colour in zip(curves, COLOURS, strict=False):
+            axes.step(alarms, hits, where="post", color=colour, linewidth=1.4, label=name)
+        axes.set(xscale="log", yscale="log", xlim=(LEAST, 1), ylim=(LEAST, 1))
+        axes.set(xlabel="false alarms", ylabel="members found")
+        axes.legend(fontsize=7, loc="lower right")
+        return _write(figure)
+
+
+def draw_sweep(points: Sequence[Point], metric: str) -> str:
+    """Draw the score, the strongest attack's AUC and its hits, side by side for each setting; one dot for each run."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    labels = list(dict.fromkeys(point[0] for point in points))
+    titles = (metric, "strongest attack: AUC", "members found at 1 % false alarms")
+    with mpl.rc_context(SETTINGS):
+        figure = Figure(figsize=(8.0, 0.9 + 0.42 * max(len(labels), 2)), layout="constrained")
+        for column, (axes, title) in enumerate(zip(figure.subplots(1, 3, sharey=True), titles, strict=True), start=1):
+            axes.scatter(
+                [point[column] for point in points], [labels.index(point[0]) for point in points], c=COLOURS[0]
+            )
+            axes.set_title(title, fontsize=9)
+            axes.set_yticks(range(len(labels)), labels)
+            axes.set_ylim(len(labels) - 0.5, -0.5)
+            if column > 1:  # what guessing comes to
+                axes.axvline((0.5, 0.01)[column - 2], color="#999999", linestyle="--", linewidth=1)
+        return _write(figure)
+
+
+def _write(figure: Figure) -> str:
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg", metadata=NO_METADATA)
+    return drawn.getvalue()

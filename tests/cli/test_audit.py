@@ -1,0 +1,45 @@
+"""``dpfed audit`` prints and keeps the line beside the accounted ε; private records cost a reservation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("flowers")
+
+
+def test_an_audit_says_both_sides_and_stands_in_the_report_afterwards(dpfed):
+    assert "not audited" in dpfed("report flowers-1 --markdown").output
+    result = dpfed("audit flowers-1 --canaries 40")
+    assert result.exit_code == 0, result.output
+    assert "| audited ε ≥ " in result.output
+    assert "on: a generated stand-in, which audits plan and code; one run, 95 %, 40 gradient canaries" in result.output
+    assert "No evidence against the accounted ε" in result.output
+    after = Path("runs/flowers-1/report.html").read_text(encoding="utf-8")
+    assert "audited ε ≥" in after
+    assert "not audited" not in after
+
+
+def test_public_records_may_stand_in(dpfed):
+    found = json.loads(dpfed("audit flowers-1 --canaries 20 --stand-in iris.csv --json").output)["audits"][0]
+    assert found["data"].startswith("a public stand-in")
+    assert found["accounted"]["unit"] == "record"
+
+
+def test_private_records_are_refused_where_the_ledger_does_not_admit_one_more_run(dpfed):
+    result = dpfed("audit flowers-1 --canaries 20 --on-private-data")
+    assert result.exit_code == 2
+    assert "closed for further charges" in result.output
+    assert not Path("runs/flowers-1/audits.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [("--on-private-data --stand-in iris.csv", "give one of them"), ("--residual", "is for --on-private-data")],
+)
+def test_options_that_contradict_each_other_are_refused(dpfed, options, message):
+    result = dpfed(f"audit flowers-1 {options}")
+    assert result.exit_code == 2
+    assert message in result.output

@@ -1,0 +1,100 @@
+"""Mutants of audits, and mutants of training and rounds that an audit must see by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from mutants.mutant import Mutant
+
+BOUNDS = "tests/audit/test_bounds.py::test_"
+CANARIES = "tests/audit/test_canaries.py::test_"
+CLIENTS = "tests/audit/test_clients.py::test_scores_are_as_far_apart_as_the_noise_says"
+APART = CANARIES + "what_is_found_is_as_far_apart_as_the_noise_says"
+# Leaks that an audit sees: what its canaries show is no longer what the noise says.
+SEEN = {
+    "half noise": (f"{APART}[1.0-score_gradients]", f"{APART}[1.0-score_records]"),
+    "an un-noised sum": (f"{APART}[1.0-score_gradients]",),
+    "no clip": (f"{APART}[1.0-score_records]",),
+    "twice the clip norm": (f"{APART}[1.0-score_records]",),
+    "half the server's noise": (f"{CLIENTS}[user]",),
+    "updates that are not clipped": (f"{CLIENTS}[user]",),
+    "half a client's own noise": (f"{CLIENTS}[local]",),
+    "a client that noises what it did not clip": (f"{CLIENTS}[local]",),
+}
+
+AUDIT = (
+    Mutant(
+        "a choice of guesses that nobody pays for",
+        "audit/bounds.py",
+        "_find_best(test, made, delta, level / len(made))",
+        "_find_best(test, made, delta, level)",
+        (
+            BOUNDS
+            + "scores_with_a_correction_over_the_frontier_give_the_published_bound[one_run-steinke-onerun_scores_shift1]",
+        ),
+    ),
+    Mutant(
+        "a bound that forgets δ",
+        "audit/bounds.py",
+        "tail + 2 * m * delta * float(",
+        "tail + 0 * delta * float(",
+        (BOUNDS + "the_p_value_of_one_run_is_that_of_the_paper[onerun_p_1000_100_100]",),
+    ),
+    Mutant(
+        "ties that help the attacker",
+        "audit/guessing.py",
+        "np.lexsort((is_in, -scores))",
+        "np.lexsort((~is_in, -scores))",
+        ("tests/audit/test_guessing.py::test_all_scores_alike_give_no_correct_guess_but_those_that_cannot_be_avoided",),
+    ),
+    Mutant(
+        "a canary that takes part more often than a record",
+        "audit/canaries.py",
+        "coins(Fraction(self._plan.sample_rate),",
+        "coins(Fraction(1),",
+        (CANARIES + "a_canary_takes_part_with_the_sampling_rate_and_only_if_it_is_in",),
+    ),
+    Mutant(
+        "residual scores of private records that may be shared",
+        "audit/run.py",
+        "is_shareable=not is_private or scoring != RESIDUAL",
+        "is_shareable=True",
+        ("tests/audit/test_run.py::test_residual_scores_of_private_records_are_for_the_owner_alone",),
+    ),
+    Mutant(
+        "an audit on private records that nobody pays for",
+        "audit/run.py",
+        "            if is_private:\n",
+        "            if is_private and ledger is None and canaries < 0:\n",
+        ("tests/audit/test_run.py::test_on_private_records_there_must_be_a_ledger_and_budget_for_it",),
+    ),
+    Mutant(
+        "statements of different units that are compared",
+        "audit/verdict.py",
+        "if (accounted.unit, accounted.adjacency) != (unit, adjacency):",
+        "if accounted.adjacency != adjacency:",
+        ("tests/audit/test_verdict.py::test_statements_of_another_unit_or_adjacency_are_not_compared[other0]",),
+    ),
+    Mutant(
+        "a sweep that releases private records as they are",
+        "audit/sweep.py",
+        "if any(setting.epsilon == math.inf for setting in settings):",
+        "if not settings:",
+        ("tests/audit/test_sweep.py::test_private_records_are_used_only_if_asked_and_never_without_noise_or_ledger",),
+    ),
+    Mutant(
+        "a failed attack that is a coin",
+        "audit/roc.py",
+        'return "all scores are alike" if both.min() == both.max() else ""',
+        'return ""',
+        (
+            "tests/audit/test_roc.py::test_a_failed_attack_has_a_reason_and_no_figures[members0-others0-all scores are alike]",
+        ),
+    ),
+)
+
+
+def add_audits(mutants: Iterable[Mutant]) -> tuple[Mutant, ...]:
+    """Return the mutants, of which those that an audit must see have its test among their killers."""
+    return tuple(replace(mutant, killers=(*mutant.killers, *SEEN.get(mutant.name, ()))) for mutant in mutants)

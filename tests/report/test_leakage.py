@@ -1,0 +1,18 @@
+"""Pictures of leakage are drawn from numbers."""
+
+from __future__ import annotations
+
+from dpfed.report.leakage import draw_roc, draw_sweep
+
+
+def test_curves_are_drawn_with_their_names():
+    drawn = draw_roc([("LiRA", [0.0, 0.01, 1.0], [0.0, 0.3, 1.0])])
+    assert drawn.rstrip().endswith("</svg>")
+    assert "LiRA" in drawn
+    assert "members found" in drawn
+
+
+def test_a_sweep_has_a_row_for_each_setting_and_a_dot_for_each_run():
+    drawn = draw_sweep([("ε = 8", 0.9, 0.6, 0.02), ("ε = 8", 0.91, 0.61, 0.02), ("ε = 1", 0.8, 0.5, 0.01)], "accuracy")
+    assert drawn.count("ε = 8") == 1
+    assert "accuracy" in drawn
