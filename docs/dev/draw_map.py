@@ -35,7 +35,6 @@ SUBJECTS = {
     "aggregation": "from updates to their mean",
     "mechanisms": "noise, selection, sensitivity",
     "ldp": "each user noises its own value",
-    "audit": "does a mechanism keep its ε?",
     "accounting": "from events to ε and δ",
     VALUES: "events, guarantee, errors, …",
 }

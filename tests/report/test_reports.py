@@ -23,7 +23,7 @@ HOSTILE = '<script>alert(1)</script> [red] & "q" *x* {{ 7 * 7 }} | `y` ![i](http
 # Whatever may be in a report that is shared; a name that is not here is a leak until somebody says why it is none.
 RUN = {
     *("name", "status", "style", "is_private", "rounds_done", "rounds", "model", "algorithm", "summary", "protection"),
-    *("units", "by_round", "sites", "not_covered", "simulation", "head", "versions", "audits"),
+    *("units", "by_round", "sites", "not_covered", "simulation", "head", "versions", "audits", "shuffled"),
 }
 UNIT = {"unit", "adjacency", "delta", "asked", "promised", "so_far", "sentence", "arithmetic", "event"}
 SITE = {"name", "unit", "size", "batch_size", "steps", "clip_norm", "noise_multiplier", "epsilon", "clients"}
