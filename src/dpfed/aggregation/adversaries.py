@@ -150,6 +150,11 @@ def parse_attacks(text: str) -> dict[str, int]:
     return {name: count for name, count in found.items() if count}
 
 
+def describe_attack(attack_sim: str | None) -> str:
+    """Return the mark of a run in which clients attack; an empty text for others."""
+    return "" if attack_sim is None else f"SIMULATION: some clients were made to attack ({attack_sim})."
+
+
 def _put(honest: Floats, value: float) -> Floats:
     sent = honest.mean(axis=0)
     sent[0] = value
