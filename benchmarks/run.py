@@ -17,7 +17,7 @@ import bench
 import page
 import venvs
 
-BENCHMARKS = ("accounting", "ensemble", "federation", "ledger", "startup", "throughput", "training", "whole_step")
+BENCHMARKS = ("accounting", "aggregation", "ensemble", "federation", "ledger", "startup", "throughput", "training", "whole_step")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

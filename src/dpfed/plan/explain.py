@@ -20,6 +20,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from dpfed.aggregation.robust_rules import RobustRule
 from dpfed.aggregation.rules import Mean
 from dpfed.checks import ADD_REMOVE
 from dpfed.guarantee import CLIENT, RECORD, UNITS, Guarantee
@@ -117,7 +118,9 @@ def limits(plan: Plan) -> str:
             f"A client that fails or {late} sends noise around zero. An update {long} and its noise is refused, and "
             "contributes zero in that round. The run goes on."
         )
-    return f"A client that fails, {late} or sends an update {long} contributes zero in that round, and the run goes on."
+    is_left_out = isinstance(plan.aggregation, RobustRule) and not plan.server_noises
+    what = "is left out of that round" if is_left_out else "contributes zero in that round"
+    return f"A client that fails, {late} or sends an update {long} {what}, and the run goes on."
 
 
 def protection(plan: Plan) -> list[str]:
