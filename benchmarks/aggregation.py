@@ -46,32 +46,32 @@ def faulty(size: str) -> int:
 
 def tasks(rules: Mapping[str, Callable[[str], Any]]) -> dict[str, Task]:
     """A task for each rule and size; its value is the mean size of the numbers that come out."""
-    return {f"{rule}/{size}": Measured(partial(run, size)) for rule, run in rules.items() for size in SIZES}
+    return {f"{rule}/{size}": Measured(run, size) for rule, run in rules.items() for size in SIZES}
 
 
 class Measured:
     """A rule on updates that are there before the clock starts."""
 
-    def __init__(self, run: Callable[[], Any]) -> None:
-        self._run = run
+    def __init__(self, run: Callable[[str], Any], size: str) -> None:
+        self._run, self._size = run, size
 
     def ready(self) -> None:
-        updates(self._run.args[0])
+        updates(self._size)
 
     def __call__(self, _nudge: float) -> float:
-        return float(abs(self._run()).mean())
+        return float(abs(self._run(self._size)).mean())
 
 
 class Memory:
     """The most that a rule holds beyond its updates, in bytes."""
 
-    def __init__(self, run: Callable[[], Any]) -> None:
-        self._run = run
+    def __init__(self, run: Callable[[str], Any], size: str) -> None:
+        self._run, self._size = run, size
 
     def measure(self) -> Result:
-        updates(self._run.args[0])
+        updates(self._size)
         tracemalloc.start()
-        self._run()
+        self._run(self._size)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return Result(float(most), 0.0)
@@ -91,7 +91,7 @@ def load_ours() -> dict[str, Task]:
         return numpy.full(count, 1 / count, dtype=numpy.float32) @ updates(size)
 
     rules = {name: partial(rule, name) for name in PASSES}
-    memory = {f"memory {name}/{size}": Memory(partial(run, size)) for name, run in rules.items() for size in SIZES}
+    memory = {f"memory {name}/{size}": Memory(run, size) for name, run in rules.items() for size in SIZES}
     return tasks({**rules, "pass": read}) | memory
 
 

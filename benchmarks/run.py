@@ -17,7 +17,17 @@ import bench
 import page
 import venvs
 
-BENCHMARKS = ("accounting", "aggregation", "ensemble", "federation", "ledger", "startup", "throughput", "training", "whole_step")
+BENCHMARKS = (
+    "accounting",
+    "aggregation",
+    "ensemble",
+    "federation",
+    "ledger",
+    "startup",
+    "throughput",
+    "training",
+    "whole_step",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -173,9 +173,8 @@ def test_a_smaller_row_holds_up_to_its_goal() -> None:
 
 
 def test_every_benchmark_of_make_bench_is_a_script_with_rows() -> None:
-    assert {"accounting", "aggregation", "ensemble", "federation", "ledger", "startup", "throughput", "training", "whole_step"} == set(
-        run.BENCHMARKS
-    )
+    known = "accounting aggregation ensemble federation ledger startup throughput training whole_step"
+    assert set(known.split()) == set(run.BENCHMARKS)
     assert all((bench.HERE / f"{name}.py").exists() for name in run.BENCHMARKS)
 
 

@@ -9,6 +9,7 @@ from mutants.of_federation import FEDERATION
 from mutants.of_inputs import INPUTS
 from mutants.of_ledger import LEDGER
 from mutants.of_mechanisms import MECHANISMS
+from mutants.of_robust import ROBUST_RULES
 from mutants.of_training import TRAINING
 
-MUTANTS = (*TRAINING, *ENGINE, *FEDERATION, *ADMMS, *INPUTS, *LEDGER, *MECHANISMS, *ACCOUNTING)
+MUTANTS = (*TRAINING, *ENGINE, *FEDERATION, *ADMMS, *INPUTS, *LEDGER, *MECHANISMS, *ACCOUNTING, *ROBUST_RULES)
