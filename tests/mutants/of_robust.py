@@ -35,7 +35,7 @@ ROBUST_RULES = (
         "aggregation/rows.py",
         "np.flatnonzero(~(peaks <= LARGEST))",
         "np.flatnonzero(peaks > LARGEST)",
-        (ROBUST + "a_malformed_update_is_refused_before_any_rule[nan-krum]",),
+        (ROBUST + "a_malformed_update_is_refused_before_any_rule[nan-trimmed_mean]",),
     ),
     Mutant(
         "the lower of the two middle values for the median",

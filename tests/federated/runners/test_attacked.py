@@ -62,7 +62,7 @@ def test_each_runner_lets_malformed_updates_be_refused_and_none_reach_the_rule(t
 @pytest.mark.parametrize("style", STYLES)
 def test_a_simulation_is_marked_in_every_round_and_other_runs_are_not(tmp_path, style):
     for result in run(tmp_path / "attacked", "sign_flip:1", style):
-        assert result.facts()["simulation"] == "SIMULATION: some clients were made to attack (sign_flip:1)."
+        assert result.facts().get("simulation") == "SIMULATION: some clients were made to attack (sign_flip:1)."
     lines = (tmp_path / "attacked" / "rounds.jsonl").read_text().splitlines()
     assert all("SIMULATION" in json.loads(line)["simulation"] for line in lines)
     assert all("simulation" not in result.facts() for result in run(tmp_path / "plain", "", style))
