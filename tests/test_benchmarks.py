@@ -15,6 +15,7 @@ import pytest
 
 import accounting as accounting_benchmark
 import accuracy as accuracy_benchmark
+import aggregation as aggregation_benchmark
 import bench
 import everyday
 import federation as federation_benchmark
@@ -190,7 +191,7 @@ def test_a_peer_file_may_add_pip_options_and_is_rebuilt_when_it_changes(tmp_path
 
 
 def test_every_peer_file_belongs_to_a_contestant_and_the_other_way_round() -> None:
-    contestants = [*accounting_benchmark.PEERS, *throughput_benchmark.CONTESTANTS]
+    contestants = [*accounting_benchmark.PEERS, *throughput_benchmark.CONTESTANTS, *aggregation_benchmark.CONTESTANTS]
     asked = {peer.venv for peer in contestants if peer.venv} | {accuracy_benchmark.IMAGES.stem}
     assert asked == {file.stem for file in venvs.PEERS.glob("*.txt")}
 
