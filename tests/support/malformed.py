@@ -59,7 +59,7 @@ def make_message(draws, names, number):
     """Return client, round and value of a message of which at least one is wrong."""
     wrong = int(draws.integers(4))
     if wrong == 0:
-        strangers = ("stranger", "", "A", "a ", "a\0", "а")  # the last is a Cyrillic letter  # noqa: RUF001
+        strangers = ("stranger", "", "A", "a ", "a\0", "а")  # the last is a Cyrillic letter
         return strangers[int(draws.integers(len(strangers)))], number, good()  # numpy's choice would drop the zero byte
     if wrong == 1:
         rounds = [number - 1, number + 1, True, None, float(number), -1]
