@@ -19,6 +19,7 @@ import venvs
 
 BENCHMARKS = (
     "accounting",
+    "aggregation",
     "ensemble",
     "federation",
     "ledger",

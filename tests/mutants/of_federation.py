@@ -253,8 +253,8 @@ FEDERATION = (
     Mutant(
         "a denominator from who came",
         "plan/server.py",
-        "average = mechanism.add_noise(self.query(updates, dimension, clip_norm)) * float(self.largest_weight())",
-        "average = mechanism.add_noise(self.query(updates, dimension, clip_norm)) * float("
+        "average = mechanism.add_noise(self.query(updates, dimension, clip_norm, centre)) * float(self.largest_weight())",
+        "average = mechanism.add_noise(self.query(updates, dimension, clip_norm, centre)) * float("
         "self.largest_weight() * self.expected / max(len(updates), 1))",
         (RELEASE + "the_mean_is_over_the_expected_cohort",),
     ),

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from dpfed import checks
 from dpfed.arrays import Floats
 from dpfed.clipping import total_norm
-from dpfed.errors import InvalidArgument
+from dpfed.errors import InvalidArgument, UpdateRejected
 
 UNKNOWN_CLIENT = "unknown_client"
 DUPLICATE = "duplicate"
@@ -123,6 +123,13 @@ class UpdateCheck:
         """Return the vector as float64 of its own, or why its numbers are refused, under that name."""
         reason, detail = self._check_content(vector)
         return Refusal(_text(name), reason, detail) if reason else vector.astype(np.float64)
+
+    def require(self, arrival: Arrival, seen: Collection[str] = ()) -> Floats:
+        """Return the update as `check` does, or raise why it is refused: for loops of your own."""
+        outcome = self.check(arrival, seen)
+        if isinstance(outcome, Refusal):
+            raise UpdateRejected(f"the update of {outcome.client} is refused ({outcome.reason}): {outcome.detail}")
+        return outcome
 
     def _check_sender(self, arrival: Arrival, seen: Collection[str]) -> tuple[str, str]:
         if not isinstance(arrival.client, str) or arrival.client not in self.clients:

@@ -81,12 +81,14 @@ class _LineDisplay:
     def show(self, result: RoundResult) -> None:
         from dpfed.cli.show import say
 
+        mark = " [SIMULATION]" if result.simulation else ""
+
         promises = {promise.unit: promise for promise in self._plan.guarantees}
         parts = [
             *map(str, result.shareable_metrics),
             *(format_cost(spent, promises.get(spent.unit)) for spent in result.spent),
         ]
-        say(f"round {result.number} of {self._plan.rounds}: {', '.join(parts) or 'done'}{self._stamp}")
+        say(f"round {result.number} of {self._plan.rounds}: {', '.join(parts) or 'done'}{self._stamp}{mark}")
 
     def announce_stop(self) -> None:
         from dpfed.cli.show import say
@@ -129,7 +131,8 @@ class _BarDisplay:
         from dpfed.rounding import decimal_up
 
         scores = ", ".join(map(str, result.shareable_metrics))
-        text = f"{result.number} of {self._plan.rounds} rounds, {result.seconds:.2g} s each  {scores}"
+        mark = "  [SIMULATION]" if result.simulation else ""
+        text = f"{result.number} of {self._plan.rounds} rounds, {result.seconds:.2g} s each  {scores}{mark}"
         self._progress.update(self._rounds, completed=result.number, text=text)
         for spent, promise in zip(result.spent, self._plan.guarantees, strict=True):
             text = f"{decimal_up(spent.epsilon, 3)} of {promise.epsilon:g} at δ = {promise.delta:g}"

@@ -54,6 +54,7 @@ def plan(config: Path, budgets: tuple[float, ...], by_round: bool, no_code: bool
       dpfed plan hospitals.yaml
       dpfed plan hospitals.yaml --budget 1 --by-round
     """
+    from dpfed.aggregation.adversaries import describe_attack
     from dpfed.cli.show import print_json
     from dpfed.config import RunConfig
     from dpfed.federated.data import prepare
@@ -68,7 +69,8 @@ def plan(config: Path, budgets: tuple[float, ...], by_round: bool, no_code: bool
     if as_json:
         named = {"not_imported": settings.code} if no_code else {}
         return print_json(_collect_facts(made, fits, rounds) | {"plots": list(map(str, drawn))} | named)
-    _print(made, fits, rounds, drawn, is_private=settings.is_private)
+    mark = describe_attack(settings.attack_sim)
+    _print(made, fits, rounds, drawn, is_private=settings.is_private, simulation=mark)
     return _say_code(settings.code) if no_code else None
 
 
@@ -154,7 +156,9 @@ def _list_statements(made: Plan) -> list[Any]:
     return list(made.statements()) if made.units else []
 
 
-def _print(made: Plan, fits: list[Fit], rounds: list[dict[str, Any]], drawn: list[Path], *, is_private: bool) -> None:
+def _print(
+    made: Plan, fits: list[Fit], rounds: list[dict[str, Any]], drawn: list[Path], *, is_private: bool, simulation: str
+) -> None:
     from dpfed.cli.show import make_console, say
     from dpfed.federated.planning import describe_algorithm
     from dpfed.runs.directory import NOT_PRIVATE
@@ -162,6 +166,8 @@ def _print(made: Plan, fits: list[Fit], rounds: list[dict[str, Any]], drawn: lis
     say(made.explain())
     if text := describe_algorithm(made):
         say(f"\n{text}")
+    if simulation:
+        say(f"\n{simulation}")
     if not is_private:
         say(f"\n{NOT_PRIVATE}: the file has a seed, and whoever knows it can subtract the noise.")
     if fits:

@@ -36,9 +36,15 @@ threads = options.option(
     section=RUN,
     help="The run's new directory.  [default: runs/NAME-1, or the next number]",
 )
+@options.option(
+    "--attack-sim",
+    metavar="ATTACK:N,…",
+    section=RUN,
+    help="Make the last clients attack, such as sign_flip:2,nan:1, to see what a rule bears; all is marked SIMULATION.",
+)
 @threads
 @options.as_json
-def run(config: Path, directory: Path | None, threads: int | None, as_json: bool) -> None:
+def run(config: Path, directory: Path | None, attack_sim: str | None, threads: int | None, as_json: bool) -> None:
     """Train as a YAML file says, within the privacy it promises.
 
     Ctrl-C stops the run after its round. `dpfed resume` continues it, also after a crash.
@@ -46,18 +52,19 @@ def run(config: Path, directory: Path | None, threads: int | None, as_json: bool
     \b
       dpfed init hospitals
       dpfed run hospitals.yaml
+      dpfed run hospitals.yaml --attack-sim sign_flip:1
     """
     with gc_paused():
-        prepared, directory = _prepare(config, directory)
+        prepared, directory = _prepare(config, directory, attack_sim)
     _train(prepared, directory, threads, as_json=as_json)
 
 
-def _prepare(path: Path, directory: Path | None) -> tuple[Launch, Path]:
+def _prepare(path: Path, directory: Path | None, attack_sim: str | None) -> tuple[Launch, Path]:
     """Prepare everything that a run needs in a new directory; a refused run leaves none behind."""
     from dpfed.cli.run_directories import make_directory
     from dpfed.config.run import ConfigFile
 
-    file = ConfigFile.read(path)
+    file = ConfigFile.read(path).with_attack(attack_sim)
     tracking.require_package(file.config)
     directory = directory or make_directory(file.config.name)
     try:
@@ -156,7 +163,7 @@ def _introduce(launch: Launch, directory: Path) -> None:
         say(f"{NOT_PRIVATE}: the noise comes from seed {launch.config.seed}, and whoever knows it can subtract it.")
     if not plan.units:
         say("Style none: no noise is added, and nobody is protected.")
-    if simulation := explain.simulation(plan):
+    for simulation in filter(None, [launch.simulation, explain.simulation(plan)]):
         say(simulation)
     for promise in plan.guarantees:
         say(f"Promised for the whole run: {promise}.")
@@ -201,6 +208,7 @@ def _say_result(launch: Launch, run: RunDirectory, facts: dict[str, Any]) -> Non
 
     is_private = launch.config.is_private and facts["is_private"]
     status, stamp = facts["status"].replace("_", " "), "" if is_private else f" {NOT_PRIVATE}"
+    stamp += " SIMULATION" if launch.simulation else ""
     say(f"\n{facts['name']}: {status} after {facts['round']} of {facts['rounds']} rounds.{stamp}")
     for name, score in facts["metrics"].items():
         say(f"  {format_score(name, score)}")

@@ -60,7 +60,7 @@ def _make_row(facts: dict[str, Any]) -> list[str]:
     return [
         Path(facts["directory"]).name,
         facts["style"],
-        facts["status"].replace("_", " "),
+        facts["status"].replace("_", " ") + (", SIMULATION" if facts["simulation"] else ""),
         f"{facts['round']} of {facts['rounds']}",
         costs if facts["is_private"] else NOT_PRIVATE,
         scores,

@@ -28,16 +28,19 @@ from typing import Any, Literal, Self
 
 from pydantic import ValidationError, field_validator, model_validator
 
+from dpfed.aggregation.adversaries import parse_attacks
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.config.data import Data
 from dpfed.config.fields import Block, Number, SettingError, Whole, quote, setting
 from dpfed.config.privacy import PERSON, LedgerBlock, Privacy
 from dpfed.config.reading import make_refusal, parse_block, read_content
+from dpfed.config.robust import AggregationBlock, QuarantineBlock
 from dpfed.config.strangers import decode_text
 from dpfed.config.track import Track
 from dpfed.config.training import Algorithm, AllClients, Cohort, FedAvgBlock, FixedClients, Local, Model
 from dpfed.config.writing import Notes, write_commented
 from dpfed.data.sources import is_own
+from dpfed.errors import InvalidArgument
 from dpfed.guarantee import LOCAL, Guarantee
 from dpfed.plan.rules import CLIENT_TIMEOUT
 from dpfed.references import is_reference
@@ -59,6 +62,12 @@ class RunConfig(Block):
         "equal", effect="the clients' weights in the mean: equal, or by declared sizes"
     )
     privacy: Privacy = setting(effect="whom the run protects, and how well")
+    aggregation: AggregationBlock | None = setting(
+        None, effect="how the updates of a round become one; without it by their mean, which bears no faulty client"
+    )
+    quarantine: QuarantineBlock | None = setting(
+        None, effect="put clients aside whose updates are unusual round after round (none, sample, local)"
+    )
     max_participations: Whole | None = setting(
         None,
         symbol="m",
@@ -98,6 +107,12 @@ class RunConfig(Block):
         effect=(
             "how clients of this machine train: together in one pass where that is cheaper (auto), one after the "
             "other, always together, or several at a time in processes of their own, for large models"
+        ),
+    )
+    attack_sim: str | None = setting(
+        None,
+        effect=(
+            "for tests: makes clients attack, such as sign_flip:2,nan:1; such a run is marked SIMULATION everywhere"
         ),
     )
     seed: Whole | None = setting(
@@ -182,6 +197,13 @@ class RunConfig(Block):
                 f"names a directory, so it must not be empty, start with a dot or contain a slash; got {quote(name)}"
             )
         return name
+
+    @field_validator("attack_sim")
+    @classmethod
+    def _require_attacks(cls, text: str | None) -> str | None:
+        if text is not None:
+            parse_attacks(text)
+        return text
 
     @model_validator(mode="after")
     def _check_all(self) -> Self:
@@ -281,3 +303,14 @@ class ConfigFile:
         content = read_content(path)
         config = RunConfig.parse(decode_text(content, str(path)), file=str(path))
         return cls(config, content, Path(path).resolve().parent)
+
+    def with_attack(self, attack_sim: str | None) -> ConfigFile:
+        """Return the file with a simulated attack, written into it so that a resumed run has it too."""
+        if attack_sim is None:
+            return self
+        parse_attacks(attack_sim)
+        if self.config.attack_sim is not None:
+            message = "the file has attack_sim already: give attacks there or on the command line"
+            raise InvalidArgument("attack_sim", message)
+        content = self.content.rstrip() + f"\nattack_sim: {json.dumps(attack_sim)}\n".encode()
+        return ConfigFile(RunConfig.parse(decode_text(content, "the file with attack_sim")), content, self.folder)

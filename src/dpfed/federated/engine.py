@@ -155,6 +155,7 @@ class Federation:
             head=None if self.plan.is_secret and self.plan.charges_clients else outcome.head,
             metrics=tuple(self._evaluate(checkpoint.weights)) if self._evaluate else (),
             is_private=self.runner.is_private and self._source.is_private,
+            simulation=getattr(self.runner, "simulation", ""),
             participation=outcome.participation,
             seconds=monotonic() - started,
         )
@@ -260,6 +261,8 @@ class Federation:
             taken=self._checkpoint.taken,
             tree=self._tree,
             keeps_state=self._algorithm.keeps_state,
+            centre=self._checkpoint.centre,
+            standings=self._checkpoint.standings,
         )
 
     def _make_vectors(self) -> dict[str, Vector]:
@@ -281,7 +284,9 @@ class Federation:
         for name in mean.asked:
             taken[name] = taken.get(name, 0) + 1
         counted = {**before.counted, **dict.fromkeys(mean.contributed, number)}
-        return Checkpoint(number, moved, mean.head, state, clip_norm, taken, files=before.files, counted=counted)
+        made = Checkpoint(number, moved, mean.head, state, clip_norm, taken, files=before.files, counted=counted)
+        centre = mean.value if self.plan.aggregation.needs_centre else None
+        return replace(made, centre=centre, standings=before.standings if mean.standings is None else mean.standings)
 
     def _discard_round(self, number: int) -> NoReturn:
         """Delete what a round stored that led to no model, and say so; its charge stays spent.

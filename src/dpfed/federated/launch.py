@@ -22,16 +22,21 @@ TorchModel(Logistic, 15 numbers of float32)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from dpfed.aggregation.adversaries import POISONS, describe_attack, parse_attacks
 from dpfed.config.kept import read_kept
 from dpfed.config.run import ConfigFile, RunConfig
 from dpfed.data.partition import number_clients
 from dpfed.data.persons import Persons
+from dpfed.data.poison import poison
 from dpfed.data.records import Records
 from dpfed.errors import InvalidArgument
 from dpfed.federated import metrics
@@ -43,6 +48,7 @@ from dpfed.federated.messages import Runner
 from dpfed.federated.metrics import Score
 from dpfed.federated.planning import make_plan
 from dpfed.federated.runners import together
+from dpfed.federated.runners.attacked import AttackedRunner, choose_faulty
 from dpfed.federated.state.layout import Vector
 from dpfed.federated.torch import factory
 from dpfed.federated.torch.client import TorchClient
@@ -80,6 +86,11 @@ class Launch:
     directory: Path
     left_out: int = field(default=0, repr=False)
     is_moved: bool = False
+
+    @property
+    def simulation(self) -> str:
+        """The mark of a run in which clients attack; an empty text for others."""
+        return describe_attack(self.config.attack_sim)
 
     @property
     def study(self) -> str | None:
@@ -141,7 +152,9 @@ class Launch:
         kind = self.config.runner
         module = import_module(f"dpfed.federated.runners.{'together' if kind in together.WORDS else kind}")
         runner: Runner = module.build(kind, self.clients, ledger, study=self.study, source=source)
-        return runner
+        if self.config.attack_sim is None:
+            return runner
+        return AttackedRunner(runner, _find_faulty(self.config, self.plan), self.simulation, source)
 
     def _resolve_url(self, url: str) -> str | Path:
         return url if "://" in url else self.directory / url
@@ -208,7 +221,7 @@ def outline_run(config: RunConfig, facts: DataFacts, directory: str | Path = "."
 def add_data(outline: Outline, data: FederatedData) -> Launch:
     """Return the whole launch: the clients with their records, all of which fit the plan, the model and the metric."""
     config, plan, model, weights, directory = vars(outline).values()
-    clients = _make_clients(config, data, model)
+    clients = _make_clients(config, data, model, _find_faulty(config, plan))
     for client in clients:
         client.rehearse(plan.local[client.name], weights)
     metric = metrics.find_metric(config.model.metric, directory)
@@ -217,10 +230,26 @@ def add_data(outline: Outline, data: FederatedData) -> Launch:
     return Launch(config, plan, model, weights, clients, data.test, directory, data.left_out)
 
 
-def _make_clients(config: RunConfig, data: FederatedData, model: TorchModel) -> tuple[TorchClient, ...]:
+def _find_faulty(config: RunConfig, plan: Plan) -> dict[str, str]:
+    """Return which client attacks how, in a simulation."""
+    return {} if config.attack_sim is None else choose_faulty(tuple(plan.local), parse_attacks(config.attack_sim))
+
+
+def _make_clients(
+    config: RunConfig, data: FederatedData, model: TorchModel, faulty: Mapping[str, str]
+) -> tuple[TorchClient, ...]:
     accounts = _name_accounts(config, tuple(data.clients))
-    parts = data.clients.items()
-    return tuple(TorchClient(name, _read_arrays(records), accounts[name], model) for name, records in parts)
+    poisoned = {name: attack for name, attack in faulty.items() if attack in POISONS}
+    parts = {
+        name: poison(poisoned[name], records, _count_classes(data)) if name in poisoned else records
+        for name, records in data.clients.items()
+    }
+    return tuple(TorchClient(name, _read_arrays(records), accounts[name], model) for name, records in parts.items())
+
+
+def _count_classes(data: FederatedData) -> int:
+    """Return how many classes there are, for a simulation: it protects nobody from knowing."""
+    return 1 + max(int(np.max(records.rows.labels)) for records in data.clients.values())
 
 
 def _read_arrays(records: Records | Persons) -> Any:

@@ -33,7 +33,7 @@ from dpfed.plan.adaptive import AdaptiveClip
 from dpfed.plan.algorithm import Algorithm, server_rate
 from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
-from dpfed.plan.plan import Plan
+from dpfed.plan.plan import Mean, Plan
 from dpfed.plan.schedule import make_geometric
 from dpfed.plan.tree import RoundTree, TreeNoise
 
@@ -59,6 +59,8 @@ def make_plan(config: RunConfig, data: FederatedData | DataFacts) -> Plan:
         max_update_norm=config.max_update_norm,
         dealing=facts.dealing,
         noise_schedule=_make_schedule(config),
+        aggregation=Mean() if config.aggregation is None else config.aggregation.make_rule(config.privacy.style),
+        quarantine=None if config.quarantine is None else config.quarantine.make(),
     )
     _require_fitting_algorithm(plan, config)
     record = config.privacy.local

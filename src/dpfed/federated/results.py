@@ -33,7 +33,8 @@ class RoundResult:
 
     `spent` is ex post; the promise is that of the whole plan. `worst_client` is the site whose records pay most.
     `head` is the ledger's, and None where the number in it would tell how many clients a secret cohort had.
-    A result whose noise can be predicted is not private, and stamped so wherever it is shown.
+    A result whose noise can be predicted is not private, and stamped so wherever it is shown; so is one of a
+    `simulation` in which clients attack.
     """
 
     number: int
@@ -45,6 +46,7 @@ class RoundResult:
     head: str | None
     metrics: tuple[Score, ...] = ()
     is_private: bool = True
+    simulation: str = ""
     participation: Participation = field(default_factory=Participation, repr=False)
     seconds: float = field(default=np.nan, repr=False)
 
@@ -64,7 +66,11 @@ class RoundResult:
             "metrics": _plain_scores(self.shareable_metrics),
             "head": self.head,
         }
-        return facts if self.is_private else {**facts, "noise": NOT_PRIVATE}
+        if not self.is_private:
+            facts["noise"] = NOT_PRIVATE
+        if self.simulation:
+            facts["simulation"] = self.simulation
+        return facts
 
     def owner_facts(self) -> dict[str, Any]:
         """Return what only the owner may see of the round: its line in owner.jsonl."""

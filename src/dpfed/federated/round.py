@@ -17,17 +17,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
+
+from dpfed.aggregation.quarantine import Standings
 from dpfed.aggregation.screening import Arrival, Refusal, UpdateCheck
 from dpfed.arrays import Floats
+from dpfed.errors import BreakdownError
+from dpfed.federated import watching
 from dpfed.federated.messages import EXHAUSTED, Charged, Failure, Runner, Task, Update
 from dpfed.federated.results import Participation
 from dpfed.federated.server_tree import ServerTree
 from dpfed.federated.shuffler import Shuffler
 from dpfed.federated.state.layout import Layout
 from dpfed.federated.state.unfinished import UnfinishedRound, group_by_time
+from dpfed.federated.watching import Judged
 from dpfed.mechanisms.tree import TreeMechanism
 from dpfed.plan.by_round import allows_attempt, count_left, cover_release
 from dpfed.plan.plan import Plan, Released
@@ -49,6 +55,7 @@ class RoundOutcome:
     asked: tuple[str, ...] = ()  # where the cohort is no secret
     noisy_count: float | None = None
     contributed: tuple[str, ...] = ()  # where clients keep state
+    standings: Standings | None = None  # where clients may be in quarantine
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +73,8 @@ class Round:
     taken: Mapping[str, int] = field(default_factory=dict)
     tree: ServerTree | None = None
     keeps_state: bool = False
+    centre: Floats | None = None  # what was released last, for rules that clip around it
+    standings: Standings = field(default_factory=dict)
 
     @property
     def number(self) -> int:
@@ -121,9 +130,29 @@ class Round:
             arrivals.require_some(updates, len(self.plan.local))
         updates = {name: updates[name] for name in cohort if name in updates}  # added up in one order, whoever is first
         values = {name: update.value for name, update in updates.items()}
-        value = self.plan.combined(values, self.layout.size)
+        value, judged = self._combine(values, arrivals.describe(updates, reused))
         head = max({self.head, *(update.head for update in updates.values())}, key=sequence)
-        return RoundOutcome(value, head, arrivals.describe(updates, reused), contributed=self._select_keepers(updates))
+        keepers = self._select_keepers(updates)
+        return RoundOutcome(value, head, judged.participation, contributed=keepers, standings=judged.standings)
+
+    def _combine(self, values: Mapping[str, Floats], participation: Participation) -> tuple[Floats, Judged]:
+        """Return the aggregate of released updates by the rule of the plan, and who is in quarantine after it."""
+        source = self.source.once(f"rule {sequence(self.head)} {self.number}")
+        counted = watching.select_counted(self.standings, values)
+        try:
+            value = self.plan.combined(counted, self.layout.size, centre=self.centre, source=source)
+        except BreakdownError as error:
+            return self._hold(error, participation)
+        return value, watching.judge(self.plan, self.number, self.standings, values, value, participation)
+
+    def _hold(self, error: BreakdownError, participation: Participation) -> tuple[Floats, Judged]:
+        """Leave the model as it is, as too few updates came; where nobody is protected, stop.
+
+        Who failed may follow from private data: a stop would tell it, and so would a rule done by halves.
+        """
+        if not self.plan.units:
+            raise error
+        return np.zeros(self.layout.size), Judged(replace(participation, breakdown=str(error)), self.standings)
 
     def _average_shuffled(self, users: int) -> RoundOutcome:
         """Return the mean of updates that their clients have noised, and that a shuffler has mixed.
@@ -167,7 +196,7 @@ class Round:
         keepers = self._select_keepers(updates)
         with self._step_tree(asked, noise) as tree:
             released = self.plan.in_round(self.number).server.release(
-                values, self.layout.size, noise, self.clip_norm, tree
+                values, self.layout.size, noise, self.clip_norm, tree, self.centre
             )
             self.stored.write_release(self.number, released, head, counted, keepers)
         took_part = arrivals.describe(updates, ())

@@ -20,11 +20,14 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from dpfed.aggregation.robust_rules import RobustRule
+from dpfed.aggregation.rules import Mean
 from dpfed.checks import ADD_REMOVE
 from dpfed.guarantee import CLIENT, RECORD, UNITS, Guarantee
 from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.population import Population
+from dpfed.plan.robust import describe_rule
 from dpfed.plan.rules import ROWS
 from dpfed.plan.shuffling import find_shuffled
 from dpfed.plan.tree import RoundTree
@@ -41,7 +44,8 @@ DELTAS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
 
 def explain_plan(plan: Plan) -> str:
     """Return the plan as Markdown, every number of it public."""
-    lines = [f"{plan.name}: {headline(plan)}", "", *_sites(plan), *_server(plan), *_schedule(plan)]
+    parts = (_sites, _server, _schedule, describe_rule)
+    lines = [f"{plan.name}: {headline(plan)}", "", *(line for part in parts for line in part(plan))]
     lines += ["", *rounds_and_total(plan)] if plan.guarantees else []
     lines += ["", simulation(plan)] if simulation(plan) else []
     for guarantee in plan.guarantees:
@@ -84,8 +88,9 @@ def _round_and_total(plan: Plan, promise: Guarantee) -> str:
 
 def headline(plan: Plan) -> str:
     """Return rounds, cohort and weighting in one line."""
-    how = "by declared size" if plan.weighting == "declared" else "equally"
-    return f"{_number(plan.rounds, 'round')}, {plan.cohort}, averaged {how}{_range(plan)}"
+    how = "averaged by declared size" if plan.weighting == "declared" else "averaged equally"
+    how = how if isinstance(plan.aggregation, Mean) else f"combined by {plan.aggregation.kind}"
+    return f"{_number(plan.rounds, 'round')}, {plan.cohort}, {how}{_range(plan)}"
 
 
 def _range(plan: Plan) -> str:
@@ -114,7 +119,9 @@ def limits(plan: Plan) -> str:
             f"A client that fails or {late} sends noise around zero. An update {long} and its noise is refused, and "
             "contributes zero in that round. The run goes on."
         )
-    return f"A client that fails, {late} or sends an update {long} contributes zero in that round, and the run goes on."
+    is_left_out = isinstance(plan.aggregation, RobustRule) and not plan.server_noises
+    what = "is left out of that round" if is_left_out else "contributes zero in that round"
+    return f"A client that fails, {late} or sends an update {long} {what}, and the run goes on."
 
 
 def protection(plan: Plan) -> list[str]:

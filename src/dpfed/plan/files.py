@@ -14,6 +14,7 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from dpfed.aggregation import rules
+from dpfed.aggregation.quarantine import Quarantine
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.plan import cohort
@@ -33,9 +34,8 @@ WITH_POPULATION = 5  # the same with a population for `local`; a dict of clients
 # the default, and how records were dealt it does not know.
 READABLE = (1, 2, 3, VERSION, WITH_POPULATION)
 LATER = {3: {"aggregation"}}  # fields that a version did not have yet; earlier ones may lack others too
-SOMETIMES = {
-    "noise_schedule"
-}  # fields that a plan without them does not write; a reader that does not know them refuses
+# Fields that a plan without them does not write; a reader that does not know them refuses.
+SOMETIMES = {"noise_schedule", "quarantine"}
 
 
 def dumps(plan: Plan) -> str:
@@ -46,7 +46,7 @@ def dumps(plan: Plan) -> str:
     plain["cohort"] = cohort.to_plain(plan.cohort)
     plain["algorithm"] = plan.algorithm.to_plain()
     plain["aggregation"] = rules.to_plain(plan.aggregation)
-    for name in ("guarantee", "client_guarantee", "client"):
+    for name in ("guarantee", "client_guarantee", "client", "quarantine"):
         plain[name] = None if plain[name] is None else asdict(plain[name])
     if plan.client is not None and plan.client.norm == "l2":
         del plain["client"]["norm"]  # which earlier plans did not have: theirs are written as ever
@@ -87,6 +87,7 @@ def _read_fields(plain: dict[str, Any], expected: set[str]) -> dict[str, Any]:
         "cohort": cohort.from_plain,
         "aggregation": rules.from_plain,
         "algorithm": lambda value: Algorithm(**value),
+        "quarantine": lambda value: Quarantine(**value),
     }
     for name, read in readers.items():
         if name in plain and plain[name] is not None:

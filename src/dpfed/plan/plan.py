@@ -20,8 +20,10 @@ from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
 from dpfed import events as ev
+from dpfed.aggregation.quarantine import Quarantine
 from dpfed.aggregation.rules import Mean, Rule
 from dpfed.arrays import Floats
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
@@ -52,6 +54,7 @@ __all__ = [
     "Plan",
     "PoissonCohort",
     "Population",
+    "Quarantine",
     "Released",
     "ServerRelease",
 ]
@@ -70,7 +73,8 @@ class Plan:
     has failed: both are public constants. `dealing` says how clients came to their records (`plan.rules.DEALINGS`); it
     is None where the plan does not know.
 
-    `aggregation` is the rule by which the updates of a round become one. `noise_schedule` has a public factor for each
+    `aggregation` is the rule by which the updates of a round become one, `quarantine` who no longer counts in it (see
+    `plan.robust`). `noise_schedule` has a public factor for each
     round, by which all its noise is multiplied (`in_round`); `plan.schedule` proves what is reserved for it.
 
     `server_learning_rate` is handed to the algorithm unless it is 1, which leaves the rate to the algorithm's own
@@ -105,6 +109,7 @@ class Plan:
     dealing: str | None = None
     aggregation: Rule = field(default_factory=Mean)
     noise_schedule: tuple[float, ...] | None = None
+    quarantine: Quarantine | None = None
 
     def __post_init__(self) -> None:
         if self.noise_schedule is not None:
@@ -123,10 +128,7 @@ class Plan:
 
     @cached_property
     def participations(self) -> int:
-        """The most rounds a client is asked in: by default a number that few cohorts would exceed.
-
-        One, where the server's noise is a tree's: more must be declared.
-        """
+        """The most rounds a client is asked in: by default a number that few cohorts exceed, and one with a tree."""
         if self.max_participations is not None:
             return self.max_participations
         if self.client is not None and self.client.tree is not None:
@@ -141,10 +143,10 @@ class Plan:
         """Each client's factor in the average of a round: its share of the expected cohort."""
         return weights_of(self.local, self.weighting, self._expected, self.local)
 
-    def combined(self, updates: Mapping[str, Floats], size: int) -> Floats:
-        """Return the average of a round from updates of that size that are released already: post-processing."""
+    def combined(self, updates: Mapping[str, Floats], size: int, **released: Any) -> Floats:
+        """Return the aggregate of a round from updates of that size that are released already: post-processing."""
         weights = weights_of(self.local, self.weighting, self._expected, updates)
-        return self.aggregation.combined(updates, size, weights)
+        return self.aggregation.combined(updates, size, weights, **released)
 
     def largest_norm(self, size: int) -> float:
         """Return the norm above which an update of a model of that size is refused (`plan.limits`)."""

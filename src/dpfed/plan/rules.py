@@ -26,6 +26,7 @@ from dpfed.plan.cohort import All, FixedCohort, PoissonCohort
 from dpfed.plan.limits import MOST_NORM
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.population import Population
+from dpfed.plan.robust import require_robust
 from dpfed.plan.shuffling import require_shuffleable
 from dpfed.plan.tree import RoundTree
 from dpfed.rounding import decimal_up
@@ -48,6 +49,7 @@ def require_sound(plan: Plan) -> None:
     _require_records(plan)
     _require_server(plan)
     require_schedule(plan)
+    require_robust(plan)
 
 
 def forbids_a_cap(plan: Plan) -> bool:

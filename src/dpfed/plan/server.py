@@ -21,12 +21,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TypeGuard
 
 import numpy as np
 
 from dpfed import checks
 from dpfed.aggregation.mean import sensitivity_of_mean
-from dpfed.aggregation.rules import Mean, Rule
+from dpfed.aggregation.rules import Mean, Rule, is_noisable
 from dpfed.arrays import Floats, exact
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.clipping import clip_gradients, total_norm
@@ -56,7 +57,8 @@ class ServerRelease:
     Without `parts` all clients have the same weight, as those of a population.
 
     Privacy: at fixed plan and model, adding or removing one client moves the sum by at most the clip norm,
-    exactly, and replacing one by at most twice that; noise is ``client.sum_noise`` clip norms. With `adaptive` a
+    exactly, and replacing one by at most twice that, whether the sum is of updates (`Mean`) or of their differences
+    from what was released last (`CenteredClipping`); noise is ``client.sum_noise`` clip norms. With `adaptive` a
     count is released of the same updates. Both are ``client.event``, which must be charged before. With a tree all
     rounds are one event (`TreeMechanism`).
     """
@@ -65,6 +67,11 @@ class ServerRelease:
     parts: Mapping[str, int] | None
     expected: Fraction
     rule: Rule = field(default_factory=Mean)
+
+    def __post_init__(self) -> None:
+        if not is_noisable(self.rule):
+            message = f"the mean's noise is not proved behind {self.rule.kind}: one client moves it by more"
+            raise InvalidArgument("aggregation", f"{message}; use Mean() or CenteredClipping(max_faulty=...)")
 
     def largest_weight(self) -> Fraction:
         """Return the factor of the largest client's update in the mean."""
@@ -77,14 +84,26 @@ class ServerRelease:
         """Return how far one client can move the mean: clip norm × largest weight, twice that if it is replaced."""
         return sensitivity_of_mean(self.client.clip_norm, self.largest_weight(), adjacency)
 
-    def query(self, updates: Mapping[str, Floats], dimension: int, clip_norm: float | None = None) -> Floats:
-        """Return the sum of clipped updates by relative weight; an update that is not finite counts as zero."""
-        return self.rule.total(updates, dimension, self.parts, self._bound(clip_norm))
+    def query(
+        self,
+        updates: Mapping[str, Floats],
+        dimension: int,
+        clip_norm: float | None = None,
+        centre: Floats | None = None,
+    ) -> Floats:
+        """Return the sum of clipped updates by relative weight; an update that is not finite counts as zero.
 
-    def count(self, updates: Mapping[str, Floats], clip_norm: float | None = None) -> float:
+        With centred clipping they are taken less the `centre`, which must be released already, or zero.
+        """
+        terms = self._find_terms(updates, centre)
+        return Mean().total(terms, dimension, self.parts, self._bound(clip_norm))
+
+    def count(
+        self, updates: Mapping[str, Floats], clip_norm: float | None = None, centre: Floats | None = None
+    ) -> float:
         """Return half the number of updates within the clip norm, less half the number of longer ones."""
-        bound = self._bound(clip_norm)
-        return sum(0.5 if _is_within(update, bound) else -0.5 for update in updates.values())
+        bound, terms = self._bound(clip_norm), self._find_terms(updates, centre)
+        return sum(0.5 if _is_within(term, bound) else -0.5 for term in terms.values())
 
     def tree(self, event: TreeAggregation, source: RandomSource) -> TreeMechanism:
         """Return the noise of all rounds of the event, which must be charged before."""
@@ -97,10 +116,12 @@ class ServerRelease:
         source: RandomSource,
         clip_norm: float | None = None,
         tree: TreeMechanism | None = None,
+        centre: Floats | None = None,
     ) -> Released:
         """Return the noised mean of a round, and the noised count where the clip norm adapts; `tree` gives the noise.
 
-        The updates of a cohort below the plan's minimum must not be given: noise around zero is then released.
+        The updates of a cohort below the plan's minimum must not be given: noise around zero is then released, or
+        around the `centre` with centred clipping.
         """
         if (tree is None) != (self.client.tree is None):
             raise InvalidArgument(
@@ -110,18 +131,28 @@ class ServerRelease:
             return Released(tree.add_noise(self.query(updates, dimension)) * float(self.largest_weight()))
         bound = Sensitivity(self._bound(clip_norm), "l2", ADD_REMOVE)
         mechanism = GaussianMechanism.from_noise_multiplier(self.client.sum_noise, bound, source=source)
-        average = mechanism.add_noise(self.query(updates, dimension, clip_norm)) * float(self.largest_weight())
+        average = mechanism.add_noise(self.query(updates, dimension, clip_norm, centre)) * float(self.largest_weight())
+        average = average + centre if self._is_centred(centre) else average
         if self.client.adaptive is None:
             return Released(average)
         half, noise = Sensitivity(0.5, "l2", ADD_REMOVE), self.client.adaptive.count_multiplier
         counter = GaussianMechanism.from_noise_multiplier(noise, half, source=source)
-        return Released(average, float(counter.add_noise(self.count(updates, clip_norm))))
+        return Released(average, float(counter.add_noise(self.count(updates, clip_norm, centre))))
 
     def next_clip(self, clip_norm: float, noisy_count: float) -> float:
         """Return the clip norm of the next round, from a noised count of this one; unchanged if it does not adapt."""
         if self.client.adaptive is None:
             return checks.positive(clip_norm=clip_norm)
         return self.client.adaptive.next_clip(clip_norm, noisy_count, float(self.expected))
+
+    def _is_centred(self, centre: Floats | None) -> TypeGuard[Floats]:
+        return self.rule.needs_centre and centre is not None
+
+    def _find_terms(self, updates: Mapping[str, Floats], centre: Floats | None) -> Mapping[str, Floats]:
+        """Return what is clipped and added up: the updates, or how they differ from the last release."""
+        if not self._is_centred(centre):
+            return updates
+        return {name: exact(update, "updates") - centre for name, update in updates.items()}
 
     def _bound(self, clip_norm: float | None) -> float:
         return self.client.clip_norm if clip_norm is None else checks.positive(clip_norm=clip_norm)

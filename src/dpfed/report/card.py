@@ -42,6 +42,7 @@ def make_card(
         "rounds": f"{facts.rounds_done} of {facts.rounds}",
         "status": facts.status,
         "is_private": facts.is_private,
+        "simulation": facts.simulation,
         "promises": [_collect_promise(unit) for unit in facts.units],
         "scores": {score.name: score.value for score in last if not score.mark},
         "head": facts.head,
@@ -53,6 +54,7 @@ def make_card(
 def render_card(card: Card) -> str:
     """Return the card as Markdown."""
     lines = [f"# {card['run']}: {card['model']}", ""]
+    lines += [f"**{card['simulation']}**", ""] if card.get("simulation") else []
     lines += [*_render_privacy(card), "", "## The model", "", *_render_model(card)]
     if card["scores"]:
         lines += ["", "## How good it is", "", "On held-out records that were declared public:", ""]

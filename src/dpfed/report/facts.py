@@ -24,6 +24,7 @@ from typing import Any
 
 from dpfed import __version__
 from dpfed import events as ev
+from dpfed.aggregation.adversaries import describe_attack
 from dpfed.config.run import RunConfig
 from dpfed.guarantee import Guarantee
 from dpfed.ledger.rows import ACCOUNTANT
@@ -148,12 +149,20 @@ def collect_facts(run: RunDirectory, config: RunConfig | None = None) -> RunFact
         by_round=by_round,
         sites=tuple(_collect_sites(plan, units)),
         not_covered=_list_not_covered(plan, by_round),
-        simulation=explain.simulation(plan),
+        simulation=" ".join(filter(None, [_find_attack(records, config), explain.simulation(plan)])),
         head=_read_head(records),
         versions=list_versions(),
         shuffled=explain.shuffled(plan),
         audits=audits.read_lines(run),
     )
+
+
+def _find_attack(records: Iterable[RoundRecord], config: RunConfig | None) -> str:
+    """Return the mark of a run in which clients were made to attack; an empty text for others."""
+    marks = [record["simulation"] for record in records if record.get("simulation")]
+    if not marks and config is not None and config.attack_sim is not None:
+        marks = [describe_attack(config.attack_sim)]
+    return f"{marks[-1]} The model is for no use." if marks else ""
 
 
 def _add_dealing(plan: Plan, config: RunConfig | None) -> Plan:

@@ -34,6 +34,7 @@ _DIGEST = re.compile(rb', "digest": "([0-9a-f]{64})"}')  # the end of a line
 HEAD = re.compile(r"\d{1,18}:\S+")
 PUBLIC = ("round", "status", "spent", "metrics", "head")  # what a whole record for everyone has
 OWNER = ("round", "seconds", "metrics", "refused")  # and one for the owner
+RARE = ("breakdown", "quarantine")  # what a record of the owner has only where there is something to say
 
 
 class ScoreRecord(TypedDict):
@@ -53,7 +54,10 @@ class StatementRecord(TypedDict):
 
 
 class RoundRecord(TypedDict, total=False):
-    """A line of rounds.jsonl: what everyone may see of a round. `noise` is there if the noise can be predicted."""
+    """A line of rounds.jsonl: what everyone may see of a round. `noise` is there if the noise can be predicted.
+
+    `simulation` is there if clients were made to attack, for a test: nothing that it led to is for use.
+    """
 
     round: int
     status: str
@@ -63,6 +67,7 @@ class RoundRecord(TypedDict, total=False):
     metrics: dict[str, ScoreRecord]
     head: str | None
     noise: str
+    simulation: str
 
 
 class OwnerRecord(TypedDict, total=False):
@@ -77,6 +82,8 @@ class OwnerRecord(TypedDict, total=False):
     failed: list[str]
     refused: dict[str, str]
     errors: dict[str, str]
+    breakdown: str
+    quarantine: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,8 @@ class Participation:
     """Who did what in a round: the owner's view. `reused` are updates stored before a crash.
 
     `errors` are what failed clients raised. Their texts may hold records, so only the names of their types are written
-    down, and these are what is read back, with the number of the round and its seconds.
+    down, and these are what is read back, with the number of the round and its seconds. `breakdown` says why the model
+    was left as it is where too few updates came for the rule; `quarantine` has every decision, with its reason.
     """
 
     contributed: tuple[str, ...] = ()
@@ -93,6 +101,8 @@ class Participation:
     failed: tuple[str, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     errors: Mapping[str, BaseException | str] = field(default_factory=dict, repr=False, compare=False)
+    breakdown: str = ""
+    quarantine: tuple[Mapping[str, Any], ...] = ()
     round: int = field(default=0, kw_only=True, compare=False)
     seconds: float = field(default=math.nan, kw_only=True, compare=False, repr=False)
 
@@ -106,6 +116,8 @@ class Participation:
             failed=tuple(record.get("failed", ())),
             refused=dict(record["refused"]),
             errors=dict(record.get("errors", {})),
+            breakdown=record.get("breakdown", ""),
+            quarantine=tuple(record.get("quarantine", ())),
             round=record["round"],
             seconds=record["seconds"],
         )
@@ -124,7 +136,8 @@ class Participation:
 
     def to_record(self) -> dict[str, Any]:
         """Return the participation's part of a line of owner.jsonl."""
-        return {**vars(self), "errors": self.error_types}
+        often = {**vars(self), "errors": self.error_types}
+        return {name: value for name, value in often.items() if value or name not in RARE}
 
 
 def append(path: Path, record: Mapping[str, Any], mode: int) -> None:
@@ -272,6 +285,11 @@ def _is_promises(value: Any) -> bool:
         return False
 
 
+def _is_decision(value: Any) -> bool:
+    texts = ("client", "kind", "reason")
+    return isinstance(value, dict) and _is_whole(value.get("round")) and all(_is_text(value.get(key)) for key in texts)
+
+
 FORMS: dict[str, Callable[[Any], bool]] = {
     "round": _is_whole,
     "status": _is_text,
@@ -282,6 +300,9 @@ FORMS: dict[str, Callable[[Any], bool]] = {
     "spent": _is_promises,
     "metrics": _is_mapping_to(_is_score),
     "seconds": _is_number,
+    "simulation": _is_text,
+    "breakdown": _is_text,
+    "quarantine": lambda value: isinstance(value, list) and all(map(_is_decision, value)),
     **dict.fromkeys(("contributed", "reused", "exhausted", "failed"), _is_texts),
     **dict.fromkeys(("refused", "errors"), _is_mapping_to(_is_text)),
 }

@@ -23,6 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from dpfed.aggregation import quarantine
+from dpfed.aggregation.quarantine import Standings
+from dpfed.arrays import Floats
 from dpfed.federated.algorithms.protocol import State
 from dpfed.federated.state.layout import Layout, Vector
 from dpfed.runs import checkpoint_notes, tensor_files
@@ -34,7 +37,7 @@ from dpfed.runs.rounds import is_head
 FORMAT = 2
 OLDER_FORMAT = 1  # without digests
 KEPT = 2
-MODEL, STATE = "model/", "state/"
+MODEL, STATE, CENTRE = "model/", "state/", "centre"
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,8 @@ class Checkpoint:
     `clip_norm` is that of the next round where it adapts; `taken` counts the rounds each client took part in.
     `privacy` is a view for readers, as seed 002 wants it: nothing is ever read back from it. `files` are the digests of
     the run's other files. `counted` is, where clients keep state, the last round of each whose update was used: the
-    one after which its state is the one to go on with.
+    one after which its state is the one to go on with. `centre` is the aggregate that was released last, where a rule
+    clips around it, and `standings` are those of clients that were struck or put in quarantine.
     """
 
     round: int
@@ -56,6 +60,8 @@ class Checkpoint:
     privacy: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     counted: Mapping[str, int] = field(default_factory=dict)
+    centre: Floats | None = None
+    standings: Standings = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Clients are given this very array: one that trains in place must not change what was released.
@@ -85,9 +91,11 @@ class Checkpoints:
             "privacy": dict(checkpoint.privacy),
             "files": dict(checkpoint.files),
             **({"counted": dict(checkpoint.counted)} if checkpoint.counted else {}),
+            **({"standings": quarantine.to_plain(checkpoint.standings)} if checkpoint.standings else {}),
         }
         arrays = {MODEL + name: value for name, value in self._layout.unflatten(checkpoint.weights).items()}
         arrays |= {STATE + name: np.ascontiguousarray(value) for name, value in checkpoint.state.items()}
+        arrays |= {} if checkpoint.centre is None else {CENTRE: np.asarray(checkpoint.centre)}
         note["digest"] = _digest(note, arrays)
         note["seal"] = Seal(self._key or b"", checkpoint.head).of(note["digest"])
         path = self._folder / f"round-{checkpoint.round:06d}.safetensors"
@@ -120,6 +128,8 @@ class Checkpoints:
                 privacy=note["privacy"],
                 files=note.get("files", {}),
                 counted=note.get("counted", {}),
+                centre=arrays.get(CENTRE),
+                standings=quarantine.from_plain(note.get("standings", {})),
             )
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise unreadable_error(path, error) from None

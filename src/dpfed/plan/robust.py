@@ -1,0 +1,136 @@
+"""Which robust rule goes with which style: what is proved, refused with the nearest choice that is.
+
+A robust rule does not have the mean's sensitivity. Where the server adds noise to the aggregate (`user`, `hybrid`) only
+sums of clipped terms are offered: the mean, and one step of centred clipping around the last release. Where each client
+noises what it sends (`sample`, `local`), or nobody does (`none`), any rule is post-processing.
+
+>>> from dpfed.aggregation.rules import Krum
+>>> from dpfed.plan.plan import ClientPlan, LocalPlan, Plan
+>>> sites = dict.fromkeys("abcdefg", LocalPlan(size=9, batch_size=3, steps=1))
+>>> Plan("study", 2, sites, style="user", client=ClientPlan(clip_norm=1.0), aggregation=Krum(max_faulty=2))
+Traceback (most recent call last):
+    ...
+dpfed.errors.InvalidArgument: in style 'user' noise is added to the aggregate, and one client moves krum by up to two \
+clip norms, 7 times as far as the mean whose noise it would get: choose centered_clipping with max_faulty 2, or style \
+'sample' or 'local', where krum is post-processing
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dpfed.aggregation.quarantine import Quarantine
+from dpfed.aggregation.robust_rules import CenteredClipping, RobustRule
+from dpfed.aggregation.rules import Mean, Rule, is_noisable
+from dpfed.errors import InvalidArgument
+from dpfed.plan.cohort import FixedCohort
+
+if TYPE_CHECKING:
+    from dpfed.plan.plan import Plan
+
+
+def require_robust(plan: Plan) -> None:
+    """Refuse a robust rule or a quarantine that is not proved, or cannot work, in this plan."""
+    rule = plan.aggregation
+    if isinstance(rule, RobustRule):
+        if plan.server_noises:
+            _require_noisable(plan, rule)
+        else:
+            _require_post_processing(plan, rule)
+        rule.require(count_most(plan))
+    if plan.quarantine is not None:
+        _require_quarantine(plan, plan.quarantine)
+
+
+def count_most(plan: Plan) -> int:
+    """Return how many clients can take part in a round, at most."""
+    return plan.cohort.size if isinstance(plan.cohort, FixedCohort) else len(plan.local)
+
+
+def count_aside(plan: Plan) -> int:
+    """Return how many clients may be in quarantine: no more than may be faulty, and as many as the rule can miss."""
+    rule = plan.aggregation
+    return min(rule.max_faulty, count_most(plan) - rule.least) if isinstance(rule, RobustRule) else 0
+
+
+def describe_rule(plan: Plan) -> list[str]:
+    """Return what `dpfed plan` prints of the rule and of quarantine: lines of a list, none for a plain mean."""
+    rule = plan.aggregation
+    if isinstance(rule, Mean):
+        return []
+    how = _describe_noise(plan, rule)
+    lines = [f"- the aggregate: {rule}; {how}; a round with fewer than {rule.least} updates is not used"]
+    if isinstance(plan.quarantine, Quarantine):
+        after = f"{plan.quarantine.strikes} strikes, back after {plan.quarantine.clean_rounds} clean rounds"
+        lines.append(f"- quarantine: after {after}; at most {count_aside(plan)} clients at a time")
+    return lines
+
+
+def _describe_noise(plan: Plan, rule: RobustRule) -> str:
+    if plan.server_noises:
+        return "a clipped sum around the last release, so that the noise above is proved for it"
+    if plan.noises_steps or plan.noises_updates:
+        return "computed from what clients have noised, so that it costs nothing"
+    return "nobody is protected" if rule.before is None else "mixed first, since clients' data differ"
+
+
+def _require_noisable(plan: Plan, rule: RobustRule) -> None:
+    if plan.client is not None and plan.client.tree is not None:
+        message = f"{rule.kind} around the last release is not offered with noise from a tree over the rounds"
+        raise InvalidArgument("aggregation", f"{message}: leave tree out, or choose mean")
+    if is_noisable(rule):
+        return
+    raise InvalidArgument("aggregation", _refuse_centred(plan, rule) or _refuse_other(plan, rule))
+
+
+def _refuse_centred(plan: Plan, rule: RobustRule) -> str:
+    if not isinstance(rule, CenteredClipping):
+        return ""
+    where = f"in style {plan.style!r} centered_clipping"
+    remedy = f"give it max_faulty {rule.max_faulty} alone"
+    if rule.clip_norm is not None:
+        return f"{where} clips to the norm that the noise is for, client.clip_norm, got one of its own: {remedy}"
+    if rule.steps > 1:
+        return f"{where} is proved for one step: a second is around a point that was not released; {remedy}"
+    return f"{where} is proved without mixing, which lets one client move several terms of the sum: {remedy}"
+
+
+def _refuse_other(plan: Plan, rule: RobustRule) -> str:
+    nearest = f"centered_clipping with max_faulty {rule.max_faulty}"
+    if rule.kind == "norm_bounded_mean" and rule.before is None:
+        return (
+            f"in style {plan.style!r} the mean is a clipped one already, by client.clip_norm: choose mean or {nearest}"
+        )
+    message = f"in style {plan.style!r} noise is added to the aggregate, and one client moves {rule.kind} by up to two"
+    times = f"clip norms, {count_most(plan)} times as far as the mean whose noise it would get"
+    return f"{message} {times}: choose {nearest}, or style 'sample' or 'local', where {rule.kind} is post-processing"
+
+
+def _require_post_processing(plan: Plan, rule: RobustRule) -> None:
+    if plan.weighting != "equal":
+        message = f"{rule.kind} counts every client once: weights by size would let one faulty client be many"
+        raise InvalidArgument("weighting", f"{message}; say weighting: equal")
+    if isinstance(rule, CenteredClipping) and rule.clip_norm is None:
+        message = f"in style {plan.style!r} no clip norm of the plan bounds whole updates at the server"
+        raise InvalidArgument("aggregation", f"{message}: give centered_clipping a clip_norm of its own")
+
+
+def _require_quarantine(plan: Plan, quarantine: Any) -> None:
+    if type(quarantine) is not Quarantine:
+        message = f"quarantine must be a Quarantine() or None, got {quarantine!r:.60}"
+        raise InvalidArgument("quarantine", f"{message}: give Quarantine() for its defaults")
+    if plan.server_noises:
+        message = f"in style {plan.style!r} whether a client counts must not depend on the updates of others"
+        why = "one client could then move the sum by several clip norms, and who is aside would tell of private data"
+        remedy = "leave quarantine out, or choose style 'sample' or 'local'"
+        raise InvalidArgument("quarantine", f"{message}: {why}; {remedy}")
+    _require_room(plan, plan.aggregation)
+
+
+def _require_room(plan: Plan, rule: Rule) -> None:
+    if not isinstance(rule, RobustRule):
+        message = "quarantine compares updates with a robust aggregate, and a mean may be what a faulty client wants"
+        raise InvalidArgument("quarantine", f"{message}: name a robust rule with max_faulty, or leave quarantine out")
+    if count_aside(plan) < 1:
+        message = f"{rule.kind} needs {rule.least} of the {count_most(plan)} updates, so that nobody can be put aside"
+        raise InvalidArgument("quarantine", f"{message}: choose trimmed_mean behind nnm, or leave quarantine out")

@@ -1,0 +1,118 @@
+"""Mutants of robust aggregation: conditions, malformed updates, rules behind noise, quarantine and its memory."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+ATTACKED = "tests/federated/runners/test_attacked.py::test_"
+CONDITIONS = "tests/aggregation/test_conditions.py::test_"
+PLAN = "tests/plan/test_robust.py::test_"
+QUARANTINE = "tests/aggregation/test_quarantine.py::test_"
+ROBUST = "tests/aggregation/test_robust.py::test_"
+RULES = "tests/aggregation/test_rules.py::test_"
+WATCHING = "tests/federated/test_watching.py::test_"
+
+ROBUST_RULES = (
+    Mutant(
+        "Krum with one neighbour more than in its paper",
+        "aggregation/krum.py",
+        "    neighbours = rows.count - max_faulty - 2\n",
+        "    neighbours = rows.count - max_faulty - 1\n",
+        (ROBUST + "a_rule_gives_the_answer_of_its_paper[krum_7_2]",),
+    ),
+    Mutant(
+        "a rule that goes on with one update too few",
+        "aggregation/conditions.py",
+        "    if arrived >= least:\n",
+        "    if arrived >= least - 1:\n",
+        (
+            CONDITIONS + "a_rule_works_with_its_least_number_and_not_with_one_fewer[2-krum]",
+            CONDITIONS + "the_published_cases_are_accepted_or_refused[breakdown_bucketing_s3]",
+        ),
+    ),
+    Mutant(
+        "a NaN that is not above the limit",
+        "aggregation/rows.py",
+        "np.flatnonzero(~(peaks <= LARGEST))",
+        "np.flatnonzero(peaks > LARGEST)",
+        (ROBUST + "a_malformed_update_is_refused_before_any_rule[nan-trimmed_mean]",),
+    ),
+    Mutant(
+        "the lower of the two middle values for the median",
+        "aggregation/coordinatewise.py",
+        "middle - (values.shape[1] % 2 == 0), middle + 1)",
+        "middle - (values.shape[1] % 2 == 0), middle + (values.shape[1] % 2))",
+        (ROBUST + "a_rule_gives_the_answer_of_its_paper[median_even]",),
+    ),
+    Mutant(
+        "Krum behind the mean's noise",
+        "plan/robust.py",
+        "            _require_noisable(plan, rule)\n",
+        "            pass\n",
+        (
+            PLAN + "each_style_takes_the_rules_that_are_proved_in_it[user-krum]",
+            PLAN + "each_style_takes_the_rules_that_are_proved_in_it[hybrid-coordinate_median]",
+        ),
+    ),
+    Mutant(
+        "a second step around a point that was not released",
+        "aggregation/rules.py",
+        "rule.steps == 1 and rule.before is None",
+        "rule.before is None",
+        (
+            RULES + "centred_clipping_of_another_form_is_no_clipped_sum[options0]",
+            PLAN
+            + "centred_clipping_at_the_server_is_one_step_to_the_norm_that_the_noise_is_for[options0-one step-user]",
+        ),
+    ),
+    Mutant(
+        "differences from the last release that are not clipped",
+        "plan/server.py",
+        "        return Mean().total(terms, dimension, self.parts, self._bound(clip_norm))\n",
+        "        bound = self._bound(clip_norm) * (1 if centre is None else 2)\n"
+        "        return Mean().total(terms, dimension, self.parts, bound)\n",
+        (PLAN + "one_client_moves_one_step_of_centred_clipping_by_a_clip_norm_at_most[user]",),
+    ),
+    Mutant(
+        "centred clipping that forgets its centre",
+        "plan/server.py",
+        "        average = average + centre if self._is_centred(centre) else average\n",
+        "",
+        (PLAN + "a_release_is_around_the_last_one",),
+    ),
+    Mutant(
+        "quarantine where the server noises the sum",
+        "plan/robust.py",
+        '    if plan.server_noises:\n        message = f"in style {plan.style!r} whether',
+        '    if False:\n        message = f"in style {plan.style!r} whether',
+        (PLAN + "quarantine_is_refused_where_it_would_change_the_sensitivity[user]",),
+    ),
+    Mutant(
+        "a quarantine that has room for everybody",
+        "aggregation/quarantine.py",
+        "has_room=count < most",
+        "has_room=True",
+        (QUARANTINE + "no_more_are_put_aside_than_may_be_faulty",),
+    ),
+    Mutant(
+        "a resumed run that forgets strikes",
+        "federated/state/checkpoint.py",
+        'standings=quarantine.from_plain(note.get("standings", {})),',
+        "standings={},",
+        (WATCHING + "a_resumed_run_remembers_its_strikes",),
+    ),
+    Mutant(
+        "too few updates that stop a run in which somebody is protected",
+        "federated/round.py",
+        "        if not self.plan.units:\n            raise error\n",
+        "        raise error\n",
+        (ATTACKED + "too_few_updates_leave_the_model_as_it_is_where_somebody_is_protected[sample]",),
+    ),
+    Mutant(
+        "a simulation that is not marked",
+        "federated/results.py",
+        "        if self.simulation:\n",
+        "        if False:\n",
+        (ATTACKED + "a_simulation_is_marked_in_every_round_and_other_runs_are_not[none]",),
+    ),
+)
