@@ -40,10 +40,10 @@ _FEWEST = 3
 def posterior_sampling_event(largest_ratio: float, power: float = 1.0) -> ev.Event:
     """Return the event of one exact draw from the posterior whose likelihood is raised to `power`.
 
-    Privacy: `largest_ratio` is the largest ``|log p(x; θ) − log p(x'; θ)|`` over all records x, x' and all θ of the prior.
-    Replacing one record moves the log of the unnormalised posterior by at most that, and of its integral too, so the
-    draw is ε-DP with ε = 2 × power × largest_ratio (Dimitrakakis et al. 2017; Wang, Fienberg and Smola 2015). A chain
-    that has not converged is not an exact draw, and keeps no such promise.
+    Privacy: `largest_ratio` is the largest ``|log p(x; θ) − log p(x'; θ)|`` over all records x, x' and all θ of the
+    prior. Replacing one record moves the log of the unnormalised posterior by at most that, and of its integral too, so
+    the draw is ε-DP with ε = 2 × power × largest_ratio (Dimitrakakis et al. 2017; Wang, Fienberg and Smola 2015). A
+    chain that has not converged is not an exact draw, and keeps no such promise.
     """
     ratio, power = checks.non_negative(largest_ratio=largest_ratio), checks.positive(power=power)
     return ev.PureDP(2 * power * ratio * _UP, adjacency=REPLACE_ONE)
