@@ -227,7 +227,7 @@ NEIGHBOURS = {
     "without an objective": lambda inputs, labels: (inputs, labels),
 }
 CROWD = [f"client-{number}" for number in range(17)]
-BATCHES = {"all alike": {}, "one of a large batch": {CROWD[1]: 19}}
+BATCHES = {"all alike": {}, "one of a large batch": {CROWD[1]: 19}, "of one record": dict.fromkeys(CROWD, 1)}
 
 
 def loss(outputs, targets):
@@ -249,15 +249,16 @@ def neighbours(kind: str) -> tuple[TorchModel, list[TorchClient]]:
 def of_the_first(kind: str, cohort, folder, noise=None, batches="all alike", **options) -> bytes:
     """The first client's update in a cohort, in which it may have that neighbour."""
     model, clients = neighbours(kind)
-    clip = {"learning_rate": 50.0} if noise is None else {"clip_norm": 0.5, "noise_multiplier": noise}
+    clip = {"steps": 8, "clip_norm": 0.5, "noise_multiplier": noise}
+    settings = {"steps": 30, "learning_rate": 50.0} if noise is None else clip
     sizes = {name: BATCHES[batches].get(name, 10) for name in CROWD}
-    parts = {name: LocalPlan(size=60, batch_size=size, steps=30, **clip) for name, size in sizes.items()}
+    parts = {name: LocalPlan(size=60, batch_size=size, **settings) for name, size in sizes.items()}
     folder = folder / str(len(list(folder.iterdir())))
     folder.mkdir()
     with Ledger(f"sqlite:///{folder / 'ledger.db'}") as ledger:
-        for client in clients:
+        for client in () if noise is None else clients:
             ledger.open(client.account, epsilon=1e9, delta=1e-5)
-        runner = EnsembleRunner(clients, ledger, source=SeededSource(7), **options)
+        runner = EnsembleRunner(clients, None if noise is None else ledger, source=SeededSource(7), **options)
         plan = Plan("study", 1, parts, style="none" if noise is None else "sample")
         runner.enroll(plan, model.first_weights, algorithm=FailingForSome())
         runner._states = ClientStates(folder)  # each has an objective of its own
@@ -297,6 +298,13 @@ def test_whatever_another_client_is_a_clients_update_stays_bit_for_bit(usual, ki
 def test_however_many_others_train_a_clients_update_stays_bit_for_bit(usual, count, noise, one_pass, tmp_path):
     found = of_the_first("as the others", CROWD[:count], tmp_path, noise=noise, one_pass=one_pass)
     assert found == usual(noise=noise, one_pass=one_pass)
+
+
+@pytest.mark.parametrize("one_pass", [None, True])
+def test_batches_of_one_record_are_rounded_alike_however_many_others_there_are(one_pass, tmp_path):
+    options = {"batches": "of one record", "one_pass": one_pass}
+    alone = of_the_first("as the others", CROWD[:1], tmp_path, **options)
+    assert all(of_the_first("as the others", CROWD[:count], tmp_path, **options) == alone for count in (2, 4, 17))
 
 
 @pytest.mark.parametrize("kind", ["raising in training", "without an objective"])

@@ -45,6 +45,7 @@ from dpfed.training.optimizing import OptimizerSettings
 from dpfed.training.screening import Loss
 
 MOST_BATCH = 1024
+FEWEST_ROWS = 16  # of two models, for one pass that both share: from 4 on, how a row is rounded does not show how many
 CHUNK = 16  # models at once with a seeded source, whose numbers must not depend on a clock
 
 
@@ -164,7 +165,8 @@ def train_together(
         groups[member.kind].append(place)
     for (steps, _, is_private, _, width), places in groups.items():
         several = CHUNK if chunk is None else checks.count(chunk=chunk)
-        is_shared = tuner.ensemble.is_better_shared(is_private=is_private) if one_pass is None else one_pass
+        is_better = tuner.ensemble.is_better_shared(is_private=is_private) if one_pass is None else one_pass
+        is_shared = is_better and (width is None or 2 * width >= FEWEST_ROWS)
         if chunk is None and draws.is_one_stream([member.source for member in members]):
             rows = width or max(members[place].plan.batch_size for place in places)
             several = tuner.choose_count(models or len(places), Work(steps, rows, is_private, is_shared))
