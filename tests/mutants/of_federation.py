@@ -61,10 +61,7 @@ FEDERATION = (
         "federated/runners/together.py",
         "source, objective, width)",
         "source, objective)",
-        (
-            TOGETHER + "the_batch_size_of_one_who_is_away_moves_no_bit_of_a_clients_update[None]",
-            TOGETHER + "whatever_another_client_is_a_clients_update_stays_bit_for_bit[of many records-0.5]",
-        ),
+        (TOGETHER + "whatever_another_client_is_a_clients_update_stays_bit_for_bit[of many records-0.5]",),
     ),
     Mutant(
         "a shared first pass of so few rows that their number shows",
