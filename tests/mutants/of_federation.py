@@ -18,6 +18,7 @@ SENT = "tests/plan/test_client_release.py::test_"
 MEAN = "tests/aggregation/test_mean.py::test_"
 POPULATED = "tests/federated/test_population.py::test_"
 POPULATION = "tests/plan/test_population.py::test_"
+TOGETHER = "tests/federated/runners/test_together.py::test_"
 NONSENSE = "tests/federated/test_nonsense.py::test_"
 RELEASE = "tests/plan/test_server.py::test_"
 ROUNDS = "tests/federated/test_round.py::test_"
@@ -31,12 +32,43 @@ FEDERATION = (
     Mutant(
         "batches of many models as wide as the most records that one has",
         "training/many/draws.py",
-        "np.arange(batches.max())",
+        "np.arange(width or batches.max())",
         "np.arange(np.minimum(batches[:, 0], lengths).max())",
         (
             "tests/training/many/test_draws.py::"
             "test_batches_are_as_wide_as_the_plans_say_however_many_records_there_are",
         ),
+    ),
+    Mutant(
+        "a client that is left over and trains alone",
+        "training/many/train.py",
+        "len(members) == 1 < several",
+        "several < 1",
+        (
+            TOGETHER + "however_many_others_train_a_clients_update_stays_bit_for_bit[1-None-True]",
+            TOGETHER + "whatever_another_client_is_a_clients_update_stays_bit_for_bit[of another form-None]",
+        ),
+    ),
+    Mutant(
+        "clients that train by another path where one of them fails",
+        "federated/runners/together.py",
+        "            if not size:  # by",
+        "            if size:  # by",
+        (TOGETHER + "whatever_another_client_is_a_clients_update_stays_bit_for_bit[raising in training-None]",),
+    ),
+    Mutant(
+        "batches as wide as the largest of those who are here",
+        "federated/runners/together.py",
+        "source, objective, width)",
+        "source, objective)",
+        (TOGETHER + "whatever_another_client_is_a_clients_update_stays_bit_for_bit[of many records-0.5]",),
+    ),
+    Mutant(
+        "a shared first pass of so few rows that their number shows",
+        "training/many/train.py",
+        "2 * width >= FEWEST_ROWS",
+        "2 * width >= 0",
+        (TOGETHER + "batches_of_one_record_are_rounded_alike_however_many_others_there_are",),
     ),
     Mutant(
         "a client without records that trains with the others",

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import Dataset
 
 from dpfed.federated.algorithms.fedavg import FedAvg
 from dpfed.federated.algorithms.fedprox import FedProx
 from dpfed.federated.messages import Failure, Task, Update
 from dpfed.federated.runners.in_process import LocalRunner
 from dpfed.federated.runners.together import EnsembleRunner
+from dpfed.federated.state.clients import ClientStates
 from dpfed.federated.torch.client import TorchClient, TorchModel
 from dpfed.ledger.ledger import Ledger
 from dpfed.models.cnn import CNN
@@ -186,3 +188,134 @@ def test_a_client_whose_data_fail_fails_alone(tmp_path):
     }
     assert isinstance(outcomes["b"], Failure)
     assert all(isinstance(outcomes[name], Update) for name in set(SIZES) - {"b"})
+
+
+# ---- who else is there, and what becomes of them ----
+
+
+class Listed(Dataset):
+    """Records one by one, which no pass of several models takes."""
+
+    def __init__(self, inputs, targets) -> None:
+        self.inputs, self.targets = torch.tensor(inputs, dtype=torch.float32), torch.tensor(targets)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, number):
+        return self.inputs[number], self.targets[number]
+
+
+@dataclass(frozen=True)
+class FailingForSome(FedAvg):
+    """Has no objective for a client that is said to have taken part before."""
+
+    def objective(self, task, state):
+        if task.counted:
+            raise RuntimeError("of this client's own")
+        return super().objective(task, state)
+
+
+NEIGHBOURS = {
+    "as the others": lambda inputs, labels: (inputs[:7], labels[:7]),
+    "of one record": lambda inputs, labels: (inputs[:1], labels[:1]),
+    "of many records": lambda inputs, labels: (inputs, labels),
+    "empty": lambda inputs, labels: (inputs[:0], labels[:0]),
+    "of another form": lambda inputs, labels: (inputs, np.eye(2)[labels]),
+    "of a data set": Listed,
+    "raising in training": lambda inputs, labels: (inputs, labels + 7),  # the model has no class 7
+    "without an objective": lambda inputs, labels: (inputs, labels),
+}
+CROWD = [f"client-{number}" for number in range(17)]
+BATCHES = {"all alike": {}, "one of a large batch": {CROWD[1]: 19}, "of one record": dict.fromkeys(CROWD, 1)}
+
+
+def loss(outputs, targets):
+    """Fail in training alone, so that it is not found when the client is made."""
+    shown = targets if torch.is_grad_enabled() or targets.is_floating_point() else targets.clamp(max=1)
+    return nn.functional.cross_entropy(outputs, shown, reduction="none")
+
+
+def neighbours(kind: str) -> tuple[TorchModel, list[TorchClient]]:
+    """A model on which training is chaotic and seventeen clients; the second has a peculiarity."""
+    model, clients = TorchModel(CASES["deep"][0], loss), []
+    for number, name in enumerate(CROWD):
+        draws = np.random.default_rng(number)
+        data = draws.normal(size=(60, 3)), draws.integers(0, 2, 60)
+        clients.append(TorchClient(name, NEIGHBOURS[kind if number == 1 else "as the others"](*data), name, model))
+    return model, clients
+
+
+def of_the_first(kind: str, cohort, folder, noise=None, batches="all alike", **options) -> bytes:
+    """The first client's update in a cohort, in which it may have that neighbour."""
+    model, clients = neighbours(kind)
+    clip = {"steps": 8, "clip_norm": 0.5, "noise_multiplier": noise}
+    settings = {"steps": 30, "learning_rate": 50.0} if noise is None else clip
+    sizes = {name: BATCHES[batches].get(name, 10) for name in CROWD}
+    parts = {name: LocalPlan(size=60, batch_size=size, **settings) for name, size in sizes.items()}
+    folder = folder / str(len(list(folder.iterdir())))
+    folder.mkdir()
+    with Ledger(f"sqlite:///{folder / 'ledger.db'}") as ledger:
+        for client in () if noise is None else clients:
+            ledger.open(client.account, epsilon=1e9, delta=1e-5)
+        runner = EnsembleRunner(clients, None if noise is None else ledger, source=SeededSource(7), **options)
+        plan = Plan("study", 1, parts, style="none" if noise is None else "sample")
+        runner.enroll(plan, model.first_weights, algorithm=FailingForSome())
+        runner._states = ClientStates(folder)  # each has an objective of its own
+        counted = {CROWD[1]: 0} if kind == "without an objective" else {}
+        outcomes = list(runner.train(Task(1, {"weights": model.first_weights}, counted=counted), cohort))
+    assert {outcome.client for outcome in outcomes} == set(cohort)
+    (found,) = (outcome for outcome in outcomes if outcome.client == CROWD[0])
+    assert np.isfinite(found.value).all()
+    assert found.value.any()
+    return found.value.tobytes()
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory):
+    """The first client's update beside one as itself, by the runner's options."""
+    known: dict[tuple, bytes] = {}
+
+    def find(**options) -> bytes:
+        key = tuple(options.items())
+        if key not in known:
+            known[key] = of_the_first("as the others", CROWD[:2], tmp_path_factory.mktemp("usual"), **options)
+        return known[key]
+
+    return find
+
+
+@pytest.mark.parametrize("noise", [None, 0.5])
+@pytest.mark.parametrize("kind", NEIGHBOURS)
+def test_whatever_another_client_is_a_clients_update_stays_bit_for_bit(usual, kind, noise, tmp_path):
+    for cohort in (CROWD[:2], CROWD[:3]):
+        assert of_the_first(kind, cohort, tmp_path, noise=noise) == usual(noise=noise)
+
+
+@pytest.mark.parametrize("one_pass", [False, True])
+@pytest.mark.parametrize("noise", [None, 0.5])
+@pytest.mark.parametrize("count", [1, 3, 5, 16, 17])
+def test_however_many_others_train_a_clients_update_stays_bit_for_bit(usual, count, noise, one_pass, tmp_path):
+    found = of_the_first("as the others", CROWD[:count], tmp_path, noise=noise, one_pass=one_pass)
+    assert found == usual(noise=noise, one_pass=one_pass)
+
+
+@pytest.mark.parametrize("one_pass", [None, True])
+def test_batches_of_one_record_are_rounded_alike_however_many_others_there_are(one_pass, tmp_path):
+    options = {"batches": "of one record", "one_pass": one_pass}
+    alone = of_the_first("as the others", CROWD[:1], tmp_path, **options)
+    assert all(of_the_first("as the others", CROWD[:count], tmp_path, **options) == alone for count in (2, 4, 17))
+
+
+@pytest.mark.parametrize("kind", ["raising in training", "without an objective"])
+def test_one_of_many_that_fails_leaves_a_clients_update_bit_for_bit(usual, kind, tmp_path):
+    for chunk in (2, 3, 32):
+        assert of_the_first(kind, CROWD, tmp_path, noise=None, chunk=chunk) == usual(noise=None)
+
+
+@pytest.mark.parametrize("noise", [None, 0.5])
+def test_the_batch_size_of_one_who_is_away_moves_no_bit_of_a_clients_update(noise, tmp_path):
+    options = {"noise": noise, "batches": "one of a large batch"}
+    both = of_the_first("as the others", CROWD[:2], tmp_path, **options)
+    assert of_the_first("as the others", CROWD[:1], tmp_path, **options) == both
+    assert of_the_first("as the others", [CROWD[0], CROWD[2]], tmp_path, **options) == both

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpfed.plan.local import LocalPlan
 from dpfed.randomness import SeededSource, SystemSource
 from dpfed.training.many import draws
 from dpfed.training.sampling import PoissonSampler
@@ -98,6 +99,32 @@ def test_a_pass_gives_every_record_once_in_an_order_of_its_own(seeded):
 def test_batches_are_as_wide_as_the_plans_say_however_many_records_there_are(sizes):
     for table in draws.draw_shuffled(sizes, [10, 3], 3, sources(2, seeded=True)):
         assert table.rows.shape == table.is_there.shape == (2, 10)
+
+
+def test_a_pinned_width_is_that_of_every_table_and_adds_padding_alone():
+    narrow = draws.draw_shuffled([20, 7], [10, 3], 3, sources(2, seeded=True))
+    for table, other in zip(draws.draw_shuffled([20, 7], [10, 3], 3, sources(2, seeded=True), 15), narrow, strict=True):
+        assert table.rows.shape == (2, 15)
+        assert table.rows[table.is_there].tolist() == other.rows[other.is_there].tolist()
+
+
+@pytest.mark.parametrize("width", [1, 4, 7, 100])
+def test_a_table_in_pieces_of_one_width_has_every_record_once(width):
+    for table in draws.draw_poisson(SIZES, RATES, 5, sources(4, seeded=True)):
+        pieces = list(table.split(width))
+        assert {piece.rows.shape for piece in pieces} == {(4, width)}
+        assert len(pieces) == -(-table.rows.shape[1] // width)
+        assert drawn(pieces, sum(SIZES)).sum(0).tolist() == drawn([table], sum(SIZES))[0].tolist()
+
+
+def test_the_width_of_batches_follows_from_the_plans():
+    plain = [LocalPlan(size=20, batch_size=size, steps=4) for size in (3, 10)]
+    assert draws.find_width(plain, 1000) == 10
+    noised = LocalPlan(size=1000, batch_size=100, steps=4, clip_norm=1.0, noise_multiplier=1.0)
+    widths = [draws.find_width([noised], models) for models in (1, 16, 1000)]
+    assert widths == sorted(set(widths))
+    assert 100 < widths[0] < widths[-1] < 150
+    assert draws.find_width([LocalPlan(size=10, batch_size=10, steps=4, clip_norm=1.0, noise_multiplier=1.0)], 9) == 10
 
 
 def test_first_places_of_a_pass_are_uniform():

@@ -17,8 +17,9 @@ from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.plan.adaptive import AdaptiveClip
 from dpfed.plan.local import LocalPlan
 from dpfed.randomness import SeededSource, SystemSource
-from dpfed.training.many.ensemble import Unsupported
-from dpfed.training.many.train import Member, train_many
+from dpfed.training.many.batch_tuner import BatchTuner
+from dpfed.training.many.ensemble import Ensemble, Unsupported
+from dpfed.training.many.train import Member, train_many, train_together
 from dpfed.training.optimizing import OptimizerSettings
 from dpfed.training.private import make_private
 
@@ -162,6 +163,36 @@ def test_one_record_moves_the_mean_of_a_step_by_the_clip_norm_over_the_batch_siz
     one, two, three = train_many(network(), [(inputs, targets), fewer, longer], [plan] * 3, loss=LOSS)
     assert 0.099 < float((flat(one) - flat(two)).norm()) < 0.1 + 1e-5
     assert float((flat(three) - flat(two)).norm()) < 0.1 + 1e-5
+
+
+def first_of(count: int, plan: LocalPlan, chunk: int, counts: list[int]) -> torch.Tensor:
+    """The first of so many models, and in `counts` how many there were in each pass."""
+
+    class Counting(Ensemble):
+        def stacked(self, count, weights=None):
+            counts.append(count)
+            return super().stacked(count, weights)
+
+    model, found = network(), {}
+    pairs = [(torch.tensor(inputs).float(), torch.tensor(labels)) for inputs, labels in data(*[7] * count)]
+    tuner = BatchTuner(Counting(model, LOSS, pairs[0]))
+    counts.clear()
+    members = [Member(*pair, plan, SeededSource(number), width=15) for number, pair in enumerate(pairs)]
+    first = {name: value.detach() for name, value in model.named_parameters()}
+    for places, parameters in train_together(tuner, members, first, OptimizerSettings(), chunk=chunk):
+        found |= {place: {name: value[row] for name, value in parameters.items()} for row, place in enumerate(places)}
+    assert sorted(found) == list(range(count))
+    return flat(found[0])
+
+
+@pytest.mark.parametrize("plan", [PLAN, PLAIN])
+def test_a_model_that_is_left_over_is_trained_beside_a_twin_and_no_other_model_is(plan):
+    counts: list[int] = []
+    one, two = (first_of(count, plan, 16, counts) for count in (1, 2))
+    assert torch.equal(one, two)
+    for count, chunk, passes in ((1, 16, [2]), (2, 16, [2]), (3, 2, [2, 2]), (5, 16, [5]), (2, 1, [1, 1])):
+        first_of(count, plan, chunk, counts)
+        assert counts == passes
 
 
 def test_a_plain_model_without_records_stays_as_it_is():

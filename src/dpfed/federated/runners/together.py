@@ -1,8 +1,13 @@
 """A cohort trained at once where that is cheaper: clients in this process that share one torch model.
 
 Charges, screening and results are those of `LocalRunner`; only the arithmetic is shared. A model that cannot be trained
-so, a client whose plan or data do not fit, or a model too large for it to pay, is trained one after the other. So are
-clients that together take longer than each may take alone, added up: whoever is late then is late alone.
+so, a client whose plan or data do not fit, or a model too large for it to pay, is trained one after the other. Clients
+that together take longer than each may take alone, added up, are trained again, each beside a made-up twin: whoever is
+late then is late alone. So are those of a pass that fails.
+
+Privacy: one model alone rounds otherwise than two or more at once do, and training may make anything of that. So the
+plan, the model and a client's own records decide how that client is trained, and never who else is there, nor what
+becomes of them.
 
 >>> import numpy as np
 >>> from dpfed.federated.torch.client import TorchClient, TorchModel
@@ -36,7 +41,9 @@ from dpfed.federated.torch.client import TorchClient
 from dpfed.federated.torch.examples import Form, Tensors, make_records
 from dpfed.federated.torch.model import TorchModel
 from dpfed.ledger.ledger import Ledger
+from dpfed.plan.local import LocalPlan
 from dpfed.randomness import RandomSource
+from dpfed.training.many import draws
 from dpfed.training.many.batch_tuner import BatchTuner
 from dpfed.training.many.ensemble import Ensemble
 from dpfed.training.many.train import Member, can_serve, train_together
@@ -76,10 +83,12 @@ class EnsembleRunner(LocalRunner):
         self._chunk = chunk
         self._one_pass = one_pass
         self._paces: dict[tuple[TorchModel, Form], BatchTuner | None] = {}
+        self._widths: dict[tuple[int, float], int] = {}
 
     def _train_all(self, names: Sequence[str], task: Task, head: str) -> Iterator[Update | Failure]:
         groups: dict[tuple[TorchModel, Form], list[TorchClient]] = defaultdict(list)
         waiting: dict[str, Client] = {}
+        self._widths = self._find_widths()
         for name in names:
             client = self._try_make_client(name, task)
             if isinstance(client, Failure):
@@ -89,20 +98,46 @@ class EnsembleRunner(LocalRunner):
             if self._can_serve(client, task) and client.examples.form is not None:
                 groups[client.model, client.examples.form].append(client)
         for (model, form), members in groups.items():
-            pace = self._find_pace(model, form) if len(members) >= FEWEST else None
-            if pace is None or self._chunk == 1:
-                continue
-            # One client's data may raise it: whoever is left then trains alone.
-            try:
-                for update in self._train_together(pace, model, members, task, head):
-                    del waiting[update.client]
-                    yield update
-            except (*INTERRUPTS, GeneratorExit):  # or nobody asks for more
-                raise
-            except BaseException:  # noqa: S110 - in whose data it was is not known; each that is left trains alone below
-                pass
+            pace = self._find_pace(model, form) if self._trains_together else None
+            if pace is not None:
+                for outcome in self._train_group(pace, model, members, task, head):
+                    del waiting[outcome.client]
+                    yield outcome
         for name, client in waiting.items():
             yield self._train_one(name, task, head, client)
+
+    @property
+    def _trains_together(self) -> bool:
+        """Whether clients that can be are trained together, however many of them are here."""
+        return self._chunk != 1 and len(self._plan.local) >= FEWEST
+
+    def _train_group(
+        self, pace: BatchTuner, model: TorchModel, clients: Sequence[TorchClient], task: Task, head: str
+    ) -> Iterator[Update | Failure]:
+        """Yield what becomes of the clients; if all together fail, try half of those left at a time, or each if late.
+
+        One client's data may be the cause, and whose is not known. The others go on as they would have without it.
+        """
+        left = {client.name: client for client in clients}
+        size = len(clients) // 2
+        try:
+            for update in self._train_together(pace, model, clients, task, head):
+                del left[update.client]
+                yield update
+        except (*INTERRUPTS, GeneratorExit):  # or nobody asks for more
+            raise
+        except Late:
+            if not size:
+                yield self._report_late(clients[0].name)
+                return
+            size = 1
+        except BaseException:
+            if not size:  # by its own doing: with others it would have come to this as well
+                yield self._train_one(clients[0].name, task, head, clients[0])
+                return
+        rest = list(left.values())
+        for start in range(0, len(rest), size or 1):
+            yield from self._train_group(pace, model, rest[start : start + size], task, head)
 
     def _try_make_client(self, name: str, task: Task) -> Client | Failure:
         if self._factory is None:  # nothing is made
@@ -148,7 +183,9 @@ class EnsembleRunner(LocalRunner):
         with model.borrow(task.weights) as row:
             start = row.clone()
         first = dict(zip(model.layout.names, _split_row(start, model), strict=True))
-        groups = train_together(pace, members, first, model.recipe, chunk=self._chunk, one_pass=self._one_pass)
+        groups = train_together(
+            pace, members, first, model.recipe, chunk=self._chunk, one_pass=self._one_pass, models=len(self._plan.local)
+        )
         while True:
             with model.borrow(task.weights):  # nobody else runs the model meanwhile; others may between two groups
                 group = within(seconds, lambda: next(groups, None))
@@ -168,7 +205,16 @@ class EnsembleRunner(LocalRunner):
             raise TypeError(type(examples).__name__)
         local = self._plan.in_round(task.round).local[client.name]
         source = self._source_of(client.name, task)
-        return Member(examples.inputs, examples.targets, local, source, self._make_objective(client.name, task))
+        objective = self._make_objective(client.name, task)
+        width = self._widths[local.steps, local.learning_rate]
+        return Member(examples.inputs, examples.targets, local, source, objective, width)
+
+    def _find_widths(self) -> dict[tuple[int, float], int]:
+        """Return the width of batches for those of all the plan's clients, here or not, that may train together."""
+        kinds: dict[tuple[int, float], list[LocalPlan]] = defaultdict(list)
+        for local in self._plan.kinds:
+            kinds[local.steps, local.learning_rate].append(local)
+        return {kind: draws.find_width(plans, len(self._plan.local)) for kind, plans in kinds.items()}
 
 
 def _split_row(row: Tensor, model: TorchModel) -> list[Tensor]:

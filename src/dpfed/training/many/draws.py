@@ -14,13 +14,15 @@ Records are numbered through all models, one model's after the other's; the numb
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpfed.plan.local import LocalPlan
 from dpfed.randomness import RandomSource
 from dpfed.training.sampling import coins
 
@@ -35,6 +37,32 @@ class BatchTable:
 
     rows: Rows
     is_there: Mask
+    padding: int  # the number that stands for no record
+
+    def split(self, width: int) -> Iterator[BatchTable]:
+        """Yield tables of that many columns, the last one padded; none where nothing was drawn."""
+        for start in range(0, self.rows.shape[1], width):
+            rows, is_there = self.rows[:, start : start + width], self.is_there[:, start : start + width]
+            missing = ((0, 0), (0, width - rows.shape[1]))
+            padded = np.pad(rows, missing, constant_values=self.padding)
+            yield BatchTable(padded, np.pad(is_there, missing), self.padding)
+
+
+def find_width(plans: Collection[LocalPlan], models: int) -> int:
+    """Return a width that batches of so many models by these plans have, Poisson samples of all hardly ever more.
+
+    Privacy: it follows from the plans alone. A width that follows from who is there, or from how many records others
+    have drawn, would change how a model's sums are rounded, and training may make anything of that.
+    """
+    return max(_find_room(plan, models) for plan in plans)
+
+
+def _find_room(plan: LocalPlan, models: int) -> int:
+    if plan.noise_multiplier is None:
+        return plan.batch_size
+    deviations = 1 + math.sqrt(2 * math.log(models))  # the largest of so many is about one less
+    spread = math.sqrt(plan.batch_size * max(1 - plan.sample_rate, 0.0))
+    return max(1, min(plan.size, math.ceil(plan.batch_size + deviations * spread)))
 
 
 def draw_poisson(
@@ -42,7 +70,8 @@ def draw_poisson(
 ) -> Iterator[BatchTable]:
     """Yield `steps` tables of Poisson samples: each record of model k with probability rates[k], on its own.
 
-    Privacy: as in `PoissonSampler`; who is in a sample, and how many, is secret.
+    Privacy: as in `PoissonSampler`; who is in a sample, and how many, is secret. So is how wide a table is:
+    `BatchTable.split` gives it in pieces of a public width.
     """
     owners = np.repeat(np.arange(len(sizes)), sizes)
     throws = _group_coins(owners, rates, sources)
@@ -78,19 +107,23 @@ def _pack(records: Rows, owners: Rows, models: int) -> BatchTable:
     is_there = np.arange(counts.max(initial=0)) < counts[:, None]
     rows = np.full(is_there.shape, len(owners))
     rows[is_there] = records
-    return BatchTable(rows, is_there)
+    return BatchTable(rows, is_there, len(owners))
 
 
 def draw_shuffled(
-    sizes: Sequence[int], batch_sizes: Sequence[int], steps: int, sources: Sequence[RandomSource]
+    sizes: Sequence[int],
+    batch_sizes: Sequence[int],
+    steps: int,
+    sources: Sequence[RandomSource],
+    width: int | None = None,
 ) -> Iterator[BatchTable]:
     """Yield `steps` tables of ordinary batches from passes over each model's records, every pass in a new order.
 
-    Privacy: tables are as wide as the largest batch of a plan, however few records there are. A width that follows one
-    model's records would change how sums of the others are rounded, and training may make anything of that.
+    Privacy: tables have `width` columns, or as many as the largest batch of these plans, however few records there
+    are; `find_width` says why.
     """
     lengths, batches = np.asarray(sizes), np.asarray(batch_sizes)[:, None]
-    starts, columns = (np.cumsum(lengths) - lengths)[:, None], np.arange(batches.max())
+    starts, columns = (np.cumsum(lengths) - lengths)[:, None], np.arange(width or batches.max())
     orders = _Orders(lengths, sources)
     order, at = np.arange(lengths.sum() + 1), lengths.copy()  # the last one is padding
     for _ in range(steps):
@@ -100,7 +133,7 @@ def draw_shuffled(
         is_there = (columns < batches) & (at[:, None] + columns < lengths[:, None])
         rows = order[np.where(is_there, starts + at[:, None] + columns, len(order) - 1)]
         # Padded with a record of the row: a gradient that exists nowhere but at zeros would make the whole mean NaN.
-        yield BatchTable(np.where(is_there, rows, rows[:, :1]), is_there)
+        yield BatchTable(np.where(is_there, rows, rows[:, :1]), is_there, len(order) - 1)
         at += batches[:, 0]
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,25 +45,35 @@ from dpfed.training.optimizing import OptimizerSettings
 from dpfed.training.screening import Loss
 
 MOST_BATCH = 1024
+FEWEST_ROWS = 16  # of two models, for one pass that both share: from 4 on, how a row is rounded does not show how many
 CHUNK = 16  # models at once with a seeded source, whose numbers must not depend on a clock
 
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """One model of many: its records, its plan, its source of randomness, and its objective."""
+    """One model of many: its records, its plan, its source of randomness, its objective, and the width of its tables.
+
+    A `width` pins how many records stand in a row of a pass (`draws.find_width`); without one it is the most that a
+    model of the group has.
+    """
 
     inputs: Tensor
     targets: Tensor
     plan: LocalPlan
     source: RandomSource
     objective: LocalObjective | None = None  # the loss alone, from the common first parameters
+    width: int | None = None
 
     @property
     def kind(self) -> tuple[Any, ...]:
         """The properties that models trained together must share: public ones, which no records decide."""
         is_private = self.plan.noise_multiplier is not None
         pull = 0.0 if self.objective is None else self.objective.pull
-        return self.plan.steps, self.plan.learning_rate, is_private, pull
+        return self.plan.steps, self.plan.learning_rate, is_private, pull, self.width
+
+    def make_twin(self) -> Member:
+        """Return a model of the same kind without records, to be trained beside this one and dropped."""
+        return replace(self, inputs=self.inputs[:0], targets=self.targets[:0], source=self.source.once("twin"))
 
 
 def can_serve(plan: LocalPlan) -> bool:
@@ -145,10 +155,14 @@ def train_together(
     *,
     chunk: int | None = None,
     one_pass: bool | None = None,
+    models: int | None = None,
 ) -> Iterator[tuple[list[int], Stacked]]:
     """Train the members in groups; yield the places of each group with its stacked parameters.
 
-    `chunk` and `one_pass` are those of `train_many`.
+    `chunk` and `one_pass` are those of `train_many`; `models` is how many there may be, if these are not all.
+
+    Privacy: whether a model is alone in a pass follows from `chunk`, `models` and its plan, not from who else is there:
+    one model rounds otherwise than two or more do, so one that is left over gets a twin.
     """
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for place, member in enumerate(members):
@@ -156,17 +170,24 @@ def train_together(
             message = "this plan clips or samples in a way that is only there for one model at a time: use make_private"
             raise InvalidArgument("plans", f"{message} ({member.plan})")
         groups[member.kind].append(place)
-    for (steps, _, is_private, *_), places in groups.items():
+    for (steps, _, is_private, _, width), places in groups.items():
         several = CHUNK if chunk is None else checks.count(chunk=chunk)
-        is_shared = tuner.ensemble.is_better_shared(is_private=is_private) if one_pass is None else one_pass
+        is_better = tuner.ensemble.is_better_shared(is_private=is_private) if one_pass is None else one_pass
+        is_shared = is_better and (width is None or 2 * width >= FEWEST_ROWS)
         if chunk is None and draws.is_one_stream([member.source for member in members]):
-            work = Work(steps, max(members[place].plan.batch_size for place in places), is_private, is_shared)
-            several = tuner.choose_count(len(places), work)
+            rows = width or max(members[place].plan.batch_size for place in places)
+            several = tuner.choose_count(models or len(places), Work(steps, rows, is_private, is_shared))
         parts = -(-len(places) // several)
         for part in range(parts):
             some = places[part::parts]  # parts of equal size
-            group = _Group(tuner.ensemble, [members[place] for place in some], first, recipe)
-            yield some, group.train(is_shared=is_shared and len(some) > 1)
+            group = _Group(tuner.ensemble, _pair_up([members[place] for place in some], several), first, recipe)
+            found = group.train(is_shared=is_shared and several > 1)
+            yield some, {name: value[: len(some)] for name, value in found.items()}
+
+
+def _pair_up(members: list[Member], several: int) -> list[Member]:
+    """Return the members, with a twin if there is but one where several are trained at once."""
+    return [*members, members[0].make_twin()] if len(members) == 1 < several else members
 
 
 class _Group:
@@ -179,6 +200,7 @@ class _Group:
         self._plans = [member.plan for member in members]
         self._sources = [member.source for member in members]
         self._sizes = [len(member.inputs) for member in members]
+        self._width = members[0].width
         # The last row is all zeros: the padding of a model that has fewer examples than another.
         self._inputs = torch.cat([*(member.inputs for member in members), _make_blank(members[0].inputs)])
         self._targets = torch.cat([*(member.targets for member in members), _make_blank(members[0].targets)])
@@ -213,7 +235,7 @@ class _Group:
     def _plain_gradients(self, is_shared: bool) -> Iterator[Stacked]:
         batch_sizes = [plan.batch_size for plan in self._plans]
         steps = self._plans[0].steps if any(self._sizes) else 0
-        for step, table in enumerate(draws.draw_shuffled(self._sizes, batch_sizes, steps, self._sources)):
+        for step, table in enumerate(draws.draw_shuffled(self._sizes, batch_sizes, steps, self._sources, self._width)):
             held, is_first = self._weights_at(step, is_shared)
             yield self._ensemble.mean_gradients(held, *self._fetch(table), is_shared=is_first)
 
@@ -230,11 +252,12 @@ class _Group:
             self._sizes, [rates[plan] for plan in self._plans], self._plans[0].steps, self._sources
         )
         for step, table in enumerate(tables):
-            if table.rows.shape[1]:
-                held, is_first = self._weights_at(step, is_shared)
-                sums = self._ensemble.clipped_sums(held, *self._fetch(table), clip_norms, is_shared=is_first)
-            else:  # no record was drawn, which must not show: there is noise all the same
-                sums = {name: torch.zeros_like(value) for name, value in self._parameters.items()}
+            held, is_first = self._weights_at(step, is_shared)
+            # No record drawn must not show: there is noise all the same.
+            sums = {name: torch.zeros_like(value) for name, value in self._parameters.items()}
+            for piece in table.split(self._width or table.rows.shape[1] or 1):
+                found = self._ensemble.clipped_sums(held, *self._fetch(piece), clip_norms, is_shared=is_first)
+                sums = {name: value.add_(found[name]) for name, value in sums.items()}
             noisy = noise.add(sums)
             yield {name: value.div_(batches.view(-1, *[1] * (value.dim() - 1))) for name, value in noisy.items()}
 
