@@ -189,6 +189,7 @@ def test_json_says_what_was_collected(dpfed):
         (f"{ASK} --mechanism magic", "--mechanism must be one of"),
         (ASK.replace("3", "0"), "--epsilon must be a positive finite number"),
         (ASK.replace("--column ward", "--column wrad"), "did you mean 'ward'?"),
+        (f"{ASK} --person-column ward", "--person-column must be another one"),
         (f"{ASK} --person-column nobody", "has no column 'nobody'"),
         (ASK.replace("visits.csv", "visits.txt"), "DATA must end in .csv"),
         ("ldp estimate visits.csv", "is no file of reports"),

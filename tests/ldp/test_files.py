@@ -91,6 +91,12 @@ def test_an_old_copy_of_what_is_kept_and_a_lost_one_are_refused(tmp_path):
     assert read_kept(path).collections == ()
 
 
+def test_a_damaged_note_is_refused(tmp_path):
+    (tmp_path / ".data.kept.lock").write_text("notes of somebody")
+    with pytest.raises(InvalidArgument, match="is damaged"):
+        read_kept(tmp_path / "data.kept")
+
+
 def test_a_note_that_was_not_made_any_more_refuses_nothing(tmp_path):
     """A crash between the file and the note in its lock leaves the file ahead, which is right."""
     path, kept = tmp_path / "data.kept", Kept.new()

@@ -68,6 +68,11 @@ def collect(
     declared = _read_declared(values, column)
     if (mechanism == RAPPOR) == bool(declared):
         raise click.UsageError("declare the column's --values, or leave them open with --mechanism rappor, not both")
+    if column == person_column:
+        raise click.UsageError(
+            "--person-column must be another one than --column: with one report for each value, their number would "
+            "show which values are there"
+        )
     noise, why = make(mechanism, epsilon, max(len(declared), 1), absent=absent)
     private, sent = kept or _name_kept(follow(data)), out or Path(f"{column}.reports")
     table = _read_table(data)
@@ -100,14 +105,14 @@ def estimate(
       dpfed ldp estimate ward.reports --plot wards.png
     """
     from dpfed.ldp.files import read_reports
-    from dpfed.ldp.settings import build
+    from dpfed.ldp.settings import read_header
 
     if plot is not None:
         from dpfed.report.local_estimates import require_drawing
 
         require_drawing(plot)
     settings, array = read_reports(reports)
-    mechanism = build(settings["mechanism"])
+    mechanism = read_header(settings)
     names = _name_values(mechanism, settings, _split(candidates))
     with _show_progress("decoding", len(array), as_json) as advance:
         found = _estimate(mechanism, _watch(array, advance), _as_written(names, settings))

@@ -56,9 +56,13 @@ class Terms:
     @property
     def settings(self) -> dict[str, Any]:
         """The terms as plain values."""
-        values = {"column": self.column, "unit": self.unit, "values": list(self.values)}
-        values["person_column"] = self.person_column
-        return {**values, "mechanism": describe(self.mechanism), "epsilon": self.mechanism.epsilon}
+        asked = {"column": self.column, "unit": self.unit, "person_column": self.person_column}
+        return {
+            **asked,
+            "values": list(self.values),
+            "mechanism": describe(self.mechanism),
+            "epsilon": self.mechanism.epsilon,
+        }
 
 
 @dataclass(frozen=True, eq=False)

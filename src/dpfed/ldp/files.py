@@ -203,7 +203,13 @@ def _note_writes(path: Path, writes: int) -> None:
 
 def _count_writes(path: Path) -> int:
     lock = _lock_of(path)
-    return int(lock.read_bytes()[:20] or 0) if lock.exists() else 0
+    noted = lock.read_bytes()[:20] if lock.exists() else b""
+    if not (noted or b"0").isdigit():
+        raise InvalidArgument(
+            "kept",
+            f"{lock} is damaged, so nobody can tell whether {path} is the latest: make sure that it is, and remove it",
+        )
+    return int(noted or 0)
 
 
 def _not_reports(path: Path) -> InvalidArgument:
