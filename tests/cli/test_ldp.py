@@ -96,6 +96,14 @@ def test_data_named_by_a_link_have_the_same_kept_file(dpfed):
     assert "nothing was spent" in dpfed(OF_PERSONS.replace("visits.csv", "link.csv")).stdout
 
 
+def test_kept_responses_beside_the_data_are_not_left_aside(dpfed):
+    dpfed(OF_PERSONS)
+    assert "they would report anew" in dpfed(f"{OF_PERSONS} --kept other").stderr
+    assert "nothing was spent" in dpfed(f"{OF_PERSONS} --kept visits.csv.kept").stdout
+    Path("visits.csv.kept").rename("other")
+    assert "nothing was spent" in dpfed(f"{OF_PERSONS} --kept other").stdout
+
+
 def test_kept_responses_that_are_lost_or_rolled_back_are_missed(dpfed):
     write_visits(["p0,surgery"])
     dpfed(OF_PERSONS)

@@ -214,6 +214,13 @@ LOCAL = (
         (COMMAND + "refusals_are_one_clear_line",),
     ),
     Mutant(
+        "kept responses left aside",
+        "cli/ldp.py",
+        "if named is not None and usual.exists()",
+        "if False and usual.exists()",
+        (COMMAND + "kept_responses_beside_the_data_are_not_left_aside",),
+    ),
+    Mutant(
         "a coin with one side",
         "ldp/coins.py",
         "ROUND_FLOOR)), ONE - 1)",

@@ -62,7 +62,7 @@ def collect(
     \b
       dpfed ldp collect visits.csv --column ward --values a,b,c --epsilon 1 --person-column patient
     """
-    from dpfed.ldp.files import follow, locked, write_reports
+    from dpfed.ldp.files import locked, write_reports
     from dpfed.ldp.settings import RAPPOR, make
 
     declared = _read_declared(values, column)
@@ -74,7 +74,7 @@ def collect(
             "show which values are there"
         )
     noise, why = make(mechanism, epsilon, max(len(declared), 1), absent=absent)
-    private, sent = kept or _name_kept(follow(data)), out or Path(f"{column}.reports")
+    private, sent = _choose_kept(data, kept), out or Path(f"{column}.reports")
     table = _read_table(data)
     persons, rows, left_out = _find_persons(table, person_column)
     answers = _read_answers(table, column, declared, absent)
@@ -153,8 +153,18 @@ def _read_declared(values: str | None, column: str) -> tuple[str, ...]:
     return declared
 
 
-def _name_kept(data: Path) -> Path:
-    return data.with_name(f"{data.name}.kept")
+def _choose_kept(data: Path, named: Path | None) -> Path:
+    """Return the kept file, by default that beside the data; refuse to leave that one aside once it is there."""
+    from dpfed.ldp.files import follow
+
+    real = follow(data)
+    usual = real.with_name(f"{real.name}.kept")
+    if named is not None and usual.exists() and not (named.exists() and named.samefile(usual)):
+        raise click.UsageError(
+            f"{usual} has responses of these persons already, and with another --kept they would report anew: leave "
+            "--kept out, or move that file there"
+        )
+    return named or usual
 
 
 def _read_table(data: Path) -> TextTable:
