@@ -122,6 +122,27 @@ class Wide(Leaky):
         return or_system(source).words(len(values)).astype(np.int64)
 
 
+class ByType(Leaky):
+    def randomize(self, values, source=None):
+        return np.zeros(len(values), dtype=np.int8 if values[0] else np.int64)
+
+
+class ByNumber(Leaky):
+    def randomize(self, values, source=None):
+        return np.zeros(len(values) - int(values[0]), dtype=np.int64)
+
+
+class ByShape(Leaky):
+    def randomize(self, values, source=None):
+        return np.zeros((len(values), 1 + int(values[0])))
+
+
+@pytest.mark.parametrize("leaky", [ByType(), ByNumber(), ByShape()])
+def test_reports_that_differ_in_type_or_number_are_not_audited_as_if_they_were_alike(leaky):
+    with pytest.raises(InvalidArgument, match="no ε holds"):
+        run(leaky, 0, 1)
+
+
 def test_too_many_outcomes_ask_for_a_view():
     with pytest.raises(InvalidArgument, match="view must leave at most"):
         run(Wide(), 0, 1)

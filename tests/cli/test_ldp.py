@@ -67,6 +67,62 @@ def test_other_terms_are_refused_and_again_prints_what_adds_up(dpfed):
     assert "ε = 6 for one person in all" in dpfed("ldp estimate ward.reports").stdout
 
 
+def test_a_row_that_came_in_above_others_spends_nothing_unseen(dpfed):
+    write_visits(["p0,surgery", "p1,cardiology"])
+    dpfed(ASK)
+    write_visits(["p9,surgery", "p0,surgery", "p1,cardiology"])
+    refused = dpfed(ASK)
+    assert refused.exit_code == 2
+    assert "ε = 6 in all" in refused.stderr
+    assert "ε = 6 per row" in dpfed(f"{ASK} --again").stdout
+
+
+def test_persons_named_by_another_column_do_not_report_for_nothing(dpfed):
+    Path("visits.csv").write_text("patient,email,ward\np0,a@example.org,surgery\n")
+    dpfed(OF_PERSONS)
+    assert "ε = 6 in all" in dpfed(f"{ASK} --person-column email").stderr
+
+
+def test_one_person_in_two_spellings_has_one_report(dpfed):
+    write_visits(["Jos\u00e9,surgery", "Jose\u0301,cardiology", "17,surgery", "17.0,surgery"])
+    assert "wrote 2 reports" in dpfed(OF_PERSONS).stdout
+    write_visits(["Jose\u0301,cardiology", "17.0,cardiology"])
+    assert "nothing was spent" in dpfed(OF_PERSONS).stdout
+
+
+def test_data_named_by_a_link_have_the_same_kept_file(dpfed):
+    dpfed(OF_PERSONS)
+    Path("link.csv").symlink_to("visits.csv")
+    assert "nothing was spent" in dpfed(OF_PERSONS.replace("visits.csv", "link.csv")).stdout
+
+
+def test_kept_responses_beside_the_data_are_not_left_aside(dpfed):
+    dpfed(OF_PERSONS)
+    assert "they would report anew" in dpfed(f"{OF_PERSONS} --kept other").stderr
+    assert "nothing was spent" in dpfed(f"{OF_PERSONS} --kept visits.csv.kept").stdout
+    Path("visits.csv.kept").rename("other")
+    assert "nothing was spent" in dpfed(f"{OF_PERSONS} --kept other").stdout
+
+
+def test_kept_responses_that_are_lost_or_rolled_back_are_missed(dpfed):
+    write_visits(["p0,surgery"])
+    dpfed(OF_PERSONS)
+    old = Path("visits.csv.kept").read_bytes()
+    write_visits(["p0,surgery", "p1,surgery"])
+    dpfed(OF_PERSONS)
+    Path("visits.csv.kept").write_bytes(old)
+    assert "an older copy" in dpfed(OF_PERSONS).stderr
+    Path("visits.csv.kept").unlink()
+    assert "is gone" in dpfed(OF_PERSONS).stderr
+
+
+def test_a_text_that_reads_like_nobodys_is_found_where_nobody_is_absent(dpfed):
+    write_visits([f"p{number},(none)" for number in range(300)])
+    dpfed("ldp collect visits.csv --column ward --mechanism rappor --epsilon 20 --person-column patient")
+    facts = json.loads(dpfed("ldp estimate ward.reports --candidates (none),b --json").stdout)
+    assert abs(facts["estimates"][0]["frequency"] - 1.0) < 6 * facts["estimates"][0]["standard_error"]
+
+
 def test_reports_are_never_sent_before_their_responses_are_kept(dpfed):
     """The reports cannot be written here; what was drawn is kept, and the next command sends it."""
     Path("ward.reports").write_text("notes of somebody\n")
@@ -141,9 +197,12 @@ def test_json_says_what_was_collected(dpfed):
         (f"{ASK} --mechanism magic", "--mechanism must be one of"),
         (ASK.replace("3", "0"), "--epsilon must be a positive finite number"),
         (ASK.replace("--column ward", "--column wrad"), "did you mean 'ward'?"),
+        (f"{ASK} --person-column ward", "--person-column must be another one"),
         (f"{ASK} --person-column nobody", "has no column 'nobody'"),
         (ASK.replace("visits.csv", "visits.txt"), "DATA must end in .csv"),
         ("ldp estimate visits.csv", "is no file of reports"),
+        (ASK.replace("surgery,", "None,") + " --absent", "--values must not have 'None'"),
+        (ASK.replace("surgery,", "(none),") + " --absent", "--values must not have '(none)'"),
         (f"{ASK} --out visits.csv", "is not overwritten"),
     ],
 )

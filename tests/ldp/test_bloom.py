@@ -26,6 +26,18 @@ def test_all_bits_are_equally_likely():
         assert stats.chisquare(np.bincount(column, minlength=12)).pvalue > 1e-6
 
 
+def test_a_long_label_keeps_cohorts_and_labels_apart():
+    """The key of a hash function has 64 bytes at most."""
+    texts = [f"text {number}" for number in range(50)]
+    labels = ("x" * 63, "x" * 80, "x" * 80 + "y")
+    found = {
+        (label, cohort): Filters(64, 2, 5, label).positions(texts, np.full(50, cohort)).tobytes()
+        for label in labels
+        for cohort in range(5)
+    }
+    assert len(set(found.values())) == len(found)
+
+
 def test_cohorts_and_labels_have_functions_of_their_own():
     first, other = FILTERS.positions(["a"] * 5, np.arange(5)).tolist(), Filters(12, 3, 5, "b").positions(["a"], [0])
     assert len({tuple(row) for row in first}) > 1
@@ -49,3 +61,9 @@ def test_numbers_are_read_as_their_digits():
 def test_what_is_no_list_of_texts_is_refused(values):
     with pytest.raises(InvalidArgument, match="one list of texts"):
         read_texts(values)
+
+
+def test_a_refusal_does_not_show_how_long_the_longest_text_is():
+    with pytest.raises(InvalidArgument) as refusal:
+        read_texts([["a"], ["x" * 537]])
+    assert "537" not in str(refusal.value)

@@ -94,6 +94,12 @@ def test_chances_are_rounded_down_from_more_digits_than_a_float_has():
     assert coins.chance_down(coins.exp(60.0)) == ONE - 1
 
 
+def test_no_epsilon_is_so_large_that_a_coin_has_one_side_only():
+    """Above 184 the 80 digits end: e^ε and e^ε + 1 are the same number."""
+    for epsilon in (180.0, 190.0, 700.0, 1e6):
+        assert coins.chance_down(coins.exp(epsilon)) == ONE - 1
+
+
 def test_the_epsilon_of_bits_is_symmetric_and_grows_with_their_number():
     one = coins.epsilon_of_bits(ONE // 4, 3 * (ONE // 4), 1)
     assert one == coins.epsilon_of_bits(3 * (ONE // 4), ONE // 4, 1) == pytest.approx(2 * math.log(3))

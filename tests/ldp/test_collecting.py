@@ -14,8 +14,8 @@ VALUES = np.arange(400) % 4
 WARDS = ("a", "b", "c", "d")
 
 
-def terms(mechanism=None, column="ward", unit="person"):
-    return Terms(column, unit, WARDS, mechanism or KaryResponse(1.0, 4))
+def terms(mechanism=None, column="ward", person_column="patient"):
+    return Terms(column, person_column, WARDS, mechanism or KaryResponse(1.0, 4))
 
 
 def test_the_same_terms_send_the_same_reports_again_whatever_the_values_are_now():
@@ -75,10 +75,30 @@ def test_the_epsilon_is_that_of_who_has_spent_most():
 
 
 def test_rows_and_persons_of_one_file_are_taken_to_be_the_same():
-    kept = collect(Kept.new(), ["row 0"], [0], terms(unit="row")).kept
+    kept = collect(Kept.new(), ["row 0"], [0], terms(person_column=None)).kept
     with pytest.raises(BudgetExceeded):
         collect(kept, ["ann"], [0], terms())
     assert collect(kept, ["ann"], [0], terms(), again=True).epsilon == pytest.approx(2.0)
+
+
+def test_a_new_row_may_be_an_old_one_that_has_moved():
+    """A row came in at the top: the last one is new by its number, and has reported already."""
+    rows, by_row = ["row 0", "row 1", "row 2"], terms(person_column=None)
+    kept = collect(Kept.new(), rows[:2], [0, 1], by_row).kept
+    assert collect(kept, rows[:2], [2, 0], by_row).drawn == 0
+    assert collect(kept, rows[:1], [2], by_row).drawn == 0
+    with pytest.raises(BudgetExceeded, match="ε = 2 in all"):
+        collect(kept, rows, [2, 0, 1], by_row)
+    assert collect(kept, rows, [2, 0, 1], by_row, again=True).epsilon == pytest.approx(2.0)
+    assert collect(kept, ["row 7"], [1], by_row, again=True).epsilon == pytest.approx(2.0)
+
+
+def test_persons_named_by_another_column_are_taken_to_be_the_same():
+    kept = collect(Kept.new(), ["p1"], [0], terms()).kept
+    by_mail = terms(person_column="email")
+    with pytest.raises(BudgetExceeded, match="--person-column"):
+        collect(kept, ["ann@example.org"], [0], by_mail)
+    assert collect(kept, ["ann@example.org"], [0], by_mail, again=True).epsilon == pytest.approx(2.0)
 
 
 def test_rappor_keeps_the_permanent_response_and_sends_new_reports_of_it():

@@ -55,6 +55,69 @@ def test_what_is_kept_is_the_owners_alone_and_names_nobody(tmp_path):
     assert found.collections[0].responses.tolist() == [1, 0]
 
 
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [
+        ("Jos\u00e9", "Jose\u0301"),
+        ("ann lee", "ann\u00a0 lee "),
+        ("17", "17.0"),
+        ("12", "\uff11\uff12"),
+    ],
+)
+def test_a_person_is_the_same_however_a_program_writes_the_name(name, same):
+    kept = Kept.new()
+    assert kept.digests([name])[0] == kept.digests([same])[0]
+
+
+def test_different_persons_stay_different_and_are_texts():
+    found = Kept.new().digests(["17", "17.5", "170", "ann", "Ann", "anne", "1.0.0", "\ud800"])
+    assert len(set(found.tolist())) == 8
+    with pytest.raises(InvalidArgument, match="persons must be texts"):
+        Kept.new().digests([17])
+
+
+def test_an_old_copy_of_what_is_kept_and_a_lost_one_are_refused(tmp_path):
+    path, kept = tmp_path / "data.kept", Kept.new()
+    write_kept(path, Kept(kept.key, (), writes=1))
+    old = path.read_bytes()
+    with locked(path):
+        write_kept(path, Kept(kept.key, (), writes=2))
+    assert read_kept(path).writes == 2
+    for spoil in (lambda: path.write_bytes(old), path.unlink):
+        spoil()
+        with pytest.raises(InvalidArgument, match="gone, or an older copy"):
+            read_kept(path)
+    (tmp_path / ".data.kept.lock").unlink()
+    assert read_kept(path).collections == ()
+
+
+def test_a_damaged_note_is_refused(tmp_path):
+    (tmp_path / ".data.kept.lock").write_text("notes of somebody")
+    with pytest.raises(InvalidArgument, match="is damaged"):
+        read_kept(tmp_path / "data.kept")
+
+
+def test_a_note_that_was_not_made_any_more_refuses_nothing(tmp_path):
+    """A crash between the file and the note in its lock leaves the file ahead, which is right."""
+    path, kept = tmp_path / "data.kept", Kept.new()
+    write_kept(path, Kept(kept.key, (), writes=1))
+    note = (tmp_path / ".data.kept.lock").read_bytes()
+    write_kept(path, Kept(kept.key, (), writes=2))
+    (tmp_path / ".data.kept.lock").write_bytes(note)
+    assert read_kept(path).writes == 2
+
+
+def test_a_link_to_what_is_kept_stays_one_and_is_locked_as_the_file(tmp_path):
+    path, link = tmp_path / "data.kept", tmp_path / "link"
+    write_kept(path, Kept(Kept.new().key, (), writes=1))
+    link.symlink_to(path)
+    write_kept(link, Kept(Kept.new().key, (), writes=2))
+    assert link.is_symlink()
+    assert read_kept(path).writes == read_kept(link).writes == 2
+    with locked(path), pytest.raises(InvalidArgument, match="another collection"), locked(link):
+        pass
+
+
 def test_digests_of_two_files_do_not_tell_that_a_person_is_in_both():
     assert Kept.new().digests(["ann"])[0] != Kept.new().digests(["ann"])[0]
 

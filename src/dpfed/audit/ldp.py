@@ -91,7 +91,7 @@ def audit(
     trials, claim = checks.count(trials=trials), _read_claim(mechanism, claimed)
     risk = 1 - checks.positive_probability(confidence=confidence)
     look, coin = view or _default_view(mechanism, first, second), or_system(source)
-    drawn = [mechanism.randomize(np.full(trials, value), coin) for value in (first, second)]
+    drawn = _require_alike([np.asarray(mechanism.randomize(np.full(trials, v), coin)) for v in (first, second)], trials)
     learned, counted = _tabulate(_number(look, drawn).reshape(2, trials))
     lower = max(_bound(learned, counted, risk), _bound(learned[::-1], counted[::-1], risk), 0.0)
     return Audit(lower, _largest(learned + counted), claim, confidence, trials, 2 * learned.shape[1])
@@ -117,9 +117,24 @@ def _default_view(mechanism: Any, first: Any, second: Any) -> View:
     return look
 
 
-def _number(look: View, drawn: list[Any]) -> Codes:
+def _require_alike(drawn: list[NDArray[Any]], trials: int) -> list[NDArray[Any]]:
+    """Return both values' reports, if there is one for each user and they are all of one type.
+
+    Put together they would be converted to one, and what tells them apart without any noise would be gone.
+    """
+    kinds = {(each.dtype.kind if each.dtype.kind in "US" else each.dtype, each.shape[1:]) for each in drawn}
+    if len(kinds) > 1 or any(each.shape[:1] != (trials,) for each in drawn):
+        raise InvalidArgument(
+            "mechanism",
+            "mechanism must return one report for each user, of the same type and shape for both values: these tell "
+            "the values apart by what they are, so no ε holds; let every value's reports be of one type",
+        )
+    return drawn
+
+
+def _number(look: View, drawn: list[NDArray[Any]]) -> Codes:
     """Return the outcomes of all reports as numbers from 0 on."""
-    seen = np.asarray(look(np.concatenate([np.asarray(reports) for reports in drawn])))
+    seen = np.asarray(look(np.concatenate(drawn)))
     if seen.ndim != 1 or seen.dtype.kind not in "iub":
         rows = np.ascontiguousarray(seen.reshape(len(seen), -1))
         seen = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()

@@ -65,11 +65,16 @@ def collect(
     from dpfed.ldp.files import locked, write_reports
     from dpfed.ldp.settings import RAPPOR, make
 
-    declared = _split(values)
+    declared = _read_declared(values, column)
     if (mechanism == RAPPOR) == bool(declared):
         raise click.UsageError("declare the column's --values, or leave them open with --mechanism rappor, not both")
+    if column == person_column:
+        raise click.UsageError(
+            "--person-column must be another one than --column: with one report for each value, their number would "
+            "show which values are there"
+        )
     noise, why = make(mechanism, epsilon, max(len(declared), 1), absent=absent)
-    private, sent = kept or data.with_name(f"{data.name}.kept"), out or Path(f"{column}.reports")
+    private, sent = _choose_kept(data, kept), out or Path(f"{column}.reports")
     table = _read_table(data)
     persons, rows, left_out = _find_persons(table, person_column)
     answers = _read_answers(table, column, declared, absent)
@@ -100,17 +105,17 @@ def estimate(
       dpfed ldp estimate ward.reports --plot wards.png
     """
     from dpfed.ldp.files import read_reports
-    from dpfed.ldp.settings import build
+    from dpfed.ldp.settings import read_header
 
     if plot is not None:
         from dpfed.report.local_estimates import require_drawing
 
         require_drawing(plot)
     settings, array = read_reports(reports)
-    mechanism = build(settings["mechanism"])
+    mechanism = read_header(settings)
     names = _name_values(mechanism, settings, _split(candidates))
     with _show_progress("decoding", len(array), as_json) as advance:
-        found = _estimate(mechanism, _watch(array, advance), names)
+        found = _estimate(mechanism, _watch(array, advance), _as_written(names, settings))
     low, high = found.interval(confidence)
     order = [int(place) for place in (-found.frequencies).argsort(kind="stable")]
     if plot is not None:
@@ -134,6 +139,34 @@ def _split(text: str | None) -> tuple[str, ...]:
     return tuple(part for part in parts if part)
 
 
+def _read_declared(values: str | None, column: str) -> tuple[str, ...]:
+    """Return the declared values; refuse one that a cell cannot have, since it is read as a missing one."""
+    from dpfed.data.tables import MISSING
+
+    declared = _split(values)
+    for name in declared:
+        if name.lower() in {*MISSING, ABSENT_NAME}:
+            raise click.UsageError(
+                f"--values must not have {name!r}, since a cell of {column} with it is read as a missing one: write "
+                "another word in the table, or leave it out and say --absent"
+            )
+    return declared
+
+
+def _choose_kept(data: Path, named: Path | None) -> Path:
+    """Return the kept file, by default that beside the data; refuse to leave that one aside once it is there."""
+    from dpfed.ldp.files import follow
+
+    real = follow(data)
+    usual = real.with_name(f"{real.name}.kept")
+    if named is not None and usual.exists() and not (named.exists() and named.samefile(usual)):
+        raise click.UsageError(
+            f"{usual} has responses of these persons already, and with another --kept they would report anew: leave "
+            "--kept out, or move that file there"
+        )
+    return named or usual
+
+
 def _read_table(data: Path) -> TextTable:
     from dpfed.data.sources import TABLES
 
@@ -144,13 +177,15 @@ def _read_table(data: Path) -> TextTable:
 
 def _find_persons(table: TextTable, column: str | None) -> tuple[list[str], list[int], int]:
     """Return a name for each report, its row, and how many rows have none because their person has one already."""
+    from dpfed.ldp.files import read_name
+
     if column is None:
         rows = list(range(len(table.lines)))
         return [f"row {row}" for row in rows], rows, 0
     table.require(column, "person_column")
     first: dict[str, int] = {}
     for row, name in enumerate(table.complete(column)):
-        first.setdefault(name, row)
+        first.setdefault(read_name(name), row)
     return list(first), list(first.values()), len(table.lines) - len(first)
 
 
@@ -178,7 +213,7 @@ def _longest(cells: Sequence[str]) -> int:
 def _make_terms(column: str, person: str | None, declared: Sequence[str], noise: Mechanism, absent: bool) -> Terms:
     from dpfed.ldp.collecting import Terms
 
-    return Terms(column, "row" if person is None else "person", (*declared, *([ABSENT_NAME] if absent else [])), noise)
+    return Terms(column, person, (*declared, *([ABSENT_NAME] if absent else [])), noise)
 
 
 def _collect(
@@ -255,11 +290,17 @@ def _name_values(mechanism: Mechanism, settings: dict[str, Any], candidates: tup
     return candidates or tuple(settings["values"])
 
 
+def _as_written(names: tuple[str, ...], settings: dict[str, Any]) -> tuple[str, ...]:
+    """Return the texts of which reports were made: who has none reported an empty one."""
+    has_absent = ABSENT_NAME in settings["values"]
+    return tuple("" if has_absent and name == ABSENT_NAME else name for name in names)
+
+
 def _estimate(mechanism: Mechanism, reports: Any, names: tuple[str, ...]) -> Estimate:
     from dpfed.ldp.rappor import Rappor
 
     if isinstance(mechanism, Rappor):
-        return mechanism.estimate(reports, ["" if name == ABSENT_NAME else name for name in names])
+        return mechanism.estimate(reports, names)
     return mechanism.estimate(reports)
 
 

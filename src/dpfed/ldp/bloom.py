@@ -54,7 +54,9 @@ class Filters:
 
     def _position(self, text: str, cohort: int) -> list[int]:
         key = f"{self.label}/{cohort}".encode()
-        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), key=key[:64]).digest()
+        if len(key) > hashlib.blake2b.MAX_KEY_SIZE:  # cut off, all cohorts would have the same functions
+            key = hashlib.blake2b(key).digest()
+        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), key=key).digest()
         chosen: list[int] = []
         for index in range(self.hashes):
             # Drawn among the places still free, so that no two of a text's bits coincide.
@@ -71,7 +73,7 @@ def read_texts(values: ArrayLike, argument: str = "values") -> NDArray[Any]:
     if array.ndim != 1 or not array.size or array.dtype.kind not in "iubU":
         raise InvalidArgument(
             argument,
-            f"{argument} must be one list of texts or whole numbers, got shape {array.shape} of {array.dtype}: write "
-            "each value as a text",
+            f"{argument} must be one list of texts or whole numbers, got shape {array.shape} of "
+            f"{array.dtype.type.__name__}: write each value as a text",
         )
     return array.astype(str)

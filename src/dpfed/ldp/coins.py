@@ -71,9 +71,9 @@ def exp(epsilon: float) -> Decimal:
 
 
 def chance_down(odds: Decimal, others: int = 1) -> int:
-    """Return odds/(odds + others), the chance of the first of so many more, in 2⁻⁵³ rounded down."""
+    """Return odds/(odds + others), the chance of the first of so many more, in 2⁻⁵³ rounded down: never a whole one."""
     share = _PRECISE.divide(_PRECISE.multiply(odds, Decimal(ONE)), _PRECISE.add(odds, Decimal(others)))
-    return int(share.to_integral_value(ROUND_FLOOR))
+    return min(int(share.to_integral_value(ROUND_FLOOR)), ONE - 1)  # 80 digits end where ε is above 180
 
 
 def log_up(ratio: Fraction) -> float:

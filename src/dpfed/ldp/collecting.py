@@ -6,7 +6,7 @@ refused, unless that is asked for; then the ε of all collections add up.
 
 >>> from dpfed.ldp.files import Kept
 >>> from dpfed.ldp import KaryResponse
->>> terms = Terms("ward", "person", ("a", "b"), KaryResponse(1.0, 2))
+>>> terms = Terms("ward", "patient", ("a", "b"), KaryResponse(1.0, 2))
 >>> first = collect(Kept.new(), ["ann", "ben"], [0, 1], terms)
 >>> second = collect(first.kept, ["ann", "ben", "cleo"], [1, 1, 0], terms)
 >>> second.reports[:2].tolist() == first.reports.tolist(), second.drawn, second.epsilon == first.epsilon
@@ -37,18 +37,32 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Terms:
-    """What is asked: the column, whose report it is (a person's or a row's), the declared values, the mechanism."""
+    """What is asked: the column, who is asked, the declared values, the mechanism.
+
+    `person_column` is where persons are named; without it (None) a row is asked, which nobody can find again in a
+    file that has changed.
+    """
 
     column: str
-    unit: str
+    person_column: str | None
     values: tuple[str, ...]
     mechanism: Mechanism
 
     @property
+    def unit(self) -> str:
+        """Whose report it is: a person's or a row's."""
+        return "row" if self.person_column is None else "person"
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The terms as plain values."""
-        values = {"column": self.column, "unit": self.unit, "values": list(self.values)}
-        return {**values, "mechanism": describe(self.mechanism), "epsilon": self.mechanism.epsilon}
+        asked = {"column": self.column, "unit": self.unit, "person_column": self.person_column}
+        return {
+            **asked,
+            "values": list(self.values),
+            "mechanism": describe(self.mechanism),
+            "epsilon": self.mechanism.epsilon,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +89,8 @@ def collect(
     """Return one report for each person, new or kept; `kept` of what is returned is to be stored before they are sent.
 
     Privacy: a person's response is drawn once for the same terms, whatever happens to its value; each further draw,
-    with again=True, is one more collection, and `epsilon` is the sum over those a person was in.
+    with again=True, is one more collection, and `epsilon` is the sum over those a person was in. Whoever was named by
+    another column, or not at all, is taken to have been in every collection.
     """
     digests, answers, coin = kept.digests(persons), np.asarray(values), or_system(source)
     _require_one_each(digests, answers)
@@ -83,14 +98,15 @@ def collect(
     earlier = tuple(each for each in kept.collections if each is not same)
     is_new = np.ones(len(digests), dtype=np.bool_) if same is None else ~np.isin(digests, same.persons)
     if not again:
-        _require_unspent(earlier, digests[is_new], terms)
+        # Rows that a file has now and had not before may be old ones, moved by a row that came in above them.
+        _require_unspent(kept.collections if terms.unit == "row" else earlier, digests[is_new], terms)
     (progress or _ignore)(int(np.count_nonzero(~is_new)))
     now = _extend(same, digests[is_new], _draw(terms.mechanism, answers[is_new], coin, progress or _ignore), terms)
     responses = now.responses[_find(now.persons, digests)]
     reports = terms.mechanism.report(responses, coin) if isinstance(terms.mechanism, Rappor) else responses
     after = (*earlier, now)
-    spent = _add_up(after, digests, terms.unit)
-    return Collected(reports, Kept(kept.key, after), spent, int(np.count_nonzero(is_new)), len(after))
+    spent = _add_up(after, digests, terms)
+    return Collected(reports, Kept(kept.key, after, kept.writes + 1), spent, int(np.count_nonzero(is_new)), len(after))
 
 
 def _require_one_each(digests: Digests, values: NDArray[Any]) -> None:
@@ -107,12 +123,13 @@ def _find_same(kept: Kept, terms: Terms) -> Collection | None:
 
 def _require_unspent(earlier: tuple[Collection, ...], digests: Digests, terms: Terms) -> None:
     """Refuse to draw a response of a person who has another one already."""
-    spent = _add_up(earlier, digests, terms.unit)
+    spent = _add_up(earlier, digests, terms)
     if spent:
         total = round_up(Fraction(spent) + Fraction(terms.mechanism.epsilon))
         raise BudgetExceeded(
-            f"some have reported already on other terms, at ε = {decimal_up(spent)}, and a further report adds to it: "
-            "collect on the same terms, which sends the same responses and costs nothing, or say --again and spend "
+            f"some have, or may have, reported already on other terms, other rows or under another name, at "
+            f"ε = {decimal_up(spent)}, and a further report adds to it: collect on the same terms with the same "
+            "--person-column, which sends the same responses and costs nothing, or say --again and spend "
             f"ε = {decimal_up(total)} in all"
         )
 
@@ -137,18 +154,18 @@ def _find(names: Digests, wanted: Digests) -> NDArray[np.int64]:
     return np.asarray(order[np.searchsorted(names, wanted, sorter=order)])
 
 
-def _add_up(collections: tuple[Collection, ...], digests: Digests, unit: str) -> float:
-    """Return the largest sum of ε of a person; who was counted by another unit is taken to be in."""
+def _add_up(collections: tuple[Collection, ...], digests: Digests, terms: Terms) -> float:
+    """Return the largest sum of ε of a person; who cannot be found by the same name is taken to be in."""
     if not collections or not len(digests):
         return 0.0
-    is_in = np.array([_took_part(each, digests, unit) for each in collections])
+    is_in = np.array([_took_part(each, digests, terms) for each in collections])
     costs = [Fraction(each.settings["epsilon"]) for each in collections]
     histories = np.unique(is_in.T, axis=0)  # few, however many persons there are
     return round_up(max(_sum_where(costs, row) for row in histories))
 
 
-def _took_part(collection: Collection, digests: Digests, unit: str) -> NDArray[np.bool_]:
-    if collection.settings["unit"] != unit:
+def _took_part(collection: Collection, digests: Digests, terms: Terms) -> NDArray[np.bool_]:
+    if terms.unit == "row" or collection.settings.get("person_column") != terms.person_column:
         return np.ones(len(digests), dtype=np.bool_)
     return np.isin(digests, collection.persons)
 

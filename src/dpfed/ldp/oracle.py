@@ -150,8 +150,8 @@ def read_codes(values: ArrayLike, domain: int, absent: bool = False) -> Codes:
     if array.ndim != 1 or not array.size or array.dtype.kind not in "iub":
         raise InvalidArgument(
             "values",
-            f"values must be one list of whole numbers, one for each user, got shape {array.shape} of {array.dtype}: "
-            "number the values of the domain from 0 on",
+            f"values must be one list of whole numbers, one for each user, got shape {array.shape} of "
+            f"{array.dtype.type.__name__}: number the values of the domain from 0 on",
         )
     lowest = ABSENT if absent else 0
     if array.min() < lowest or array.max() >= domain:

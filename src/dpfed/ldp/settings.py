@@ -37,6 +37,7 @@ ORACLES: dict[str, type[FrequencyOracle]] = {
     "hadamard-sketch": HadamardSketch,
 }
 KINDS: dict[str, type[Mechanism]] = {**ORACLES, RAPPOR: Rappor}
+_HEADER: dict[str, Any] = {"column": str, "unit": str, "values": list, "mechanism": dict, "total_epsilon": (int, float)}
 
 
 def describe(mechanism: Mechanism) -> dict[str, Any]:
@@ -49,13 +50,34 @@ def build(settings: Mapping[str, Any]) -> Mechanism:
     """Return the mechanism that was described."""
     values = dict(settings)
     kind = values.pop("kind", None)
-    known = {each.name for each in fields(KINDS[kind]) if each.init} if kind in KINDS else None
+    known = (
+        {each.name for each in fields(KINDS[kind]) if each.init} if isinstance(kind, str) and kind in KINDS else None
+    )
     if known is None or not known >= set(values):
-        raise InvalidArgument(
-            "settings",
-            "settings are not those of a local mechanism of this version of dpfed: update dpfed, or check the file",
-        )
-    return KINDS[kind](**values)
+        raise _make_refusal()
+    try:
+        return KINDS[kind](**values)
+    except TypeError:  # a setting is missing, or not of its type
+        raise _make_refusal() from None
+
+
+def read_header(settings: Any) -> Mechanism:
+    """Return the mechanism that a file of reports names, if the file says all that decoding needs, and it fits."""
+    if not isinstance(settings, dict) or not all(isinstance(settings.get(key), kind) for key, kind in _HEADER.items()):
+        raise _make_refusal()
+    mechanism, names = build(settings["mechanism"]), settings["values"]
+    is_complete = isinstance(mechanism, Rappor) or len(names) == mechanism.size
+    is_charged = settings["total_epsilon"] >= mechanism.epsilon  # an ε below that of one report is never right
+    if not (is_complete and is_charged and all(isinstance(name, str) for name in names)):
+        raise _make_refusal()
+    return mechanism
+
+
+def _make_refusal() -> InvalidArgument:
+    return InvalidArgument(
+        "settings",
+        "settings are not those of a local mechanism of this version of dpfed: update dpfed, or check the file",
+    )
 
 
 def make(kind: str | None, epsilon: float, domain: int, *, absent: bool = False) -> tuple[Mechanism, str]:
