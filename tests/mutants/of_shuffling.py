@@ -33,6 +33,13 @@ SHUFFLING = (
         (LAW + "counts_in_buckets_are_rounded_down_which_costs_more",),
     ),
     Mutant(
+        "the share of the least count of a bucket",
+        "accounting/exact/shuffled.py",
+        "    pull = half * (np.append(counts[1:], end) - 1)[:, None]",
+        "    pull = half * counts[:, None]",
+        (LAW + "no_bucket_of_counts_makes_k_ary_response_cheaper",),
+    ),
+    Mutant(
         "atoms divided between points the wrong way round",
         "accounting/exact/shuffled.py",
         "        self._masses += np.bincount(right, masses * up, len(self._points))\n"
