@@ -37,7 +37,9 @@ SHUFFLING = (
         "accounting/exact/privacy_loss.py",
         "    exponents = logs + turns + 2.0**-51 * (16 + np.abs(logs) + np.abs(turns))\n",
         "    exponents = logs + turns\n",
-        ("tests/accounting/exact/test_privacy_loss.py::test_cumulants_near_order_one_are_not_rounded_below_the_moments[7]",),
+        (
+            "tests/accounting/exact/test_privacy_loss.py::test_cumulants_near_order_one_are_not_rounded_below_the_moments[7]",
+        ),
     ),
     Mutant(
         "the share of the least count of a bucket",
