@@ -33,6 +33,22 @@ SHUFFLING = (
         (LAW + "counts_in_buckets_are_rounded_down_which_costs_more",),
     ),
     Mutant(
+        "cumulants without their rounding",
+        "accounting/exact/privacy_loss.py",
+        "    exponents = logs + turns + 2.0**-51 * (16 + np.abs(logs) + np.abs(turns))\n",
+        "    exponents = logs + turns\n",
+        (
+            "tests/accounting/exact/test_privacy_loss.py::test_cumulants_near_order_one_are_not_rounded_below_the_moments[7]",
+        ),
+    ),
+    Mutant(
+        "the share of the least count of a bucket",
+        "accounting/exact/shuffled.py",
+        "    pull = half * (np.append(counts[1:], end) - 1)[:, None]",
+        "    pull = half * counts[:, None]",
+        (LAW + "no_bucket_of_counts_makes_k_ary_response_cheaper",),
+    ),
+    Mutant(
         "atoms divided between points the wrong way round",
         "accounting/exact/shuffled.py",
         "        self._masses += np.bincount(right, masses * up, len(self._points))\n"

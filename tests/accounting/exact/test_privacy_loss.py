@@ -7,6 +7,7 @@ import math
 import numpy as np
 import oracle
 import pytest
+from mpmath import mp
 
 from dpfed.accounting.exact import privacy_loss
 from dpfed.accounting.exact.privacy_loss import (
@@ -129,6 +130,17 @@ def test_cumulants_of_cells_are_just_above_the_moments(law: privacy_loss.Law, re
     ours = privacy_loss.cumulants(law, tilts, 1e-30)
     assert np.all(ours >= true - 1e-12)
     assert np.all(ours <= true * 1.02 + 1e-4)
+
+
+@pytest.mark.parametrize("buckets", [3, 4, 7])
+def test_cumulants_near_order_one_are_not_rounded_below_the_moments(buckets: int) -> None:
+    with mp.workdps(40):
+        chance = 1 / (mp.exp(mp.mpf(0.001)) + buckets - 1)
+        masses = [chance, (buckets - 2) * chance, chance * mp.exp(mp.mpf(0.001))]
+        law = DiscreteLaw(np.array([-0.001, 0.0, 0.001]), np.array([float(mass) for mass in masses]))
+        for tilt in (1e-6, 1e-5, 1e-4, 1e-3):
+            moment = sum(mass * mp.exp(mp.mpf(tilt) * at) for mass, at in zip(masses, (-0.001, 0, 0.001), strict=True))
+            assert privacy_loss.cumulants(law, np.array([tilt]), 0.0)[0] >= mp.log(moment)
 
 
 def test_a_law_without_any_loss_has_no_cumulant() -> None:

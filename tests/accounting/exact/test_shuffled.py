@@ -150,6 +150,15 @@ def test_counts_in_buckets_are_rounded_down_which_costs_more(monkeypatch: pytest
         assert 1.001 * one < other < 1.02 * one
 
 
+@pytest.mark.parametrize("users", [800, 802, 804])
+def test_no_bucket_of_counts_makes_k_ary_response_cheaper(users: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    fine = shuffled.randomized_response(0.1, 3, users)
+    monkeypatch.setattr(shuffled, "_SHARE", 0.005)  # two or three counts s in a bucket, and sizes m in one of their own
+    coarse = shuffled.randomized_response(0.1, 3, users)
+    for epsilon in (0.0, 0.002, 0.003, 0.0041, 0.006, 0.02):
+        assert privacy_loss.delta(coarse, epsilon) >= privacy_loss.delta(fine, epsilon)
+
+
 def test_points_between_which_atoms_are_divided_cost_more_and_hardly_any(monkeypatch: pytest.MonkeyPatch) -> None:
     few = epsilon_of(shuffled.clones(1.0, 60), 1e-6)
     monkeypatch.setattr(shuffled, "_MOST_ATOMS", 0)

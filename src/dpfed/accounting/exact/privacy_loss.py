@@ -252,7 +252,9 @@ def cumulants(law: Law, tilts: Array, tail: float) -> Array:
     if beyond - law.at_infinity > 4 * tail + 2.0**-50:
         raise ArithmeticError(f"{law} has mass {beyond} above its span; please report this")
     keep = masses > 0
-    exponents = np.log(masses[keep]) + np.multiply.outer(tilts, points[keep])
+    logs, turns = np.log(masses[keep]), np.multiply.outer(tilts, points[keep])
+    # Near order 1 a cumulant is hardly more than its rounding, which is counted in every term.
+    exponents = logs + turns + 2.0**-51 * (16 + np.abs(logs) + np.abs(turns))
     peaks = exponents.max(axis=1)
     return np.asarray(peaks + np.log(np.exp(exponents - peaks[:, None]).sum(axis=1)))
 

@@ -14,7 +14,7 @@ A third way counts only the two values and not m. It is not a bound if k > 2: Le
 (2023), and the errata of that paper. For n = 2, k = 3, ε₀ = 1 it gives δ(0.8) = 0.027; the truth is 0.060.
 
 Fewer reports and a larger π are worse: M(s + 1, π) is M(s, π) with one more coin, and in π both sides are linear. So
-counts are rounded down, and π is divided between the points beside it.
+counts are rounded down, each with the π of the largest in its bucket, and π is divided between the points beside it.
 
 >>> from dpfed.accounting.exact import privacy_loss
 >>> round(privacy_loss.delta(clones(1.0, users=50), 0.3), 9)
@@ -43,7 +43,7 @@ _TAIL = 1e-34
 # The share by which a count may be rounded down, and how many sizes of a blanket are always kept.
 _SHARE, _FEW = 8e-5, 40
 # How far apart neighbouring values of π may be, as a share, and in how many spreads of m they are close.
-_APART, _SPREADS = 5e-3, 4
+_APART, _SPREADS = 5e-3, 7
 # Atoms that are kept as they are; more are divided between so many points, a block of them at a time.
 _MOST_ATOMS, _POINTS, _BLOCK = 1 << 15, 1 << 16, 1 << 18
 _LEAN = 2.0**-36
@@ -148,8 +148,9 @@ def _mix_over_blanket(epsilon: float, buckets: int, users: int, uniform: float) 
         tilted = part * (half * (start + np.arange(len(part))) / size + 1)
         rows = slice(start - low, start - low + len(part))
         _divide(table[rows], weight * tilted / tilted.sum(), half * (start + np.arange(len(part))), nodes, int(size))
+    end = low + len(table)
     counts, table = _round_down(low, table)
-    pull = half * counts[:, None]
+    pull = half * (np.append(counts[1:], end) - 1)[:, None]  # π rises with s: that of the largest count of a bucket
     error += 2 * max(own for _, _, own in spreads)
     missing = _TAIL * (2 + buckets)  # the tilt multiplies each tail by at most k/2 + 1
     return _Mixture(counts, pull / (pull + nodes), nodes / (pull + nodes), table, epsilon, error, missing)
