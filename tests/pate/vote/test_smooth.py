@@ -82,8 +82,8 @@ def test_for_all_counts_it_is_smooth_and_no_vote_moves_more_or_it_is_refused(tea
     try:
         found = {tuple(row): smooth_sensitivity(row, sigma, order, beta) for row in rows}
     except InvalidArgument:
-        return
-    for row, moved in ((row, sorted(moved, reverse=True)) for row in rows for moved in moves(row)):
+        found, rows = {}, []
+    for row, moved in [(each, sorted(moved, reverse=True)) for each in rows for moved in moves(each)]:
         change = abs(gnmax_rdp(moved, sigma, order) - gnmax_rdp(row, sigma, order))
         assert change <= found[tuple(row)] * (1 + 1e-9)
         assert found[tuple(moved)] <= np.exp(beta) * found[tuple(row)] * (1 + 1e-9)
