@@ -139,3 +139,7 @@ def test_hashes_depend_on_the_content_the_seed_and_the_purpose():
 
 def test_hashes_of_names_are_those_of_their_texts():
     assert (partition.hash_names([1, 2], 3) == partition.hash_names(["1", "2"], 3)).all()
+
+
+def test_a_name_that_is_no_unicode_has_a_hash_and_is_not_quoted():
+    assert len(set(partition.hash_names(["ann\ud800", "ann"], 3).tolist())) == 2

@@ -86,4 +86,25 @@ PATE = (
         "",
         ("tests/pate/vote/test_smooth.py::test_a_bound_whose_conditions_fail_is_refused",),
     ),
+    Mutant(
+        "a smooth sensitivity of a bound that jumps",
+        "pate/vote/smooth.py",
+        "    if bound.jumps:\n",
+        "    if False:\n",
+        ("tests/pate/vote/test_smooth.py::test_a_bound_that_jumps_to_the_worst_case_is_refused",),
+    ),
+    Mutant(
+        "a smooth sensitivity that stops short of the last teacher",
+        "pate/vote/smooth.py",
+        "    return np.append(local, bound.local_sensitivity(bound.low))\n",
+        "    return local\n",
+        ("tests/pate/vote/test_smooth.py::test_for_all_counts_it_is_smooth_and_no_vote_moves_more_or_it_is_refused",),
+    ),
+    Mutant(
+        "one person at two teachers, as 1 and 1.0",
+        "pate/teachers.py",
+        "    if names.shape != (records,) or not _are_names(names):\n",
+        "    if names.shape != (records,):\n",
+        (TEACHERS + "names_of_which_two_may_be_one_person_are_refused",),
+    ),
 )

@@ -8,6 +8,7 @@ import torch
 
 from dpfed.config.pate import PateConfig
 from dpfed.errors import InvalidArgument
+from dpfed.ledger.ledger import Ledger
 from dpfed.pate.study import run_study
 from dpfed.runs import tensor_files
 
@@ -80,6 +81,19 @@ def test_public_examples_without_a_column_are_refused(folder):
     (folder / "open.csv").write_text("age\n50\n")
     with pytest.raises(InvalidArgument, match=r"open\.csv has no column 'sex'"):
         run_study(PateConfig.parse(TEXT), folder)
+
+
+@pytest.mark.parametrize(
+    "header", [None, "age,ill\n3,no\n", "age,sex,dose,ill\n3,f,1,no\n", "age,sex,ill\n3,f,perhaps\n"]
+)
+def test_a_test_file_that_does_not_fit_is_refused_before_anything_is_spent(folder, header):
+    (folder / "test.csv").unlink()
+    if header is not None:
+        (folder / "test.csv").write_text(header)
+    with Ledger(folder / "ledger.db") as ledger:
+        with pytest.raises(InvalidArgument):
+            run_study(PateConfig.parse(TEXT), folder, account=ledger.open("wards", epsilon=20.0, delta=1e-5))
+        assert ledger.balance("wards").spent == 0
 
 
 def test_labels_without_declared_classes_are_refused(folder):

@@ -146,6 +146,19 @@ def test_another_key_assigns_otherwise():
     assert any(set(a) != set(b) for a, b in zip(one, two, strict=True))
 
 
+@pytest.mark.parametrize("other", [1.0, True, b"1", float("nan"), None])
+@pytest.mark.parametrize("as_array", [False, True])
+def test_names_of_which_two_may_be_one_person_are_refused(other, as_array):
+    persons = [1, "ann", other] + ["ben"] * 17
+    with pytest.raises(InvalidArgument, match="persons"):
+        assign_teachers(*world(), PLAN, np.array(persons, dtype=object) if as_array else persons)
+
+
+def test_a_number_and_its_text_are_one_person():
+    persons = [1, "1"] * 10
+    assert [len(part) for part in assign_teachers(*world(), PLAN, persons) if len(part)] == [20]
+
+
 @pytest.mark.parametrize("persons", [[1, 2], np.zeros((20, 2), int), np.full(20, 0.5)])
 def test_persons_that_do_not_name_each_record_are_refused(persons):
     with pytest.raises(InvalidArgument, match="persons"):

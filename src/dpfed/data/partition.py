@@ -52,7 +52,7 @@ def hash_rows(features: NDArray[Any], labels: NDArray[Any], seed: int, purpose: 
 
 def hash_names(names: Iterable[Any], seed: int, purpose: bytes = b"") -> NDArray[np.uint64]:
     """Return the hash of the name of each record's person."""
-    return hash_contents((str(name).encode() for name in names), seed, purpose)
+    return hash_contents((str(name).encode(errors="surrogatepass") for name in names), seed, purpose)
 
 
 def by_hash(hashes: NDArray[np.uint64], clients: int) -> Parts:

@@ -41,10 +41,12 @@ class PollPlan:
 
     `unit` and `adjacency` are those of the promise: a record, or whoever the teachers' records are assigned by.
 
-    Privacy: `event` for one unit of the teachers' data. The order in which thresholds and answers come depends on
-    released answers only, and their numbers are at most those of the plan: Gaussian mechanisms compose under such a
-    bound as if all was fixed (Smith and Thakurta 2022); pure ones, which have no threshold, by ordinary composition. A
-    student that learns from the answers costs nothing more.
+    Privacy: `event` for one unit of the teachers' data. For queries that are fixed beforehand this is ordinary
+    composition: all looks at thresholds first, then `answers` votes, each on the next query that passed, or on a
+    constant if none is left; what is released follows from these. If a query may follow from earlier answers, looks and
+    votes are two Gaussian mechanisms asked by turns, each at most as often as planned: concurrent composition (Vadhan
+    and Zhang 2023), or fully adaptive one (Smith and Thakurta 2022), costs what a fixed order does. Pure votes have no
+    threshold and a fixed order. A student that learns from the answers costs nothing more.
     """
 
     vote: Vote

@@ -57,6 +57,7 @@ def run_study(config: PateConfig, directory: str | Path = ".", *, account: Accou
     records = load_records(config.data, directory)
     private, classes = scale_records(records, config.data), _require_classes(config, records)
     public = _load_public(config, config.public, records, directory)
+    test = _load_test(config, records, directory)  # a file that cannot be read is refused before anything is spent
     # Bounds are those of the file, and applied already.
     model = PATEClassifier(
         config.guarantee,
@@ -79,7 +80,7 @@ def run_study(config: PateConfig, directory: str | Path = ".", *, account: Accou
     )
     persons = None if config.data.person_column is None else records.groups[config.data.person_column]
     model.fit(_flatten(private.features), private.labels, public=public, persons=persons)
-    return Study(config, model, _collect_facts(config, model) | _measure(config, model, directory))
+    return Study(config, model, _collect_facts(config, model) | _measure(model, test))
 
 
 def _collect_facts(config: PateConfig, model: PATEClassifier) -> dict[str, Any]:
@@ -99,13 +100,20 @@ def _collect_facts(config: PateConfig, model: PATEClassifier) -> dict[str, Any]:
     }
 
 
-def _measure(config: PateConfig, model: PATEClassifier, directory: str | Path) -> dict[str, Any]:
+def _measure(model: PATEClassifier, test: Records | None) -> dict[str, Any]:
     """Return the student's accuracy on the public records to measure it on, if there are any."""
+    return {} if test is None else {"accuracy": float(model.score(_flatten(test.features), test.labels))}
+
+
+def _load_test(config: PateConfig, like: Records, directory: str | Path) -> Records | None:
+    """Return the public records to measure the student on; refuse those with other columns than the private ones."""
     if config.test is None:
-        return {}
+        return None
     block = config.data.model_copy(update={"source": config.test, "person_column": None})
-    records = scale_records(load_records(block, directory), block)
-    return {"accuracy": float(model.score(_flatten(records.features), records.labels))}
+    records = load_records(block, directory)
+    if records.features.shape[1:] != like.features.shape[1:]:
+        raise InvalidArgument("test", "test records must have the same features as the records: give the same columns")
+    return scale_records(records, block)
 
 
 def _load_public(config: PateConfig, source: str, like: Records, directory: str | Path) -> NDArray[Any]:

@@ -198,11 +198,19 @@ def _find_able(stacked: Stacked, parts: partition.Parts) -> NDArray[np.bool_]:
 
 
 def _require_names(persons: Sequence[Any] | NDArray[Any], records: int) -> NDArray[Any]:
-    names = np.asarray(persons)
-    if names.shape != (records,) or names.dtype.kind not in "iuUSO":
+    # Of a list, numpy would make text of all kinds of names: 1 and 1.0 of one person would be two.
+    names = np.array(persons, dtype=object) if isinstance(persons, list | tuple) else np.asarray(persons)
+    if names.shape != (records,) or not _are_names(names):
         raise InvalidArgument(
             "persons",
             "persons must be one name or whole number for each record, so that all rows of a person go to one"
             " teacher: give a column of the data",
         )
     return names
+
+
+def _are_names(names: NDArray[Any]) -> bool:
+    """Return whether all are text or whole numbers: 1.0 or True may be the person who is 1 elsewhere."""
+    if names.dtype.kind != "O":
+        return names.dtype.kind in "iuUS"
+    return all(isinstance(name, str | int | np.integer) and not isinstance(name, bool) for name in names)

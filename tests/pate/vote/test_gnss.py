@@ -13,7 +13,7 @@ from dpfed.errors import AdjacencyMismatch, BudgetExceeded, InvalidArgument
 from dpfed.ledger.ledger import Ledger
 from dpfed.pate.vote.gnss import SmoothRelease, gnss_rdp, sum_sensitivities
 from dpfed.pate.vote.renyi_bounds import gnmax_rdp
-from dpfed.pate.vote.smooth import discount, local_sensitivities
+from dpfed.pate.vote.smooth import discount, proved_sensitivities
 from dpfed.randomness import SeededSource
 
 COUNTS = [[45, 3, 2], [30, 15, 5]]
@@ -50,8 +50,13 @@ def test_a_beta_that_leaves_no_order_is_refused():
 
 
 def test_sensitivities_of_queries_add_up_because_a_teacher_votes_in_each():
-    single = [local_sensitivities(row, SIGMA, ORDER) for row in COUNTS]
+    single = [proved_sensitivities(row, SIGMA, ORDER) for row in COUNTS]
     assert sum_sensitivities(COUNTS, SIGMA, ORDER) == pytest.approx(single[0] + single[1])
+
+
+def test_a_bound_that_jumps_is_not_published():
+    with pytest.raises(InvalidArgument, match="jumps"):
+        SmoothRelease(beta=0.1, sigma=3.0).publish([[10, 6, 0]], 1.0, 1.5)
 
 
 def test_queries_of_different_numbers_of_teachers_are_refused():

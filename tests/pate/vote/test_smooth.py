@@ -68,6 +68,37 @@ def test_smooth_sensitivity_grows_by_at_most_beta_from_neighbour_to_neighbour(co
         assert smooth_sensitivity(moved, sigma, order, beta) <= np.exp(beta) * here * (1 + 1e-9)
 
 
+def every_count(teachers, classes):
+    """Return all ways in which so many teachers can vote, the most votes first."""
+    ways = product(range(teachers + 1), repeat=classes)
+    return [list(way) for way in ways if sum(way) == teachers and list(way) == sorted(way, reverse=True)]
+
+
+@pytest.mark.parametrize("order", [1.01, 2.0, 3.0, 5.0])
+@pytest.mark.parametrize("sigma", [0.7, 1.0, 1.5, 3.0])
+@pytest.mark.parametrize(("teachers", "classes"), [(2, 2), (7, 2), (9, 3)])
+def test_for_all_counts_it_is_smooth_and_no_vote_moves_more_or_it_is_refused(teachers, classes, sigma, order):
+    rows, beta = every_count(teachers, classes), 0.02
+    try:
+        found = {tuple(row): smooth_sensitivity(row, sigma, order, beta) for row in rows}
+    except InvalidArgument:
+        found, rows = {}, []
+    for row, moved in [(each, sorted(moved, reverse=True)) for each in rows for moved in moves(each)]:
+        change = abs(gnmax_rdp(moved, sigma, order) - gnmax_rdp(row, sigma, order))
+        assert change <= found[tuple(row)] * (1 + 1e-9)
+        assert found[tuple(moved)] <= np.exp(beta) * found[tuple(row)] * (1 + 1e-9)
+
+
+def test_a_bound_that_jumps_to_the_worst_case_is_refused():
+    with pytest.raises(InvalidArgument, match="jumps"):
+        smooth_sensitivity([10, 6, 0], sigma=1.0, order=1.5, beta=0.02)
+
+
+def test_at_the_last_distance_every_count_has_the_plateau():
+    last = {smooth.proved_sensitivities([first, 7 - first], 6.0, 4.0)[-1] for first in range(8)}
+    assert last == {smooth.proved_sensitivities([4, 3], 6.0, 4.0).max()}
+
+
 def test_both_conditions_are_checked_and_hold_for_the_published_case():
     assert GNMaxBound(40.0, 10.0, 10).check_conditions(250) == {"C5": True, "C6": True}
 

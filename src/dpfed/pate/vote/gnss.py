@@ -27,7 +27,7 @@ from dpfed.events import RenyiDP
 from dpfed.guarantee import Account
 from dpfed.pate.vote.noisy_max import Counts
 from dpfed.pate.vote.renyi_bounds import gnmax_rdp
-from dpfed.pate.vote.smooth import discount, local_sensitivities
+from dpfed.pate.vote.smooth import discount, proved_sensitivities
 from dpfed.prepaid import PaidSteps, reserve
 from dpfed.randomness import RandomSource, or_system
 
@@ -98,7 +98,7 @@ class SmoothRelease:
 
 def sum_sensitivities(counts: Sequence[Counts], sigma: float, order: float) -> NDArray[np.float64]:
     """Return the local sensitivities of the sum over all queries: a teacher has one vote in each."""
-    found = [local_sensitivities(row, sigma, order) for row in counts]
+    found = [proved_sensitivities(row, sigma, order) for row in counts]
     if not found or len({len(each) for each in found}) != 1:
         raise InvalidArgument("counts", "counts must be one row for each answer, all of the same number of teachers")
     return np.asarray(np.sum(found, axis=0))

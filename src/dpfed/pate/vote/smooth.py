@@ -35,9 +35,9 @@ def smooth_sensitivity(counts: Counts, sigma: float, order: float, beta: float) 
     """Return the β-smooth sensitivity of the bound of one GNMax answer at that order: max over d of e^(−βd) · LS(d).
 
     Distances count teachers that vote otherwise, and the counts say how many teachers there are. Refused where
-    conditions C5 and C6 do not hold.
+    conditions C5 and C6 do not hold, or the bound has a jump.
     """
-    return discount(local_sensitivities(counts, sigma, order), beta)
+    return discount(proved_sensitivities(counts, sigma, order), beta)
 
 
 def discount(sensitivities: Floats, beta: float) -> float:
@@ -50,7 +50,7 @@ def local_sensitivities(counts: Counts, sigma: float, order: float) -> Floats:
     """Return bounds on the local sensitivity at distances 0, 1, … up to the number of teachers less one.
 
     Papernot et al. 2018, Algorithms 3 to 5. At a distance where the walk has reached the plateau, and at all beyond,
-    it is the plateau: the largest of all.
+    it is the plateau: the largest of all. Noise needs `proved_sensitivities`.
     """
     votes = require_counts(counts)
     bound = prove_bound(checks.positive(sigma=sigma), _require_order(order), len(votes), int(votes.sum()))
@@ -58,6 +58,25 @@ def local_sensitivities(counts: Counts, sigma: float, order: float) -> Floats:
     for distance, log_flip in zip(range(len(found)), _walk(votes, bound), strict=False):
         found[distance] = bound.local_sensitivity(log_flip)
     return found
+
+
+def proved_sensitivities(counts: Counts, sigma: float, order: float) -> Floats:
+    """Return the local sensitivities up to the distance at which all teachers have changed; refuse a bound that jumps.
+
+    Privacy: what is released, `gnmax_rdp`, is `GNMaxBound.rdp` only where the latter has no jump at q₀, and the maximum
+    over distances is smooth only if it goes as far as neighbours can: from there all counts are within reach, so the
+    last one is the plateau for everybody.
+    """
+    votes = require_counts(counts)
+    local = local_sensitivities(votes, sigma, order)
+    bound = prove_bound(float(sigma), float(order), len(votes), int(votes.sum()))
+    if bound.jumps:
+        raise InvalidArgument(
+            "sigma",
+            f"the bound jumps to the worst case for σ = {sigma:g} and order {order:g}, so that no smooth sensitivity is"
+            " proved: use more noise, or a higher order",
+        )
+    return np.append(local, bound.local_sensitivity(bound.low))
 
 
 @cache
@@ -76,16 +95,25 @@ class GNMaxBound:
     order: float
     classes: int
 
+    @property
+    def most(self) -> float:
+        """The largest log q for which the conditions of Theorem 6 hold: μ₂ ≥ σ + 1, μ₁ > order and μ₂ > 1."""
+        return min(-((1 + 1 / self.sigma) ** 2), -(((self.order - 0.99) / self.sigma) ** 2), -1 / self.sigma**2)
+
+    @property
+    def jumps(self) -> bool:
+        """Whether the bound is still below the worst case where its conditions end."""
+        return self._excess(self.most) < 0
+
     @cached_property
     def high(self) -> float:
         """log q₀: from there on the worst case is no more than the data-dependent bound."""
-        # Conditions of Theorem 6: μ₂ ≥ σ + 1, μ₁ > order and μ₂ > 1, each as a bound on log q.
-        most = min(-((1 + 1 / self.sigma) ** 2), -(((self.order - 0.99) / self.sigma) ** 2), -1 / self.sigma**2)
+        most = self.most
         if not find_valid_orders(most, self.sigma, np.array([self.order])).all():
             raise InvalidArgument(
                 "sigma", f"no bound on smooth sensitivity is proved for σ = {self.sigma:g}: use more noise"
             )
-        if self._excess(most) < 0:
+        if self.jumps:
             return most
         least = 2 * most
         while self._excess(least) > 0:
