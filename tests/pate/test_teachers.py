@@ -166,7 +166,16 @@ def test_persons_that_do_not_name_each_record_are_refused(persons):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"teachers": 0}, {"steps": 0}, {"batch_size": 0}, {"learning_rate": 0.0}, {"momentum": -1.0}, {"key": -1}]
+    "wrong",
+    [
+        {"teachers": 0},
+        {"steps": 0},
+        {"batch_size": 0},
+        {"learning_rate": 0.0},
+        {"momentum": -1.0},
+        {"key": -1},
+        {"key": 2**128},
+    ],
 )
 def test_plans_that_are_none_are_refused(wrong):
     with pytest.raises(InvalidArgument):

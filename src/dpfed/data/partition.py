@@ -26,6 +26,7 @@ from dpfed.errors import InvalidArgument
 
 Indices = NDArray[np.int64]
 Parts = tuple[Indices, ...]
+LARGEST_SEED = 2**128  # and more, which is no key of a hash
 
 
 def iid(records: int, clients: int, seed: int = 0, *, minimum: int = 1) -> Parts:
@@ -192,8 +193,8 @@ def _shuffle(records: int, seed: int) -> Indices:
 
 
 def _require_seed(seed: int) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InvalidArgument("seed", f"seed must be a whole number of at least 0, got {seed!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < LARGEST_SEED:
+        raise InvalidArgument("seed", f"seed must be a whole number from 0 and below 2**128, got {seed!r:.60}")
     return int(seed)
 
 

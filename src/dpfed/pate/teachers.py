@@ -65,6 +65,8 @@ class TeacherPlan:
         for name in ("teachers", "steps", "batch_size", "at_once"):
             object.__setattr__(self, name, checks.count(**{name: getattr(self, name)}))
         object.__setattr__(self, "key", checks.whole(key=self.key))
+        if self.key >= partition.LARGEST_SEED:
+            raise InvalidArgument("key", "key must be below 2**128, which a hash has room for: choose a smaller one")
         self.settings  # noqa: B018 (refuses a wrong momentum now)
         self.local  # noqa: B018
 
