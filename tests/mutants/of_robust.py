@@ -109,6 +109,34 @@ ROBUST_RULES = (
         (ATTACKED + "too_few_updates_leave_the_model_as_it_is_where_somebody_is_protected[sample]",),
     ),
     Mutant(
+        "too few reports behind a shuffler that stop a run",
+        "federated/round.py",
+        "            value, judged = self._hold(error, took_part)\n            return value, judged.participation\n",
+        "            raise error\n",
+        ("tests/federated/test_shuffler.py::test_reports_without_names_go_through_the_rule_of_the_plan",),
+    ),
+    Mutant(
+        "too few updates for what multi_krum chooses, found when a run is under way",
+        "aggregation/robust_rules.py",
+        "        return max(super()._needed, (self.chosen or 0) + self.max_faulty)\n",
+        "        return super()._needed\n",
+        (
+            "tests/aggregation/test_robust_rules.py::"
+            "test_multi_krum_needs_as_many_honest_updates_as_it_is_to_choose[None-9]",
+            PLAN + "a_rule_that_can_never_do_its_work_is_refused_before_anything_is_spent",
+        ),
+    ),
+    Mutant(
+        "sums of distances of which one far row leaves no digits",
+        "aggregation/geometric.py",
+        "    return int(np.argmin(np.divide(of_squares, both, out=np.zeros_like(both), where=both > 0).sum(axis=1)))\n",
+        "    return int(np.argmin(distances.sum(axis=1)))\n",
+        (
+            "tests/aggregation/test_geometric.py::"
+            "test_a_row_far_out_does_not_make_another_one_the_geometric_median[10000000000.0-1e+30-2]",
+        ),
+    ),
+    Mutant(
         "a simulation that is not marked",
         "federated/results.py",
         "        if self.simulation:\n",
