@@ -127,14 +127,18 @@ ROBUST_RULES = (
         ),
     ),
     Mutant(
-        "sums of distances of which one far row leaves no digits",
+        "a row far out beside which all others are one point",
         "aggregation/geometric.py",
-        "    return int(np.argmin(np.divide(of_squares, both, out=np.zeros_like(both), where=both > 0).sum(axis=1)))\n",
-        "    return int(np.argmin(distances.sum(axis=1)))\n",
-        (
-            "tests/aggregation/test_geometric.py::"
-            "test_a_row_far_out_does_not_make_another_one_the_geometric_median[10000000000.0-1e+30-2]",
-        ),
+        "NEAR * np.maximum(_square_distances(np.abs(gram), weights, sign=1), np.finfo(float).tiny)\n",
+        "NEAR * max(float(squares.max()), np.finfo(float).tiny)\n",
+        ("tests/aggregation/test_geometric.py::test_the_geometric_median_beside_a_row_far_out_is_as_exact_as_without",),
+    ),
+    Mutant(
+        "strikes for all where the aggregate is too short to have a direction",
+        "aggregation/quarantine.py",
+        " or not has_direction:\n",
+        " or not np.any(aggregate):\n",
+        (QUARANTINE + "nobody_is_struck_where_the_aggregate_has_no_direction[1e-200]",),
     ),
     Mutant(
         "a simulation that is not marked",
