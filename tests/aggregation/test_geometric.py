@@ -51,10 +51,10 @@ def test_a_row_far_out_does_not_make_another_one_the_geometric_median(near, far,
 
 
 def test_the_geometric_median_beside_a_row_far_out_is_as_exact_as_without():
-    """What is farther out than 1e7 pulls in its direction as much as from there."""
+    """What is farther out than 1e6 pulls in its direction as much as from there."""
     honest = make_honest(8, 2, seed=4)
-    found = [geometric_median(np.vstack([honest, [[far, -far]]]), max_faulty=1) for far in (1e7, 1e9, 1e12, 1e30)]
-    assert np.ptp(found, axis=0).max() < 1e-6
+    found = [geometric_median(np.vstack([honest, [[far, -far]]]), max_faulty=1) for far in (1e6, 1e9, 1e12, 1e30)]
+    assert np.ptp(found, axis=0).max() < 1e-5
 
 
 def test_clipping_leaves_short_updates_and_zero_as_they_are():
