@@ -39,6 +39,24 @@ def test_the_geometric_median_between_updates_on_a_line_is_as_good_as_the_median
     assert cost(geometric_median(values, max_faulty=1), values) == pytest.approx(cost(np.array([1.5]), values))
 
 
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize(("near", "far"), [(1e3, 1e20), (1e10, 1e30), (50.0, 1e16)])
+def test_a_row_far_out_does_not_make_another_one_the_geometric_median(near, far, place):
+    """Beside 1e20 all other sums of distances are alike to the last digit, and any row would pass for the best."""
+    honest = make_honest(3, 4, seed=3)
+    updates = np.roll(np.vstack([honest, np.full((1, 4), near), np.full((1, 4), far)]), place, axis=0)
+    found = geometric_median(updates, max_faulty=2)
+    farthest = np.linalg.norm(honest - honest.mean(axis=0), axis=1).max()
+    assert np.linalg.norm(found - honest.mean(axis=0)) <= 6 * farthest  # 2(n − f)/(n − 2f), as the docs promise
+
+
+def test_the_geometric_median_beside_a_row_far_out_is_as_exact_as_without():
+    """What is farther out than 1e6 pulls in its direction as much as from there."""
+    honest = make_honest(8, 2, seed=4)
+    found = [geometric_median(np.vstack([honest, [[far, -far]]]), max_faulty=1) for far in (1e6, 1e9, 1e12, 1e30)]
+    assert np.ptp(found, axis=0).max() < 1e-5
+
+
 def test_clipping_leaves_short_updates_and_zero_as_they_are():
     (case,) = cases("norm_bound")
     rows, expected = np.array(case["input"]["updates"]), np.array(case["expected"]["output"])

@@ -155,3 +155,16 @@ def test_standings_that_something_else_wrote_are_refused(bad):
 def test_settings_that_make_no_sense_are_refused(bad):
     with pytest.raises(InvalidArgument):
         Quarantine(**bad)
+
+
+@pytest.mark.parametrize("scale", [0.0, 5e-324, 1e-200, 1e-160])
+def test_nobody_is_struck_where_the_aggregate_has_no_direction(scale):
+    """Squares of such small numbers vanish, and a score that is no number must not be a strike for everybody."""
+    updates = {
+        name: scale * (1 + row) for name, row in zip("abcdefgh", 0.1 * SeededSource(1).normal((8, 4)), strict=True)
+    }
+    aggregate = np.mean(list(updates.values()), axis=0)
+    with np.errstate(all="ignore"):
+        standings, decisions = Quarantine().judge(1, {}, updates, {}, aggregate, most=2)
+    assert not decisions
+    assert not any(standing.strikes for standing in standings.values())

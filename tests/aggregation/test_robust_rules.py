@@ -11,6 +11,7 @@ from dpfed.aggregation.robust_rules import (
     CenteredClipping,
     CoordinateMedian,
     Krum,
+    MinimumDiameter,
     MultiKrum,
     NearestNeighbourMixing,
     NormBoundedMean,
@@ -79,6 +80,8 @@ def test_a_weight_makes_no_client_count_twice():
         lambda: NormBoundedMean(max_faulty=1, clip_norm=0),
         lambda: CenteredClipping(max_faulty=1, steps=0),
         lambda: Bucketing(0),
+        lambda: MultiKrum(max_faulty=1, chosen=0),
+        lambda: MinimumDiameter(max_faulty=9).require(24),
         lambda: CenteredClipping(max_faulty=1).combined(UPDATES, 5),
     ],
 )
@@ -92,3 +95,13 @@ def test_a_rule_says_what_it_bears():
     assert str(TrimmedMean(max_faulty=2, before=NearestNeighbourMixing())).startswith(
         "trimmed_mean behind nnm, bearing 2"
     )
+
+
+@pytest.mark.parametrize(("before", "least"), [(None, 9), (NearestNeighbourMixing(), 9), (Bucketing(2), 17)])
+def test_multi_krum_needs_as_many_honest_updates_as_it_is_to_choose(before, least):
+    """With fewer it breaks down as every rule does, which a round bears: any other error would end the run."""
+    rule = MultiKrum(max_faulty=1, chosen=8, before=before)
+    assert rule.least == least
+    rule.require(least)
+    with pytest.raises(BreakdownError, match="multi_krum needs 9 updates to bear 1 faulty ones, and 8 came"):
+        rule.combined({str(place): np.ones(2) for place in range(least - 1)}, 2, source=SeededSource(1))

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from dpfed import events as ev
+from dpfed.aggregation.robust_rules import Bucketing, CoordinateMedian
 from dpfed.errors import InvalidArgument
 from dpfed.federated.algorithms.feddyn import FedDyn
 from dpfed.federated.messages import Update
@@ -160,3 +161,22 @@ def test_an_algorithm_with_state_at_the_clients_is_refused_a_shuffler(open_study
 def test_the_charge_is_the_local_event_of_every_client(open_study):
     study = open_study("local", rounds=1, client=a_client(), weighting="equal")
     assert study.plan.local_charges(NAMES[0]) == {ev.Laplace(4.0): 1}
+
+
+def test_reports_without_names_go_through_the_rule_of_the_plan(open_study):
+    """Buckets are drawn, and too few usable reports leave the model as it is: a stop would tell of a client."""
+    rule = CoordinateMedian(max_faulty=1, before=Bucketing(1))
+    study = open_study("local", rounds=2, client=a_client(), weighting="equal", aggregation=rule)
+
+    class BrokenLater(LocalRunner):
+        def train(self, task, cohort):
+            for place, each in enumerate(super().train(task, cohort)):
+                value = np.full(DIMENSION, np.nan) if place == 0 and task.round == 1 else each.value
+                yield Update(each.client, each.round, value, each.head)
+
+    first, second = study.federation(study.runner(BrokenLater))
+    assert first.participation.breakdown.startswith("coordinate_median needs 3 updates")
+    assert not np.any(first.weights)
+    assert np.all(second.weights)
+    assert not second.participation.breakdown
+    study.require_nothing_free()

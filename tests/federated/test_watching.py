@@ -9,8 +9,11 @@ import pytest
 
 from dpfed.aggregation.adversaries import ATTACKS
 from dpfed.aggregation.quarantine import Quarantine, Standing
+from dpfed.aggregation.robust_rules import CoordinateMedian
 from dpfed.aggregation.rules import choose_rule
+from dpfed.federated.algorithms.fedopt import FedOpt
 from dpfed.federated.engine import Federation
+from dpfed.federated.messages import Update
 from dpfed.federated.runners.attacked import AttackedRunner
 from dpfed.federated.runners.in_process import LocalRunner
 from dpfed.federated.watching import select_counted
@@ -101,3 +104,19 @@ def test_those_aside_are_left_out():
         "b": 2,
         "c": 3,
     }
+
+
+def test_too_few_updates_leave_the_model_as_it_is_whatever_momentum_it_has(open_study):
+    rule = CoordinateMedian(max_faulty=1)
+    study = open_study("sample", rounds=3, weighting="equal", aggregation=rule)
+
+    class BrokenOnce(LocalRunner):
+        def train(self, task, cohort):
+            for place, each in enumerate(super().train(task, cohort)):
+                value = np.full(each.value.shape, np.nan) if place == 0 and task.round == 2 else each.value
+                yield Update(each.client, each.round, value, each.head)
+
+    first, second, third = study.federation(study.runner(BrokenOnce), algorithm=FedOpt())
+    assert second.participation.breakdown
+    assert (first.weights == second.weights).all()
+    assert (second.weights != third.weights).all()

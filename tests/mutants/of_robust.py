@@ -109,6 +109,38 @@ ROBUST_RULES = (
         (ATTACKED + "too_few_updates_leave_the_model_as_it_is_where_somebody_is_protected[sample]",),
     ),
     Mutant(
+        "too few reports behind a shuffler that stop a run",
+        "federated/round.py",
+        "            value, judged = self._hold(error, took_part)\n            return value, judged.participation\n",
+        "            raise error\n",
+        ("tests/federated/test_shuffler.py::test_reports_without_names_go_through_the_rule_of_the_plan",),
+    ),
+    Mutant(
+        "too few updates for what multi_krum chooses, found when a run is under way",
+        "aggregation/robust_rules.py",
+        "        return max(super()._needed, (self.chosen or 0) + self.max_faulty)\n",
+        "        return super()._needed\n",
+        (
+            "tests/aggregation/test_robust_rules.py::"
+            "test_multi_krum_needs_as_many_honest_updates_as_it_is_to_choose[None-9]",
+            PLAN + "a_rule_that_can_never_do_its_work_is_refused_before_anything_is_spent",
+        ),
+    ),
+    Mutant(
+        "a row far out beside which all others are one point",
+        "aggregation/geometric.py",
+        "NEAR * np.maximum(_square_distances(np.abs(gram), weights, sign=1), np.finfo(float).tiny)\n",
+        "NEAR * max(float(squares.max()), np.finfo(float).tiny)\n",
+        ("tests/aggregation/test_geometric.py::test_the_geometric_median_beside_a_row_far_out_is_as_exact_as_without",),
+    ),
+    Mutant(
+        "strikes for all where the aggregate is too short to have a direction",
+        "aggregation/quarantine.py",
+        " or not has_direction:\n",
+        " or not np.any(aggregate):\n",
+        (QUARANTINE + "nobody_is_struck_where_the_aggregate_has_no_direction[1e-200]",),
+    ),
+    Mutant(
         "a simulation that is not marked",
         "federated/results.py",
         "        if self.simulation:\n",

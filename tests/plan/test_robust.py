@@ -171,6 +171,20 @@ def test_quarantine_needs_a_robust_rule_that_can_miss_somebody():
         make_plan("none", choose_rule("none", 2), quarantine="yes")
 
 
+def test_quarantine_is_refused_where_a_shuffler_takes_names_away():
+    shuffled = ClientPlan(clip_norm=1.0, noise_multiplier=1.0, norm="l1", shuffle_users=3)
+    with pytest.raises(InvalidArgument, match="nobody knows whose report is whose"):
+        make_plan("local", choose_rule("local", 2), client=shuffled, quarantine=Quarantine())
+
+
+def test_a_rule_that_can_never_do_its_work_is_refused_before_anything_is_spent():
+    with pytest.raises(BreakdownError, match="needs 12 updates"):
+        make_plan("sample", RULES["multi_krum"](max_faulty=2, chosen=10))
+    many = tuple(f"site-{number}" for number in range(24))
+    with pytest.raises(InvalidArgument, match="subsets"):
+        make_plan("sample", RULES["minimum_diameter"](max_faulty=9), names=many)
+
+
 def test_a_plan_without_a_robust_rule_is_written_as_ever():
     assert "quarantine" not in make_plan("sample").to_json()
     assert '"aggregation": {\n    "kind": "mean"\n  }' in make_plan("sample").to_json()

@@ -51,13 +51,13 @@ def most_faulty(rule: str, arrived: int) -> int:
     return (arrived - more) // times if arrived >= more else -1
 
 
-def require_enough(rule: str, arrived: int, max_faulty: int) -> None:
-    """Refuse to go on with fewer updates than the rule needs."""
-    least = least_updates(rule, max_faulty)
+def require_enough(rule: str, arrived: int, max_faulty: int, needed: int = 0) -> None:
+    """Refuse to go on with fewer updates than the rule needs, or than are `needed` for what else it is to do."""
+    least = max(least_updates(rule, max_faulty), needed)
     if arrived >= least:
         return
     message = f"{rule} needs {least} updates to bear {max_faulty} faulty ones, and {arrived} came"
     fewer = most_faulty(rule, arrived)
-    lower = f"lower max_faulty to {fewer}, " if fewer >= 0 else ""
+    lower = f"lower max_faulty to {fewer}, " if 0 <= fewer < max_faulty else ""
     remedy = f"wait for more, {lower}or choose a rule that needs fewer"
     raise BreakdownError(f"{message}: below that faulty updates can be the result; {remedy}", arrived, least)

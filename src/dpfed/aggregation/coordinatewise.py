@@ -2,7 +2,8 @@
 
 Each chunk of columns is transposed and sorted whole, which a vectorised sort does faster than selecting.
 
-Bound: in each coordinate the result lies between two honest values, whatever at most f rows are.
+Bound: in each coordinate median and trimmed mean lie between two honest values, whatever at most f rows are. The mean
+around the median may lie beyond them, by no more than the width of the honest ones.
 
 >>> coordinate_median([[1.0, 4.0], [2.0, 3.0], [3.0, 2.0], [100.0, -100.0]], max_faulty=1)
 array([2.5, 2.5])

@@ -65,14 +65,20 @@ def minimum_diameter(updates: Any, *, max_faulty: int) -> Floats:
     """
     rows = Rows.read(updates)
     require_enough("minimum_diameter", rows.count, max_faulty)
+    require_few_subsets(rows.count, max_faulty)
     kept = rows.count - max_faulty
-    if comb(rows.count, kept) > MOST_SUBSETS:
-        message = f"minimum_diameter would try {comb(rows.count, kept):.2g} subsets of {rows.count} updates"
-        raise InvalidArgument("max_faulty", f"{message}, and tries {MOST_SUBSETS} at most: choose multi_krum")
     distances = rows.squared_distances
     subsets = np.array(list(combinations(range(rows.count), kept)))
     widest = [distances[np.ix_(subset, subset)].max() for subset in subsets]
     return _pick(rows, subsets[int(np.argmin(widest))])
+
+
+def require_few_subsets(count: int, max_faulty: int) -> None:
+    """Refuse to search a least diameter among too many subsets; of fewer updates there are fewer."""
+    subsets = comb(count, max_faulty)
+    if subsets > MOST_SUBSETS:
+        message = f"minimum_diameter would try {subsets:.2g} subsets of {count} updates"
+        raise InvalidArgument("max_faulty", f"{message}, and tries {MOST_SUBSETS} at most: choose multi_krum")
 
 
 def krum_scores(distances: Floats, neighbours: int) -> Floats:

@@ -147,7 +147,8 @@ def score_updates(updates: Mapping[str, Floats], aside: set[str], aggregate: Flo
     """Return how unusual each update is, measured against those of clients that are not aside; none if too few."""
     names = list(updates)
     counted = np.array([name not in aside for name in names], dtype=bool)
-    if len(names) < LEAST or counted.sum() < LEAST - 1 or not np.any(aggregate):
+    has_direction = np.linalg.norm(aggregate) >= np.finfo(float).tiny  # squares of less vanish, and it has none
+    if len(names) < LEAST or counted.sum() < LEAST - 1 or not has_direction:
         return {}
     rows = Rows.read(np.stack([updates[name] for name in names]))
     found = {name: _unusual(values, counted, FEATURES[name]) for name, values in _measure(rows, counted, aggregate)}

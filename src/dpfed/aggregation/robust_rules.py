@@ -23,7 +23,7 @@ import numpy as np
 from dpfed import checks
 from dpfed.aggregation import coordinatewise, geometric, krum
 from dpfed.aggregation.conditions import least_updates, require_enough
-from dpfed.aggregation.mixing import fill_buckets, mix_nearest
+from dpfed.aggregation.mixing import effective_count, fill_buckets, mix_nearest
 from dpfed.aggregation.rows import Rows
 from dpfed.arrays import Floats
 from dpfed.errors import InvalidArgument
@@ -100,15 +100,21 @@ class RobustRule(ABC):
     @property
     def least(self) -> int:
         """The fewest updates with which it bears its faulty ones."""
-        needed = least_updates(self.kind, self.max_faulty)
-        return needed if self.before is None else self.before.least(needed)
+        return self._needed if self.before is None else self.before.least(self._needed)
+
+    @property
+    def _needed(self) -> int:
+        """The fewest rows that the rule itself must see, after mixing."""
+        return least_updates(self.kind, self.max_faulty)
 
     def require(self, arrived: int) -> None:
         """Refuse fewer updates than the rule needs."""
-        least = least_updates(self.kind, self.max_faulty)
         if arrived < self.least:
-            size = 1 if not isinstance(self.before, Bucketing) else self.before.bucket_size
-            require_enough(self.kind, min(-(-arrived // size), least - 1), self.max_faulty)
+            require_enough(self.kind, min(self._count_rows(arrived), self._needed - 1), self.max_faulty, self._needed)
+
+    def _count_rows(self, arrived: int) -> int:
+        """Return how many rows the rule itself sees, after mixing."""
+        return effective_count(arrived, self.before.bucket_size) if isinstance(self.before, Bucketing) else arrived
 
     def combined(
         self,
@@ -192,6 +198,16 @@ class MultiKrum(RobustRule):
     chosen: int | None = None
     kind: ClassVar[str] = "multi_krum"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.chosen is not None:
+            object.__setattr__(self, "chosen", checks.count(chosen=self.chosen))
+
+    @property
+    def _needed(self) -> int:
+        """Those of Krum's proof, and as many honest ones as are chosen."""
+        return max(super()._needed, (self.chosen or 0) + self.max_faulty)
+
     def apply(self, rows: Rows, _centre: Floats) -> Floats:
         """Return it."""
         return krum.multi_krum(rows, max_faulty=self.max_faulty, chosen=self.chosen)
@@ -213,6 +229,11 @@ class MinimumDiameter(RobustRule):
     """The mean of the subset of least diameter, for few clients."""
 
     kind: ClassVar[str] = "minimum_diameter"
+
+    def require(self, arrived: int) -> None:
+        """Refuse fewer updates than the rule needs, and more than all subsets can be tried of."""
+        super().require(arrived)
+        krum.require_few_subsets(self._count_rows(arrived), self.max_faulty)
 
     def apply(self, rows: Rows, _centre: Floats) -> Floats:
         """Return it."""

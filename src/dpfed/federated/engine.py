@@ -34,7 +34,7 @@ from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.events import Event, TreeAggregation
 from dpfed.federated.algorithms import registry
 from dpfed.federated.algorithms.earlier import EarlierAlgorithm
-from dpfed.federated.algorithms.protocol import FederatedAlgorithm
+from dpfed.federated.algorithms.protocol import FederatedAlgorithm, State
 from dpfed.federated.messages import WEIGHTS, Charged, Runner, Task
 from dpfed.federated.metrics import Score
 from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED, RUNNING, RoundResult, plain
@@ -273,7 +273,7 @@ class Federation:
     def _step(self, number: int, mean: RoundOutcome) -> Checkpoint:
         before = self._checkpoint
         with np.errstate(over="ignore", invalid="ignore"):
-            state = dict(self._algorithm.step({**before.state, WEIGHTS: before.weights.astype(float)}, mean.value))
+            state = self._move({**before.state, WEIGHTS: before.weights.astype(float)}, mean)
             moved = np.asarray(state.pop(WEIGHTS), dtype=self.layout.dtype)
         if not all(np.isfinite(array).all() for array in (moved, *state.values())):
             self._discard_round(number)
@@ -287,6 +287,13 @@ class Federation:
         made = Checkpoint(number, moved, mean.head, state, clip_norm, taken, files=before.files, counted=counted)
         centre = mean.value if self.plan.aggregation.needs_centre else None
         return replace(made, centre=centre, standings=before.standings if mean.standings is None else mean.standings)
+
+    def _move(self, state: State, mean: RoundOutcome) -> dict[str, Any]:
+        """Return the state after the algorithm's step; as it was where too few updates came for the rule.
+
+        A step by zero is not the same: the momentum of earlier rounds would move the model.
+        """
+        return dict(state if mean.participation.breakdown else self._algorithm.step(state, mean.value))
 
     def _discard_round(self, number: int) -> NoReturn:
         """Delete what a round stored that led to no model, and say so; its charge stays spent.

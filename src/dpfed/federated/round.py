@@ -15,10 +15,11 @@ stops.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -137,13 +138,17 @@ class Round:
 
     def _combine(self, values: Mapping[str, Floats], participation: Participation) -> tuple[Floats, Judged]:
         """Return the aggregate of released updates by the rule of the plan, and who is in quarantine after it."""
-        source = self.source.once(f"rule {sequence(self.head)} {self.number}")
         counted = watching.select_counted(self.standings, values)
         try:
-            value = self.plan.combined(counted, self.layout.size, centre=self.centre, source=source)
+            value = self.plan.combined(counted, self.layout.size, **self._rule_options)
         except BreakdownError as error:
             return self._hold(error, participation)
         return value, watching.judge(self.plan, self.number, self.standings, values, value, participation)
+
+    @property
+    def _rule_options(self) -> dict[str, Any]:
+        """What rules take beside updates: the last release, and chance."""
+        return {"centre": self.centre, "source": self.source.once(f"rule {sequence(self.head)} {self.number}")}
 
     def _hold(self, error: BreakdownError, participation: Participation) -> tuple[Floats, Judged]:
         """Leave the model as it is, as too few updates came; where nobody is protected, stop.
@@ -168,10 +173,22 @@ class Round:
         updates = list(arrivals.gather(self.runner.train(self.task, cohort)))
         mixer = Shuffler(users, self.source.once(f"shuffle {sequence(self.head)} {self.number}"))
         reports = mixer.hand_on([update.value for update in updates])
-        value = combine_reports(self.plan, arrivals.screen(reports), self.layout.size)
+        value, took_part = self._combine_reports(arrivals, reports, [each.client for each in updates if reports])
         head = max({self.head, *(update.head for update in updates)}, key=sequence)
         self.stored.write_release(self.number, Released(value), head, ())
-        return RoundOutcome(value, head, arrivals.describe((each.client for each in updates if reports), ()))
+        return RoundOutcome(value, head, took_part)
+
+    def _combine_reports(
+        self, arrivals: _Arrivals, reports: Sequence[Floats], names: Iterable[str]
+    ) -> tuple[Floats, Participation]:
+        """Return the aggregate of reports without names by the rule of the plan, and who took part."""
+        usable = arrivals.screen(reports)
+        took_part = arrivals.describe(names, ())
+        try:
+            return combine_reports(self.plan, usable, self.layout.size, **self._rule_options), took_part
+        except BreakdownError as error:
+            value, judged = self._hold(error, took_part)
+            return value, judged.participation
 
     def _release_mean(self) -> RoundOutcome:
         """Charge the study's account, then return the mean of the clipped updates with the server's noise.

@@ -124,6 +124,9 @@ def _require_quarantine(plan: Plan, quarantine: Any) -> None:
         why = "one client could then move the sum by several clip norms, and who is aside would tell of private data"
         remedy = "leave quarantine out, or choose style 'sample' or 'local'"
         raise InvalidArgument("quarantine", f"{message}: {why}; {remedy}")
+    if plan.client is not None and plan.client.shuffle_users is not None:
+        message = "behind a shuffler nobody knows whose report is whose, so that none can be put aside"
+        raise InvalidArgument("quarantine", f"{message}: leave quarantine out, or shuffle_users")
     _require_room(plan, plan.aggregation)
 
 

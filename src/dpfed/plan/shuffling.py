@@ -15,7 +15,7 @@ and on a declared minimum of honest reports; the first one needs neither.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -68,10 +68,13 @@ def find_shuffled(plan: Plan, delta: float) -> Guarantee | None:
     return Guarantee(min(amplified, plan.client_epsilon(delta)), delta, "client", plan.client_adjacency)
 
 
-def combine_reports(plan: Plan, reports: Sequence[Floats], size: int) -> Floats:
-    """Return the average of a round from reports without names, over the expected cohort; zero where there are none."""
+def combine_reports(plan: Plan, reports: Sequence[Floats], size: int, **released: Any) -> Floats:
+    """Return the aggregate of a round from reports without names, zero where there are none.
+
+    A mean is over the expected cohort; another rule may refuse too few of them. `released` is what such rules need.
+    """
     if not reports:
         return np.zeros(size)
     share = float(1 / plan.cohort.expected(len(plan.local)))
     named = {str(place): report for place, report in enumerate(reports)}
-    return plan.aggregation.combined(named, size, dict.fromkeys(named, share))
+    return plan.aggregation.combined(named, size, dict.fromkeys(named, share), **released)
