@@ -21,6 +21,7 @@ from dpfed.ldp import (
     LocalHashing,
     OptimizedUnary,
     Rappor,
+    SubsetSelection,
     SymmetricUnary,
     packed,
 )
@@ -33,6 +34,7 @@ MECHANISMS = {
     "kary": (KaryResponse(2.0, 10), 0, 9),
     "symmetric unary": (SymmetricUnary(1.0, 10), 3, 4),
     "optimized unary": (OptimizedUnary(2.0, 10), 3, 4),
+    "subset": (SubsetSelection(1.0, 10), 3, 4),
     "hashing": (LocalHashing(1.0, 100), 3, 98),
     "Hadamard": (HadamardResponse(1.0, 10), 0, 1),
     "sketch": (CountMeanSketch(1.0, 10, buckets=32, functions=8), 0, 1),
@@ -40,6 +42,7 @@ MECHANISMS = {
     "RAPPOR for ever": (Rappor(0.5, 0.0, 1.0, bits=16, cohorts=4), "a", "b"),
     "absent": (KaryResponse(1.0, 3, absent=True), ABSENT, 1),
     "absent unary": (OptimizedUnary(1.0, 3, absent=True), ABSENT, 1),
+    "absent subset": (SubsetSelection(1.0, 5, absent=True), ABSENT, 1),
     "absent hashing": (LocalHashing(1.0, 3, absent=True), ABSENT, 1),
 }
 

@@ -15,6 +15,7 @@ KARY = "tests/ldp/test_kary.py::test_"
 ORACLE = "tests/ldp/test_oracle.py::test_"
 RAPPOR = "tests/ldp/test_rappor.py::test_"
 SKETCH = "tests/ldp/test_sketch.py::test_"
+SUBSET = "tests/ldp/test_subset.py::test_"
 UNARY = "tests/ldp/test_unary.py::test_"
 
 LOCAL = (
@@ -59,6 +60,13 @@ LOCAL = (
         "(coins.below(source, size - 1, part.size) + np.uint32(1))",
         "coins.below(source, size, part.size)",
         (KARY + "reports_follow_their_law_for_every_value",),
+    ),
+    Mutant(
+        "sets that always hold the own value",
+        "ldp/subset.py",
+        "coins.flip(source, self._own, codes.size)",
+        "np.ones(codes.size, dtype=np.bool_)",
+        (SUBSET + "sets_follow_their_law_for_every_value",),
     ),
     Mutant(
         "the own bit without noise",

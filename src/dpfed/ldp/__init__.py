@@ -15,6 +15,7 @@ _HOME = {
     "LocalHashing": "dpfed.ldp.hashing",
     "OptimizedUnary": "dpfed.ldp.unary",
     "Rappor": "dpfed.ldp.rappor",
+    "SubsetSelection": "dpfed.ldp.subset",
     "SymmetricUnary": "dpfed.ldp.unary",
     "choose": "dpfed.ldp.choosing",
 }

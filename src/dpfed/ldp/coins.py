@@ -76,6 +76,18 @@ def chance_down(odds: Decimal, others: int = 1) -> int:
     return int(share.to_integral_value(ROUND_FLOOR))
 
 
+def window_threshold(epsilon: float, inside: int, outside: int) -> int:
+    """Return the largest chance in 2⁻⁵³ of one of `inside` results, if none is to be above e^ε times one outside."""
+    own = chance_down(_PRECISE.multiply(exp(epsilon), Decimal(inside)), outside)
+    require_signal(max(own * outside, (ONE - own) * inside), (ONE - own) * inside)
+    return own
+
+
+def window_epsilon(own: int, inside: int, outside: int) -> float:
+    """Return the ε of results that are equally likely inside, with that chance in all, and equally likely outside."""
+    return log_up(Fraction(own * outside, (ONE - own) * inside))
+
+
 def log_up(ratio: Fraction) -> float:
     """Return the natural logarithm of a ratio of at least 1 as the next float that is not below it."""
     if ratio <= 1:
