@@ -16,7 +16,7 @@ from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dpfed import checks
 from dpfed.errors import InvalidArgument
@@ -51,6 +51,12 @@ def flip(source: RandomSource, threshold: int, count: int) -> Bools:
         tied = np.flatnonzero(first == top)
         heads[tied] = (source.words(tied.size) >> np.uint64(64 - _LOW_BITS)) < low
     return heads
+
+
+def flip_each(source: RandomSource, thresholds: ArrayLike) -> Bools:
+    """Return a coin for each threshold, true with chance threshold/2⁵³ exactly, for thresholds that are whole."""
+    edges = np.asarray(thresholds).astype(np.uint64)
+    return np.asarray((source.words(edges.size) >> np.uint64(64 - BITS)) < edges)
 
 
 def below(source: RandomSource, bound: int, count: int) -> NDArray[np.uint32]:

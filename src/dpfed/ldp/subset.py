@@ -67,7 +67,7 @@ class SubsetSelection(FrequencyOracle):
         chosen = np.empty((codes.size, self.size), dtype=np.bool_)
         chosen[:, 0] = has_own = coins.flip(source, self._own, codes.size)
         for is_member, drawn in ((has_own, self.width - 1), (~has_own, self.width)):
-            chosen[is_member, 1:] = draw_subsets(source, self.size - 1, drawn, np.count_nonzero(is_member))
+            chosen[is_member, 1:] = draw_subsets(source, self.size - 1, drawn, int(is_member.sum()))
         steps = (np.arange(self.size) - codes[:, None]) % self.size
         return np.take_along_axis(chosen, steps, axis=1)
 
