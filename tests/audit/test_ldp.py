@@ -23,6 +23,7 @@ from dpfed.ldp import (
     LocalHashing,
     OptimizedUnary,
     PiecewiseMean,
+    PrefixExtension,
     Rappor,
     SubsetSelection,
     SymmetricUnary,
@@ -92,6 +93,18 @@ def test_no_mechanism_of_a_mean_is_refuted_and_the_bound_comes_near_its_epsilon(
     assert not found.is_refuted
     assert found.lower > 0.75 * mechanism.epsilon
     assert run(mechanism, -1.0, 1.0, view=coarse(mechanism), claimed=0.7 * mechanism.epsilon).is_refuted
+
+
+def test_a_report_on_a_prefix_is_not_refuted_and_one_group_comes_near_its_epsilon():
+    finder = PrefixExtension(1.0, bits=8, first=8)
+    oracle = finder._oracle
+
+    def look(reports):
+        return 2 * oracle.supports(reports["report"], 3) + oracle.supports(reports["report"], 200)
+
+    found = run(finder, 3, 200, view=look)
+    assert 0.75 * finder.epsilon < found.lower <= finder.epsilon
+    assert run(finder, 3, 200, view=look, claimed=0.7).is_refuted
 
 
 def test_a_single_report_of_rappor_is_within_its_own_epsilon():

@@ -11,6 +11,7 @@ COLLECTING = "tests/ldp/test_collecting.py::test_"
 COMMAND = "tests/cli/test_ldp.py::test_"
 FILES = "tests/ldp/test_files.py::test_"
 HASHING = "tests/ldp/test_hashing.py::test_"
+HEAVY = "tests/ldp/test_heavy.py::test_"
 KARY = "tests/ldp/test_kary.py::test_"
 MEAN = "tests/ldp/test_mean.py::test_"
 MEAN_VECTOR = "tests/ldp/test_mean_vector.py::test_"
@@ -91,6 +92,13 @@ LOCAL = (
         "round_down(Fraction(asked) / self.coordinates)",
         "asked",
         (MEAN_VECTOR + "the_epsilon_of_all_coordinates_adds_up_to_no_more_than_asked_for",),
+    ),
+    Mutant(
+        "whole values from every group",
+        "ldp/heavy.py",
+        "codes >> (self.bits - np.array(self.lengths)[groups])",
+        "codes",
+        (HEAVY + "each_group_reports_the_prefix_of_its_length_and_nothing_more",),
     ),
     Mutant(
         "the own bit without noise",
