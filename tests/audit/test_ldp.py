@@ -15,13 +15,19 @@ from dpfed.ldp import (
     ABSENT,
     BinaryResponse,
     CountMeanSketch,
+    DuchiMean,
     HadamardResponse,
     HadamardSketch,
+    HybridMean,
     KaryResponse,
     LocalHashing,
     OptimizedUnary,
+    PiecewiseMean,
+    PrefixExtension,
     Rappor,
+    SubsetSelection,
     SymmetricUnary,
+    VectorMean,
     packed,
 )
 from dpfed.randomness import SeededSource, or_system
@@ -33,6 +39,7 @@ MECHANISMS = {
     "kary": (KaryResponse(2.0, 10), 0, 9),
     "symmetric unary": (SymmetricUnary(1.0, 10), 3, 4),
     "optimized unary": (OptimizedUnary(2.0, 10), 3, 4),
+    "subset": (SubsetSelection(1.0, 10), 3, 4),
     "hashing": (LocalHashing(1.0, 100), 3, 98),
     "Hadamard": (HadamardResponse(1.0, 10), 0, 1),
     "sketch": (CountMeanSketch(1.0, 10, buckets=32, functions=8), 0, 1),
@@ -40,6 +47,7 @@ MECHANISMS = {
     "RAPPOR for ever": (Rappor(0.5, 0.0, 1.0, bits=16, cohorts=4), "a", "b"),
     "absent": (KaryResponse(1.0, 3, absent=True), ABSENT, 1),
     "absent unary": (OptimizedUnary(1.0, 3, absent=True), ABSENT, 1),
+    "absent subset": (SubsetSelection(1.0, 5, absent=True), ABSENT, 1),
     "absent hashing": (LocalHashing(1.0, 3, absent=True), ABSENT, 1),
 }
 
@@ -63,6 +71,40 @@ def test_no_mechanism_of_ours_is_refuted_and_the_bound_comes_near_its_epsilon(au
 def test_an_epsilon_claimed_too_low_is_refuted(audited):
     mechanism, first, second = audited
     assert run(mechanism, first, second, claimed=0.7 * mechanism.epsilon).is_refuted
+
+
+class Rows10(VectorMean):
+    """Vectors of ten equal numbers, so that a value to audit is one number."""
+
+    def randomize(self, values, source=None):
+        return super().randomize(np.repeat(np.asarray(values)[:, None], 10, axis=1), source)
+
+
+def coarse(mechanism):
+    """Return a view of a mean's reports: the first decoded number in steps of 1/20."""
+    if isinstance(mechanism, VectorMean):
+        return lambda reports: coarse(mechanism._part)(np.ascontiguousarray(reports["report"][:, 0]))
+    return lambda reports: np.rint(mechanism.decode(reports) * 20).astype(np.int64)
+
+
+@pytest.mark.parametrize("mechanism", [DuchiMean(1.0), PiecewiseMean(1.0), HybridMean(2.0), Rows10(1.0, 10)])
+def test_no_mechanism_of_a_mean_is_refuted_and_the_bound_comes_near_its_epsilon(mechanism):
+    found = run(mechanism, -1.0, 1.0, view=coarse(mechanism))
+    assert not found.is_refuted
+    assert found.lower > 0.75 * mechanism.epsilon
+    assert run(mechanism, -1.0, 1.0, view=coarse(mechanism), claimed=0.7 * mechanism.epsilon).is_refuted
+
+
+def test_a_report_on_a_prefix_is_not_refuted_and_one_group_comes_near_its_epsilon():
+    finder = PrefixExtension(1.0, bits=8, first=8)
+    oracle = finder._oracle
+
+    def look(reports):
+        return 2 * oracle.supports(reports["report"], 3) + oracle.supports(reports["report"], 200)
+
+    found = run(finder, 3, 200, view=look)
+    assert 0.75 * finder.epsilon < found.lower <= finder.epsilon
+    assert run(finder, 3, 200, view=look, claimed=0.7).is_refuted
 
 
 def test_a_single_report_of_rappor_is_within_its_own_epsilon():

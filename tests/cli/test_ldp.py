@@ -149,7 +149,7 @@ def test_a_cell_outside_the_declared_values_is_refused_without_showing_it(dpfed)
 
 
 @pytest.mark.parametrize(
-    "mechanism", ["unary", "symmetric-unary", "hashing", "hadamard", "count-mean", "hadamard-sketch"]
+    "mechanism", ["unary", "symmetric-unary", "hashing", "subset", "hadamard", "count-mean", "hadamard-sketch"]
 )
 def test_every_mechanism_may_be_named(dpfed, mechanism):
     assert f"{mechanism}, as asked for" in dpfed(f"{OF_PERSONS} --mechanism {mechanism}").stdout

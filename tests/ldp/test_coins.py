@@ -115,3 +115,21 @@ def test_an_epsilon_that_is_not_positive_and_finite_is_refused(epsilon):
 def test_chances_without_a_difference_are_refused():
     with pytest.raises(InvalidArgument, match="pure noise"):
         coins.require_signal(HALF, HALF)
+
+
+def test_coins_of_their_own_thresholds_are_never_and_always_true_at_both_ends():
+    assert not coins.flip_each(SeededSource(1), np.zeros(1000)).any()
+    assert coins.flip_each(SeededSource(1), np.full(1000, float(ONE))).all()
+
+
+def test_coins_of_their_own_thresholds_compare_53_bits_of_a_word():
+    words = SeededSource(3).words(1000) >> np.uint64(11)
+    assert not coins.flip_each(SeededSource(3), words).any()
+    assert coins.flip_each(SeededSource(3), words + np.uint64(1)).all()
+
+
+@pytest.mark.parametrize(("inside", "outside"), [(1, 1), (1, 9), (3, 7), (1 << 30, 1 << 31)])
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 8.0])
+def test_a_windows_chance_is_the_largest_that_keeps_the_epsilon(inside, outside, epsilon):
+    own = coins.window_threshold(epsilon, inside, outside)
+    assert coins.window_epsilon(own, inside, outside) <= epsilon < coins.window_epsilon(own + 2, inside, outside)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpfed.errors import InvalidArgument
-from dpfed.ldp.estimates import Estimate, normal_quantile
+from dpfed.ldp.estimates import Estimate, MeanEstimate, normal_quantile
 
 
 def test_estimates_are_never_clipped_unless_it_is_asked_for():
@@ -50,3 +50,11 @@ def test_each_frequency_has_one_error(errors):
 def test_a_confidence_lies_between_0_and_1(confidence):
     with pytest.raises(InvalidArgument, match="confidence must be above 0 and below 1"):
         Estimate([0.5], [0.1], users=5).interval(confidence)
+
+
+def test_intervals_of_means_are_wider_if_all_hold_at_once():
+    found = MeanEstimate([0.5, 0.1], [0.1, 0.2], users=10)
+    assert (found.interval(0.95)[1] - found.means).round(3).tolist() == [0.196, 0.392]
+    assert np.all(found.interval(0.95, together=True)[0] < found.interval(0.95)[0])
+    with pytest.raises(ValueError, match="read-only"):
+        found.means[0] = 1.0

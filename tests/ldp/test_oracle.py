@@ -20,13 +20,14 @@ from dpfed.ldp import (
     KaryResponse,
     LocalHashing,
     OptimizedUnary,
+    SubsetSelection,
     SymmetricUnary,
 )
 from dpfed.ldp.oracle import BATCH, batches
 from dpfed.randomness import SeededSource, SystemSource
 from support.local_reports import repeat, require_moments
 
-PURE = (KaryResponse, SymmetricUnary, OptimizedUnary, LocalHashing, HadamardResponse)
+PURE = (KaryResponse, SymmetricUnary, OptimizedUnary, LocalHashing, SubsetSelection, HadamardResponse)
 SKETCHES = (CountMeanSketch, HadamardSketch)
 ORACLES = (*PURE, *SKETCHES)
 USERS, DOMAIN = 2000, 6

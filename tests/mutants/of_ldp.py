@@ -11,10 +11,15 @@ COLLECTING = "tests/ldp/test_collecting.py::test_"
 COMMAND = "tests/cli/test_ldp.py::test_"
 FILES = "tests/ldp/test_files.py::test_"
 HASHING = "tests/ldp/test_hashing.py::test_"
+HEAVY = "tests/ldp/test_heavy.py::test_"
 KARY = "tests/ldp/test_kary.py::test_"
+MEAN = "tests/ldp/test_mean.py::test_"
+MEAN_VECTOR = "tests/ldp/test_mean_vector.py::test_"
 ORACLE = "tests/ldp/test_oracle.py::test_"
+PIECEWISE = "tests/ldp/test_piecewise.py::test_"
 RAPPOR = "tests/ldp/test_rappor.py::test_"
 SKETCH = "tests/ldp/test_sketch.py::test_"
+SUBSET = "tests/ldp/test_subset.py::test_"
 UNARY = "tests/ldp/test_unary.py::test_"
 
 LOCAL = (
@@ -59,6 +64,41 @@ LOCAL = (
         "(coins.below(source, size - 1, part.size) + np.uint32(1))",
         "coins.below(source, size, part.size)",
         (KARY + "reports_follow_their_law_for_every_value",),
+    ),
+    Mutant(
+        "sets that always hold the own value",
+        "ldp/subset.py",
+        "coins.flip(source, self._own, codes.size)",
+        "np.ones(codes.size, dtype=np.bool_)",
+        (SUBSET + "sets_follow_their_law_for_every_value",),
+    ),
+    Mutant(
+        "a sign that is never turned round",
+        "ldp/mean.py",
+        "coins.flip(source, self._keep, numbers.size)",
+        "True",
+        (MEAN + "estimates_are_unbiased_and_have_the_formulas_variance",),
+    ),
+    Mutant(
+        "a cell that is outside only beyond the window",
+        "ldp/piecewise.py",
+        "(outside >= begins)",
+        "(outside > begins)",
+        (PIECEWISE + "cells_follow_their_law_for_every_point_of_a_small_grid",),
+    ),
+    Mutant(
+        "the whole epsilon for every coordinate",
+        "ldp/mean_vector.py",
+        "round_down(Fraction(asked) / self.coordinates)",
+        "asked",
+        (MEAN_VECTOR + "the_epsilon_of_all_coordinates_adds_up_to_no_more_than_asked_for",),
+    ),
+    Mutant(
+        "whole values from every group",
+        "ldp/heavy.py",
+        "codes >> (self.bits - np.array(self.lengths)[groups])",
+        "codes",
+        (HEAVY + "each_group_reports_the_prefix_of_its_length_and_nothing_more",),
     ),
     Mutant(
         "the own bit without noise",

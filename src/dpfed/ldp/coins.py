@@ -16,7 +16,7 @@ from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dpfed import checks
 from dpfed.errors import InvalidArgument
@@ -53,6 +53,12 @@ def flip(source: RandomSource, threshold: int, count: int) -> Bools:
     return heads
 
 
+def flip_each(source: RandomSource, thresholds: ArrayLike) -> Bools:
+    """Return a coin for each threshold, true with chance threshold/2⁵³ exactly, for thresholds that are whole."""
+    edges = np.asarray(thresholds).astype(np.uint64)
+    return np.asarray((source.words(edges.size) >> np.uint64(64 - BITS)) < edges)
+
+
 def below(source: RandomSource, bound: int, count: int) -> NDArray[np.uint32]:
     """Return `count` whole numbers below the bound, of at most 2³², exactly uniform (Lemire 2019)."""
     products = np.frombuffer(source.bytes(4 * count), dtype=np.uint32) * np.uint64(bound)
@@ -74,6 +80,18 @@ def chance_down(odds: Decimal, others: int = 1) -> int:
     """Return odds/(odds + others), the chance of the first of so many more, in 2⁻⁵³ rounded down: never a whole one."""
     share = _PRECISE.divide(_PRECISE.multiply(odds, Decimal(ONE)), _PRECISE.add(odds, Decimal(others)))
     return min(int(share.to_integral_value(ROUND_FLOOR)), ONE - 1)  # 80 digits end where ε is above 180
+
+
+def window_threshold(epsilon: float, inside: int, outside: int) -> int:
+    """Return the largest chance in 2⁻⁵³ of one of `inside` results, if none is to be above e^ε times one outside."""
+    own = chance_down(_PRECISE.multiply(exp(epsilon), Decimal(inside)), outside)
+    require_signal(max(own * outside, (ONE - own) * inside), (ONE - own) * inside)
+    return own
+
+
+def window_epsilon(own: int, inside: int, outside: int) -> float:
+    """Return the ε of results that are equally likely inside, with that chance in all, and equally likely outside."""
+    return log_up(Fraction(own * outside, (ONE - own) * inside))
 
 
 def log_up(ratio: Fraction) -> float:

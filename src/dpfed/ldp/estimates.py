@@ -69,6 +69,24 @@ class Estimate:
         return np.asarray(np.maximum(self.frequencies - excess[kept], 0.0))
 
 
+@dataclass(frozen=True, eq=False)
+class MeanEstimate:
+    """Unbiased estimates of the users' mean, one number or one for each coordinate, and the standard error of each."""
+
+    means: Floats
+    standard_errors: Floats
+    users: int
+
+    def __post_init__(self) -> None:
+        for name in ("means", "standard_errors"):
+            object.__setattr__(self, name, _freeze(getattr(self, name)))
+
+    def interval(self, confidence: float = 0.95, *, together: bool = False) -> tuple[Floats, Floats]:
+        """Return both ends of a normal confidence interval for each mean, or with together=True for all at once."""
+        half = normal_quantile(confidence, self.means.size if together else 1) * self.standard_errors
+        return self.means - half, self.means + half
+
+
 def normal_quantile(confidence: float, intervals: int = 1) -> float:
     """Return how many standard errors an interval reaches on each side, for so many intervals at once."""
     from scipy.special import ndtri

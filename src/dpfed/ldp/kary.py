@@ -78,14 +78,12 @@ class KaryResponse(FrequencyOracle):
 
 def truth_threshold(epsilon: float, size: int) -> int:
     """Return the chance of the true value of `size`, as a number of 2⁻⁵³ rounded down."""
-    own = coins.chance_down(coins.exp(epsilon), size - 1)
-    coins.require_signal(max(own * (size - 1), ONE - own), ONE - own)
-    return own
+    return coins.window_threshold(epsilon, 1, size - 1)
 
 
 def truth_epsilon(own: int, size: int) -> float:
     """Return the ε of a response whose true value has that chance."""
-    return coins.log_up(Fraction(own * (size - 1), ONE - own))
+    return coins.window_epsilon(own, 1, size - 1)
 
 
 def respond(codes: Codes, own: int, size: int, source: RandomSource) -> NDArray[np.uint32]:

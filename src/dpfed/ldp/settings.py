@@ -22,6 +22,7 @@ from dpfed.ldp.kary import KaryResponse
 from dpfed.ldp.oracle import FrequencyOracle
 from dpfed.ldp.rappor import Rappor
 from dpfed.ldp.sketch import CountMeanSketch, HadamardSketch
+from dpfed.ldp.subset import SubsetSelection
 from dpfed.ldp.unary import OptimizedUnary, SymmetricUnary
 
 Mechanism = FrequencyOracle | Rappor
@@ -32,6 +33,7 @@ ORACLES: dict[str, type[FrequencyOracle]] = {
     "unary": OptimizedUnary,
     "symmetric-unary": SymmetricUnary,
     "hashing": LocalHashing,
+    "subset": SubsetSelection,
     "hadamard": HadamardResponse,
     "count-mean": CountMeanSketch,
     "hadamard-sketch": HadamardSketch,
