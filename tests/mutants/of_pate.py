@@ -86,4 +86,11 @@ PATE = (
         "",
         ("tests/pate/vote/test_smooth.py::test_a_bound_whose_conditions_fail_is_refused",),
     ),
+    Mutant(
+        "private records as public examples",
+        "config/pate.py",
+        "os.path.normpath(source) == os.path.normpath(private)",
+        "source == key",
+        ("tests/config/test_pate.py::test_private_records_are_refused_as_public_examples",),
+    ),
 )

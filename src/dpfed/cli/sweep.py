@@ -31,10 +31,12 @@ def _parse_list(kind: Callable[[str], Any]) -> Callable[..., Any]:
 
 @click.command(cls=Command)
 @click.argument("config", type=click.Path(dir_okay=False, path_type=Path))
-@options.option("--epsilon", "epsilons", callback=_parse_list(float), section=VARIED, help="Each ε to try: inf,8,3,1")
-@options.option("--clip", "clip_norms", callback=_parse_list(float), section=VARIED, help="Clip norms: 0.5,1,2")
-@options.option("--batch-size", "batch_sizes", callback=_parse_list(int), section=VARIED, help="Batch sizes: 16,64,256")
-@options.option("--delta", "deltas", callback=_parse_list(float), section=VARIED, help="Each δ to try: 1e-5,1e-6")
+@options.option("--epsilon", "epsilons", callback=_parse_list(float), section=VARIED, help="Each ε to try: inf,8,3,1.")
+@options.option("--clip", "clip_norms", callback=_parse_list(float), section=VARIED, help="Clip norms: 0.5,1,2.")
+@options.option(
+    "--batch-size", "batch_sizes", callback=_parse_list(int), section=VARIED, help="Batch sizes: 16,64,256."
+)
+@options.option("--delta", "deltas", callback=_parse_list(float), section=VARIED, help="Each δ to try: 1e-5,1e-6.")
 @options.option("--seeds", type=click.IntRange(1), default=1, show_default=True, section=VARIED, help="Runs of each.")
 @options.option("--public", is_flag=True, section=DATA, help="The records of the file are public.")
 @options.option(

@@ -59,7 +59,7 @@ def draw_losses(directions: Sequence[LossDistribution], epsilon: float, delta: f
 def _draw_density(
     axes: Axes, loss: LossDistribution, ends: tuple[float, float], colour: str, style: Style, name: str
 ) -> None:
-    edges = _make_edges(loss.losses, ends)
+    edges = _make_edges(np.asarray(loss.losses, dtype=np.float64), ends)
     masses, _ = np.histogram(loss.losses, edges, weights=loss.masses)
     axes.plot((edges[1:] + edges[:-1]) / 2, masses / np.diff(edges), colour, ls=style, linewidth=1.4, label=name)
 
