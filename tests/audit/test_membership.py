@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpfed.audit.membership import attack_attribute, attack_model, attack_run
+from dpfed.audit.membership import WITHOUT_SHADOWS, attack_attribute, attack_model, attack_run
 from dpfed.config.run import RunConfig
 from dpfed.errors import InvalidArgument
 from dpfed.federated.launch import prepare
@@ -35,10 +35,14 @@ def test_a_model_that_learned_by_heart_gives_its_members_away(overfitted):
     assert max(each.auc for each in found) > 0.8
 
 
-def test_without_shadow_models_the_attacks_that_need_them_fail_and_are_no_coins(overfitted):
+def test_without_shadow_models_the_attacks_that_need_them_are_left_out_and_are_no_coins(overfitted):
     found = attack_model(*overfitted, PLAN, shadows=0, source=SeededSource(2))
-    assert [bool(each.failure) for each in found] == [False, False, True, True, True, True, True]
-    assert all(each.auc is None for each in found[2:])
+    assert [each.name for each in found if not each.failure] == [each.name for each in found] == [*WITHOUT_SHADOWS]
+
+
+def test_one_shadow_model_is_refused_as_nothing_can_be_compared_with_it(overfitted):
+    with pytest.raises(InvalidArgument, match="train 2 or more, or 0"):
+        attack_model(*overfitted, PLAN, shadows=1, source=SeededSource(2))
 
 
 def test_an_attribute_is_guessed_for_members_and_others(overfitted):

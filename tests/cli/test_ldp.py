@@ -127,7 +127,7 @@ def test_reports_are_never_sent_before_their_responses_are_kept(dpfed):
     """The reports cannot be written here; what was drawn is kept, and the next command sends it."""
     Path("ward.reports").write_text("notes of somebody\n")
     assert dpfed(OF_PERSONS).exit_code == 2
-    assert "nothing was spent" in dpfed(f"{OF_PERSONS} --out other.reports").stdout
+    assert "nothing was spent" in dpfed(f"{OF_PERSONS} --output other.reports").stdout
 
 
 def test_who_has_no_value_takes_part_if_asked(dpfed):
@@ -203,7 +203,7 @@ def test_json_says_what_was_collected(dpfed):
         ("ldp estimate visits.csv", "is no file of reports"),
         (ASK.replace("surgery,", "None,") + " --absent", "--values must not have 'None'"),
         (ASK.replace("surgery,", "(none),") + " --absent", "--values must not have '(none)'"),
-        (f"{ASK} --out visits.csv", "is not overwritten"),
+        (f"{ASK} --output visits.csv", "is not overwritten"),
     ],
 )
 def test_refusals_are_one_clear_line(dpfed, command, says):

@@ -24,3 +24,9 @@ def test_an_event_of_a_file_is_the_whole_run():
 def test_a_run_without_noise_is_asked_for():
     with pytest.raises(click.UsageError, match="--noise-multiplier"):
         read_run(None, 0.01, 10, None)
+
+
+def test_a_picture_in_another_format_than_svg_is_refused_before_anything_is_computed(dpfed):
+    result = dpfed("sweep nowhere.yaml --plot sweep.png")
+    assert result.exit_code == 2
+    assert "'--plot': it must end in .svg, the format that is written, got 'sweep.png'" in result.output

@@ -24,10 +24,11 @@ def file(dpfed):
 
 
 def test_a_sweep_has_a_row_for_each_epsilon_and_seed(dpfed, file):
-    result = dpfed(f"sweep {file} --epsilon inf,2 --shadows 0 --figure sweep.svg")
+    result = dpfed(f"sweep {file} --epsilon inf,2 --shadows 0 --plot sweep.svg")
     assert result.exit_code == 0, result.output
     assert "2 runs on public records" in result.output
     assert "ε = ∞" in result.output
+    assert "run 2 of 2: ε = 2, seed 0: ε " in result.stderr
     assert Path("sweep.svg").exists()
     found = json.loads(dpfed(f"sweep {file} --epsilon 2 --seeds 2 --shadows 0 --json").output)
     assert [(each["seed"], each["epsilon"] <= 2) for each in found["runs"]] == [(0, True), (1, True)]
@@ -39,6 +40,7 @@ def test_a_sweep_has_a_row_for_each_epsilon_and_seed(dpfed, file):
         ("--epsilon inf --on-private-data", "ε = ∞ on private records"),
         ("--epsilon 2 --on-private-data", "the file names no ledger"),
         ("--epsilon two", "write numbers with commas"),
+        ("--epsilon 2 --plot sweep.png", "it must end in .svg"),
     ],
 )
 def test_what_would_release_private_records_uncharged_is_refused(dpfed, file, options, message):

@@ -66,3 +66,9 @@ def test_a_table_is_no_configuration(tmp_path):
     (tmp_path / "wards.csv").write_text("age,ill\n61,yes\n47,no\n")
     with pytest.raises(InvalidArgument, match="table"):
         PateConfig.read(tmp_path / "wards.csv")
+
+
+@pytest.mark.parametrize("line", ["public: wards.csv", "public: ./wards.csv", "public: open.csv\ntest: wards.csv"])
+def test_private_records_are_refused_as_public_examples(line):
+    with pytest.raises(InvalidArgument, match=r"(public|test) is data\.source, whose records are private"):
+        PateConfig.parse(TEXT.replace("public: open.csv", line))

@@ -107,4 +107,11 @@ PATE = (
         "    if names.shape != (records,):\n",
         (TEACHERS + "names_of_which_two_may_be_one_person_are_refused",),
     ),
+    Mutant(
+        "private records as public examples",
+        "config/pate.py",
+        "os.path.normpath(source) == os.path.normpath(private)",
+        "source == key",
+        ("tests/config/test_pate.py::test_private_records_are_refused_as_public_examples",),
+    ),
 )

@@ -36,6 +36,7 @@ from dpfed.plan.local import LocalPlan
 from dpfed.randomness import RandomSource, or_system
 
 SHADOWS = 64
+WITHOUT_SHADOWS = ("loss threshold", "population")  # attacks that need the model alone
 Pair = tuple[Any, Any]
 
 
@@ -72,10 +73,15 @@ def attack_model(
 ) -> tuple[AttackResult, ...]:
     """Return what each attack finds; half of the others are attacked, the other half are the attacker's own records.
 
-    An attack that cannot be made, or breaks, is a result with a `failure`. `plan` is how shadow models are trained.
+    An attack that cannot be made, or breaks, is a result with a `failure`. `plan` is how shadow models are trained;
+    with 0 `shadows` the attacks that need them are left out.
     """
+    if shadows == 1:
+        message = "one shadow model has seen a record or has not, and attacks compare the two"
+        raise InvalidArgument("shadows", f"{message}: train 2 or more, or 0 to leave such attacks out")
     evidence = _collect(model, weights, members, others, plan, shadows, or_system(source))
-    return tuple(_try(name, attack, evidence) for name, attack in _ATTACKS.items())
+    made = _ATTACKS if shadows else {name: _ATTACKS[name] for name in WITHOUT_SHADOWS}
+    return tuple(_try(name, attack, evidence) for name, attack in made.items())
 
 
 def attack_run(

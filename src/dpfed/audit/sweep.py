@@ -39,13 +39,13 @@ from dpfed.audit.roc import AttackResult
 from dpfed.audit.stand_in import make_stand_in, read_records
 from dpfed.config.reading import read_values
 from dpfed.config.run import RunConfig
+from dpfed.data.sources import SKLEARN
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.federated.launch import Launch, prepare
 from dpfed.federated.state.layout import Vector
 from dpfed.ledger.ledger import Ledger
 from dpfed.randomness import SystemSource
 
-BUNDLED = "sklearn:"  # sources that anybody has
 GENERATED, PUBLIC, PRIVATE = "generated", "public", "private"
 MOST = 2000  # records that are made up for a client
 
@@ -130,7 +130,7 @@ def find_kind(settings: Iterable[Setting], *, is_public: bool, is_private: bool)
             message = "every run on private records must be reserved beforehand, and the file names no ledger"
             raise InvalidArgument("config", f"{message}: give it a ledger: block")
         return PRIVATE
-    is_bundled = all(setting.config.data.source.startswith(BUNDLED) for setting in settings)
+    is_bundled = all(setting.config.data.source.startswith(SKLEARN) for setting in settings)
     return PUBLIC if is_public or is_bundled else GENERATED
 
 

@@ -20,23 +20,29 @@ OWNER = "For the owner alone: these figures are of private records as they are, 
 @click.command(cls=Command)
 @click.argument("run")
 @options.option(
-    "--shadows", type=int, default=64, show_default=True, section=ATTACK, help="Shadow models; 0 leaves them out."
+    "--shadows",
+    type=click.IntRange(0),
+    default=64,
+    show_default=True,
+    section=ATTACK,
+    help="Shadow models; 0 leaves out the attacks that need them.",
 )
 @options.option(
-    "--figure",
+    "--plot",
     type=click.Path(dir_okay=False, path_type=Path),
+    callback=options.require_svg,
     section=options.OUTPUT,
-    help="Write the ROC curves to this .svg file.",
+    help="Draw the ROC curves to this .svg file.",
 )
 @options.as_json
-def attack(run: str, shadows: int, figure: Path | None, as_json: bool) -> None:
+def attack(run: str, shadows: int, plot: Path | None, as_json: bool) -> None:
     """Find out how well attackers tell who trained a run's model.
 
     Members are the run's own training records, others those held out. Shadow models, trained on random halves of both,
     serve the stronger attacks. What is found is for the owner alone. It bounds no ε: that is what `dpfed audit` does.
 
     \b
-      dpfed attack runs/hospitals-1 --figure roc.svg
+      dpfed attack runs/hospitals-1 --plot roc.svg
     """
     from dpfed.audit.membership import attack_run
     from dpfed.cli.run_directories import find_run
@@ -48,11 +54,11 @@ def attack(run: str, shadows: int, figure: Path | None, as_json: bool) -> None:
     directory = find_run(run)
     weights = newest(RunDirectory(directory)).weights
     results = attack_run(launch.resume_run(directory), weights, shadows=shadows)
-    if figure is not None:
-        _draw(results, figure)
+    if plot is not None:
+        _draw(results, plot)
     if as_json:
         return print_json({"attacks": [_collect(each) for each in results], "note": OWNER})
-    return _show(results, figure)
+    return _show(results, plot)
 
 
 def _collect(result: AttackResult) -> dict[str, Any]:
@@ -63,7 +69,7 @@ def _collect(result: AttackResult) -> dict[str, Any]:
     return facts
 
 
-def _show(results: tuple[AttackResult, ...], figure: Path | None) -> None:
+def _show(results: tuple[AttackResult, ...], plot: Path | None) -> None:
     from dpfed.cli.show import make_console, new_table, say
 
     table = new_table()
@@ -77,7 +83,7 @@ def _show(results: tuple[AttackResult, ...], figure: Path | None) -> None:
             say(f"{each.name} failed: {each.failure}.")
     if any(rate.is_coarse for each in results for rate in each.rates):
         say("Too few other records were tried for 0.1 % of them to be one: not one of them may be accused there.")
-    say(OWNER if figure is None else f"The curves: {figure}. {OWNER}")
+    say(OWNER if plot is None else f"The curves: {plot}. {OWNER}")
 
 
 def _make_row(result: AttackResult) -> tuple[str, ...]:
@@ -89,9 +95,9 @@ def _make_row(result: AttackResult) -> tuple[str, ...]:
     return (result.name, f"{result.auc:.3f} ({low:.3f}–{high:.3f})", *figures, *rates)
 
 
-def _draw(results: tuple[AttackResult, ...], figure: Path) -> None:
+def _draw(results: tuple[AttackResult, ...], plot: Path) -> None:
     from dpfed.report.leakage import draw_roc
     from dpfed.runs.directory import OWNER_ONLY, write_durably
 
     curves = [(each.name, each.curve[0].tolist(), each.curve[1].tolist()) for each in results if not each.failure]
-    write_durably(figure, draw_roc(curves).encode(), mode=OWNER_ONLY)
+    write_durably(plot, draw_roc(curves).encode(), mode=OWNER_ONLY)

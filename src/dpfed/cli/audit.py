@@ -21,7 +21,14 @@ DATA = "The records to train on"
 
 @click.command(cls=Command)
 @click.argument("run")
-@options.option("--canaries", type=int, default=1000, show_default=True, section=AUDIT, help="Canaries to put in.")
+@options.option(
+    "--canaries",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    section=AUDIT,
+    help="Canaries to put in.",
+)
 @options.option(
     "--kind",
     type=click.Choice(["dirac", "random"]),

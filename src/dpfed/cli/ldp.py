@@ -39,7 +39,7 @@ ABSENT_NAME = "(none)"
 @options.option("--mechanism", section=NOISE, help="Instead of the best one: unary, hashing, rappor or another.")
 @options.option("--again", is_flag=True, section=NOISE, help="Draw new responses of everybody, whose ε add up.")
 @options.option("--kept", type=FILE, section=options.OUTPUT, help="Private file of responses [default: DATA.kept].")
-@options.option("--out", type=FILE, section=options.OUTPUT, help="File of reports [default: COLUMN.reports].")
+@options.option("--output", type=FILE, section=options.OUTPUT, help="File of reports [default: COLUMN.reports].")
 @options.as_json
 def collect(
     data: Path,
@@ -51,7 +51,7 @@ def collect(
     mechanism: str | None,
     again: bool,
     kept: Path | None,
-    out: Path | None,
+    output: Path | None,
     as_json: bool,
 ) -> None:
     """Noise one column of a table, with one report for each person.
@@ -74,7 +74,7 @@ def collect(
             "show which values are there"
         )
     noise, why = make(mechanism, epsilon, max(len(declared), 1), absent=absent)
-    private, sent = _choose_kept(data, kept), out or Path(f"{column}.reports")
+    private, sent = _choose_kept(data, kept), output or Path(f"{column}.reports")
     table = _read_table(data)
     persons, rows, left_out = _find_persons(table, person_column)
     answers = _read_answers(table, column, declared, absent)

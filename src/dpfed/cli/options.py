@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
@@ -59,6 +60,13 @@ unit = option(
     help="Whom the promise protects: the clip norm bounds its contribution.",
 )
 as_json = option("--json", "as_json", is_flag=True, section=OUTPUT, help="Print JSON.")
+
+
+def require_svg(_context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse a picture in another format than the one that is written, before anything is computed for it."""
+    if path is not None and path.suffix.lower() != ".svg":
+        raise click.BadParameter(f"it must end in .svg, the format that is written, got {path.name!r}", param=parameter)
+    return path
 
 
 def combine(*decorators: Callable[[F], F]) -> Callable[[F], F]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +31,12 @@ def _parse_list(kind: Callable[[str], Any]) -> Callable[..., Any]:
 
 @click.command(cls=Command)
 @click.argument("config", type=click.Path(dir_okay=False, path_type=Path))
-@options.option("--epsilon", "epsilons", callback=_parse_list(float), section=VARIED, help="inf,8,3,1")
-@options.option("--clip", "clip_norms", callback=_parse_list(float), section=VARIED, help="Clip norms: 0.5,1,2")
-@options.option("--batch-size", "batch_sizes", callback=_parse_list(int), section=VARIED, help="16,64,256")
-@options.option("--delta", "deltas", callback=_parse_list(float), section=VARIED, help="1e-5,1e-6")
+@options.option("--epsilon", "epsilons", callback=_parse_list(float), section=VARIED, help="Each ε to try: inf,8,3,1.")
+@options.option("--clip", "clip_norms", callback=_parse_list(float), section=VARIED, help="Clip norms: 0.5,1,2.")
+@options.option(
+    "--batch-size", "batch_sizes", callback=_parse_list(int), section=VARIED, help="Batch sizes: 16,64,256."
+)
+@options.option("--delta", "deltas", callback=_parse_list(float), section=VARIED, help="Each δ to try: 1e-5,1e-6.")
 @options.option("--seeds", type=click.IntRange(1), default=1, show_default=True, section=VARIED, help="Runs of each.")
 @options.option("--public", is_flag=True, section=DATA, help="The records of the file are public.")
 @options.option(
@@ -45,14 +47,18 @@ def _parse_list(kind: Callable[[str], Any]) -> Callable[..., Any]:
 )
 @options.option(
     "--shadows",
-    type=int,
+    type=click.IntRange(0),
     default=16,
     show_default=True,
     section="The attacks",
-    help="Shadow models; 0 for none.",
+    help="Shadow models; 0 leaves out the attacks that need them.",
 )
 @options.option(
-    "--figure", type=click.Path(dir_okay=False, path_type=Path), section=options.OUTPUT, help="Write a .svg file."
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    callback=options.require_svg,
+    section=options.OUTPUT,
+    help="Draw score and leakage of each setting to this .svg file.",
 )
 @options.as_json
 def sweep(
@@ -60,7 +66,7 @@ def sweep(
     public: bool,
     on_private_data: bool,
     shadows: int,
-    figure: Path | None,
+    plot: Path | None,
     as_json: bool,
     **varied: Any,
 ) -> None:
@@ -70,25 +76,37 @@ def sweep(
     --public; else they are generated. A file with base: and variants: compares whole defences.
 
     \b
-      dpfed sweep hospitals.yaml --epsilon inf,8,3,1 --seeds 3 --figure sweep.svg
+      dpfed sweep hospitals.yaml --epsilon inf,8,3,1 --seeds 3 --plot sweep.svg
       dpfed sweep defences.yaml
     """
     from dpfed.audit.sweep import PRIVATE, find_kind, read_settings, run_sweep
-    from dpfed.cli.show import print_json, say
+    from dpfed.cli.show import format_count, print_json, say
 
     text = config.read_text(encoding="utf-8")
     settings = read_settings(text, file=str(config), **varied)
     kind = find_kind(settings, is_public=public, is_private=on_private_data)
     if not as_json:
-        say(f"{len(settings)} runs on {kind} records")
-    outcomes = list(run_sweep(settings, kind, config.resolve().parent, shadows=shadows))
-    if figure is not None:
-        _draw(outcomes, figure)
+        say(f"{format_count(len(settings), 'run')} on {kind} records")
+    made = run_sweep(settings, kind, config.resolve().parent, shadows=shadows)
+    outcomes = list(made if as_json else _follow(made, len(settings)))
+    if plot is not None:
+        _draw(outcomes, plot)
     note = OWNER if kind == PRIVATE else ""
     if as_json:
         return print_json({"records": kind, "runs": [vars(each) for each in outcomes], "note": note})
     _show(outcomes)
+    if plot is not None:
+        say(f"wrote {plot}")
     return say(note) if note else None
+
+
+def _follow(outcomes: Iterable[Outcome], total: int) -> Iterator[Outcome]:
+    """Yield all outcomes; say each on stderr at once, so that an interrupt does not lose it."""
+    for number, each in enumerate(outcomes, start=1):
+        label, _, epsilon, score, attack, auc, *_ = _make_row(each)
+        result = f"ε {epsilon}, score {score}, {attack}: AUC {auc}" if not each.failure else "failed"
+        click.echo(f"run {number} of {total}: {label}, seed {each.seed}: {result}", err=True)
+        yield each
 
 
 def _show(outcomes: list[Outcome]) -> None:
@@ -114,7 +132,7 @@ def _make_row(outcome: Outcome) -> tuple[str, ...]:
     return (outcome.label, str(outcome.seed), epsilon, score, *attack, f"{outcome.seconds:.1f}")
 
 
-def _draw(outcomes: list[Outcome], figure: Path) -> None:
+def _draw(outcomes: list[Outcome], plot: Path) -> None:
     from dpfed.report.leakage import draw_sweep
     from dpfed.runs.directory import OWNER_ONLY, write_durably
 
@@ -124,4 +142,4 @@ def _draw(outcomes: list[Outcome], figure: Path) -> None:
         if each.score is not None and each.auc is not None and each.found is not None
     ]
     metric = next((each.metric for each in outcomes if each.metric), "score")
-    write_durably(figure, draw_sweep(points, metric).encode(), mode=OWNER_ONLY)
+    write_durably(plot, draw_sweep(points, metric).encode(), mode=OWNER_ONLY)

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal, Self
 
@@ -22,6 +23,7 @@ from dpfed.config.data import Data, Iid, Partition
 from dpfed.config.fields import Block, Number, SettingError, Whole, setting
 from dpfed.config.reading import parse_block, read_content
 from dpfed.config.strangers import decode_text
+from dpfed.data.sources import SKLEARN
 from dpfed.guarantee import PERSON, RECORD, Guarantee
 
 # Keys of a federation's data that say nothing about teachers.
@@ -99,6 +101,15 @@ class PateConfig(Block):
     seed: Whole | None = setting(
         None, effect="makes noise reproducible, for tests only: such a study is stamped NOT PRIVATE", ge=0
     )
+
+    @model_validator(mode="after")
+    def _refuse_private_examples(self) -> Self:
+        private = self.data.source
+        for key, source in (("public", self.public), ("test", self.test)):
+            if source and not source.startswith(SKLEARN) and os.path.normpath(source) == os.path.normpath(private):
+                what = "is data.source, whose records are private: the student would learn from them without noise"
+                raise SettingError(key, f"{what}; name other records, which anybody may see")
+        return self
 
     @property
     def guarantee(self) -> Guarantee:

@@ -24,6 +24,7 @@ from dpfed.data.tables import TextTable, read_table
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.references import explain_failure, is_reference, resolve
 
+SKLEARN = "sklearn:"  # how sources begin that come with scikit-learn: anybody has them
 CLIENT = "client"  # the group column of a loader that returns one part for each client
 TABLES: dict[str, Callable[[Path], TextTable]] = {".csv": read_table, ".parquet": read_parquet}
 IMAGES: dict[str, Callable[..., Records]] = {
@@ -51,8 +52,8 @@ def load(
     """
     if not isinstance(source, str):
         return from_object(source)
-    if source.startswith("sklearn:"):
-        return load_bundled(source.removeprefix("sklearn:"))
+    if source.startswith(SKLEARN):
+        return load_bundled(source.removeprefix(SKLEARN))
     if is_table(source):
         if label is None:
             raise InvalidArgument("label", f"label must name the column of {source} to predict")

@@ -48,11 +48,16 @@ def draw_sweep(points: Sequence[Point], metric: str) -> str:
         figure = Figure(figsize=(8.0, 0.9 + 0.42 * max(len(labels), 2)), layout="constrained")
         for column, (axes, title) in enumerate(zip(figure.subplots(1, 3, sharey=True), titles, strict=True), start=1):
             axes.scatter(
-                [point[column] for point in points], [labels.index(point[0]) for point in points], c=COLOURS[0]
+                [point[column] for point in points],
+                [labels.index(point[0]) for point in points],
+                c=COLOURS[0],
+                clip_on=False,
             )
             axes.set_title(title, fontsize=9)
             axes.set_yticks(range(len(labels)), labels)
             axes.set_ylim(len(labels) - 0.5, -0.5)
+            if column == 3:
+                axes.set_xlim(0, 1.1 * max(0.02, *(point[3] for point in points)))
             if column > 1:  # what guessing comes to
                 axes.axvline((0.5, 0.01)[column - 2], color="#999999", linestyle="--", linewidth=1)
         return _write(figure)

@@ -2,6 +2,7 @@
 
 >>> import numpy as np
 >>> from dpfed.accounting.loss_distribution import LossDistribution
+from dpfed.arrays import Floats
 >>> coin = LossDistribution(np.array([-1.0, 1.0]), np.array([0.27, 0.73]), 0.0)
 >>> draw_losses([coin], 1.0, 1e-5, "svg").startswith(b"<?xml")
 True
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from dpfed.accounting.loss_distribution import LossDistribution
+from dpfed.arrays import Floats
 from dpfed.report.charts import INK, LINE, SETTINGS, TARGET
 from dpfed.rounding import decimal_up
 
@@ -57,9 +59,18 @@ def draw_losses(directions: Sequence[LossDistribution], epsilon: float, delta: f
 def _draw_density(
     axes: Axes, loss: LossDistribution, ends: tuple[float, float], colour: str, style: Style, name: str
 ) -> None:
-    edges = np.linspace(*ends, BARS + 1)
+    edges = _make_edges(np.asarray(loss.losses, dtype=np.float64), ends)
     masses, _ = np.histogram(loss.losses, edges, weights=loss.masses)
     axes.plot((edges[1:] + edges[:-1]) / 2, masses / np.diff(edges), colour, ls=style, linewidth=1.4, label=name)
+
+
+def _make_edges(losses: Floats, ends: tuple[float, float]) -> Floats:
+    """Return the edges of bars that hold equally many points of the lattice each, or the density would be a saw."""
+    if len(losses) < 2:
+        return np.linspace(*ends, BARS + 1)
+    step = (losses[-1] - losses[0]) / (len(losses) - 1)
+    width = step * np.ceil((ends[1] - ends[0]) / (BARS * step))
+    return np.arange(losses[0] - step / 2, losses[-1] + width, width)
 
 
 def _draw_atoms(
