@@ -61,6 +61,13 @@ KINDS: dict[str, st.SearchStrategy[Asked]] = {
     "SampledWithoutReplacement": st.sampled_from([(1.5, 20), (6.0, 50)])
     .map(lambda row: ev.SampledWithoutReplacement(ev.Gaussian(row[0]), row[1], 1000))
     .map(under("replace_one")),
+    # Its law is made anew for each one.
+    "Shuffled": st.sampled_from([(0.5, 100), (2.0, 1000)])
+    .map(lambda row: ev.Shuffled(ev.PureDP(row[0], adjacency="replace_one"), row[1]))
+    .map(under("replace_one")),
+    "Shuffled-RandomizedResponse": st.sampled_from([(0.5, 3, 100), (2.0, 5, 300)])
+    .map(lambda row: ev.Shuffled(ev.RandomizedResponse(*row[:2]), row[2]))
+    .map(under("replace_one")),
     "Repeated": st.builds(ev.Repeated, gaussian, st.integers(1, 9)).map(under("add_remove")),
     "Composed": st.builds(lambda a, b: ev.Composed([a, b]), gaussian, laplace).map(under("add_remove")),
     "TreeAggregation": st.tuples(

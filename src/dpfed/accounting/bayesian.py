@@ -23,8 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp, stdtrit
-from scipy.stats import binom
+from scipy.special import gammaln, logsumexp, stdtrit, xlog1py, xlogy
 
 from dpfed import arrays, checks
 from dpfed import events as ev
@@ -113,8 +112,8 @@ def diagnose(
 def _log_moments(shifts: NDArray[np.float64], rate: float, power: int) -> NDArray[np.float64]:
     """Return log E exp(k(k−1)d²/2) over k ~ Bin(power + 1, q): the moment of a sampled Gaussian at each distance d."""
     k = np.arange(power + 2)
-    with np.errstate(divide="ignore"):
-        logs = binom.logpmf(k, power + 1, rate)
+    ways = gammaln(power + 2) - gammaln(k + 1) - gammaln(power + 2 - k)
+    logs = ways + xlogy(k, rate) + xlog1py(power + 1 - k, -rate)
     return np.asarray(logsumexp(logs + np.multiply.outer(shifts**2, k * (k - 1) / 2), axis=1))
 
 
