@@ -2,7 +2,6 @@
 
 >>> import numpy as np
 >>> from dpfed.accounting.loss_distribution import LossDistribution
-from dpfed.arrays import Floats
 >>> coin = LossDistribution(np.array([-1.0, 1.0]), np.array([0.27, 0.73]), 0.0)
 >>> draw_losses([coin], 1.0, 1e-5, "svg").startswith(b"<?xml")
 True
