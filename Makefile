@@ -15,7 +15,7 @@ help: ## list these targets
 demo: $(VENV)/.runtime ## five hospitals train one model, are killed on the way and go on (installs the runtime only)
 	@examples/demo.sh $(BIN)/dpfed
 
-test: $(VENV)/.dev ## every test, in random order on two cores, within ten minutes
+test: $(VENV)/.dev ## every test, in random order on two cores, in about twenty minutes
 	@$(BIN)/python -m pytest -n $(WORKERS)
 
 test-alone: $(VENV)/.dev ## each test file in a process of its own; a tenth of them with TENTH=0 to TENTH=9

@@ -17,7 +17,7 @@ TEXT = """
 name: wards
 data: {source: wards.csv, label: ill, classes: [no, yes], feature_bounds: [0, 100]}
 public: open.csv
-test: wards.csv
+test: held-out.csv
 teachers: {count: 20, steps: 30}
 student_steps: 100
 privacy: {epsilon: 4, delta: 1e-5}
@@ -27,8 +27,10 @@ privacy: {epsilon: 4, delta: 1e-5}
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    ages = np.random.default_rng(1).integers(0, 100, 300)
-    (tmp_path / "wards.csv").write_text("age,ill\n" + "".join(f"{a},{'yes' if a > 50 else 'no'}\n" for a in ages))
+    ages = np.random.default_rng(1).integers(0, 100, 400)
+    rows = [f"{a},{'yes' if a > 50 else 'no'}\n" for a in ages]
+    (tmp_path / "wards.csv").write_text("age,ill\n" + "".join(rows[:300]))
+    (tmp_path / "held-out.csv").write_text("age,ill\n" + "".join(rows[300:]))
     (tmp_path / "open.csv").write_text("age\n" + "".join(f"{a}\n" for a in range(0, 100, 4)))
     (tmp_path / "study.yaml").write_text(TEXT)
     return tmp_path
