@@ -577,8 +577,6 @@ ENGINE = (
         (
             KEPT + WRITES + "[view_written]",
             KEPT + WRITES + "[array_written]",
-            "tests/federated/torch/test_client.py::"
-            "test_what_one_record_writes_into_the_weights_is_in_no_update_of_its_client_or_the_next",
         ),
     ),
     Mutant(
