@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3.11 python3; do $$p -c 'import ensurepip, venv
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-alone mutants lint format docs bench clean
+.PHONY: help demo test test-alone test-network mutants lint format docs bench clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ test: $(VENV)/.dev ## every test, in random order on two cores, in about twenty 
 
 test-alone: $(VENV)/.dev ## each test file in a process of its own; a tenth of them with TENTH=0 to TENTH=9
 	@TENTH=$(TENTH) WORKERS=$(WORKERS) $(BIN)/python tests/alone.py
+
+test-network: $(VENV)/.dev ## kill and cut off the real processes of a network on loopback, in a few minutes
+	@$(BIN)/python -m pytest -n 0 -m network tests/network
 
 mutants: $(VENV)/.dev ## put faults into our own code, one at a time, and see that the tests find each
 	@$(BIN)/python -m pytest -n $(WORKERS) -m mutants tests/mutants

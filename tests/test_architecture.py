@@ -26,12 +26,15 @@ SRC = Path(dpfed.__file__).parents[1]
 LAYERS: dict[int, tuple[str, ...]] = {
     0: ("errors", "checks", "rounding", "randomness", "guarantee", "events", "references", "names"),
     1: (
-        *("arrays", "clipping", "prepaid", "mechanisms", "accounting", "aggregation", "data", "ldp"),
-        *("audit.bounds", "audit.guessing", "audit.ldp"),
+        *("arrays", "clipping", "prepaid", "mechanisms", "accounting", "aggregation", "data", "ldp", "analytics"),
+        *("audit.bounds", "audit.guessing", "audit.ldp", "audit.proportions"),
     ),
-    2: ("plan", "runs", "config", "ledger", "manager", "ldp.files", "ldp.collecting"),
+    2: (
+        *("plan", "runs", "config", "ledger", "manager", "ldp.files", "ldp.kept_place", "ldp.collecting"),
+        "analytics.sites",
+    ),
     3: ("training", "models", "pate", "federated", "audit"),
-    4: ("report", "integrations", "pate.classifier", "pate.study"),
+    4: ("report", "integrations", "pate.classifier", "pate.study", "audit.students", "audit.sweep"),
     5: ("cli", "__main__"),
 }
 LAYER = {name: layer for layer, names in LAYERS.items() for name in names}
@@ -48,11 +51,24 @@ THIRD_PARTIES = {
     5: {"click", "rich", "numpy", "yaml"},
 }
 # A third party that one module alone may import: it comes with an extra.
-OWN_THIRD_PARTIES = {"integrations.mlflow": {"mlflow"}, "runs.tensor_files": {"safetensors"}}
+OWN_THIRD_PARTIES = {
+    "integrations.flower_accountant": {"flwr"},
+    "integrations.flower_app": {"flwr"},
+    "integrations.flower_records": {"flwr"},
+    "integrations.flower_strategy": {"flwr"},
+    "integrations.flower": {"flwr", "cryptography"},
+    "integrations.flower_files": {"cryptography"},
+    "integrations.flower_messages": {"flwr"},
+    "integrations.flower_node": {"flwr", "cryptography", "httpx"},
+    "integrations.mlflow": {"mlflow"},
+    "runs.tensor_files": {"safetensors"},
+}
 # The same, and only inside a function.
 LAZY_THIRD_PARTIES = {
     "randomness": {"cryptography"},
     "data.images": {"PIL"},
+    "federated.keys": {"cryptography"},
+    "federated.sent": {"cryptography"},
     "data.parquet": {"pyarrow"},
     "data.sources": {"sklearn"},
     "ledger.store.connecting": {"psycopg"},

@@ -175,7 +175,9 @@ def test_a_smaller_row_holds_up_to_its_goal() -> None:
 
 
 def test_every_benchmark_of_make_bench_is_a_script_with_rows() -> None:
-    known = "accounting aggregation ensemble federation ledger local startup throughput training whole_step"
+    known = (
+        "accounting aggregation ensemble federation flower ledger local shuffle startup throughput training whole_step"
+    )
     assert set(known.split()) == set(run.BENCHMARKS)
     assert all((bench.HERE / f"{name}.py").exists() for name in run.BENCHMARKS)
 

@@ -26,11 +26,16 @@ TREES = {path.relative_to(SRC).as_posix(): ast.parse(path.read_text(encoding="ut
 # A file of cli is a command, but for these, which several commands share.
 SHARED = {
     "faults": "unexpected errors in one line",
+    "init_answers": "what the options and answers of `init` mean",
+    "init_questions": "the questions of `init` on a terminal",
+    "init_report": "what `init` says of a table",
     "ledger_access": "options and files of the commands of a ledger",
     "ledger_tables": "tables of the commands of a ledger",
     "live": "the display of a run in progress",
     "options": "options of several commands",
     "process": "garbage collection and Ctrl-C",
+    "progress": "bars of what takes longer than two seconds",
+    "remote": "runs that are on a network",
     "run_directories": "finding the directory of a run",
     "sections": "help pages in sections",
     "show": "printing prose, tables and JSON",

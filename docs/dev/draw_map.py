@@ -21,6 +21,7 @@ SUBJECTS = {
     "cli": "a file is a command",
     "report": "what may be shared, what stays",
     "integrations": "scikit-learn, Opacus, trackers",
+    "analytics": "histograms, quantiles, means of columns",
     "audit": "attacks, canaries, lower bounds on ε",
     "federated": "rounds, clients, runs that resume",
     "training": "DP-SGD for torch models",

@@ -53,6 +53,7 @@ _PRECISIONS = {
 _LARGEST_INTEGER = 2**53
 # A float64 holds every number of these formats exactly, but for the largest integers; anything else is refused.
 _EXACT = {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)} | {"float16", "float32", "float64"}
+_USUAL = frozenset(map(np.dtype, _EXACT))  # in this machine's order of bytes; a dtype's name takes its time
 
 
 def leaves(tree: Any, argument: str) -> list[Floats]:
@@ -81,7 +82,7 @@ def exact(leaf: Any, argument: str, path: str = "") -> Floats:
     """Return one array or number as float64, finite or not, if that changes no value."""
     where = f"{argument}{path}"
     array = _to_numpy(leaf, argument, where)
-    if array.dtype.name not in _EXACT:
+    if array.dtype not in _USUAL and array.dtype.name not in _EXACT:
         message = f"{where} must hold integers, or floats of 16, 32 or 64 bits, got dtype {array.dtype}"
         raise InvalidArgument(argument, f"{message}: convert it, and bound the sensitivity of what comes out")
     values = array.astype(np.float64)

@@ -79,8 +79,13 @@ def sum_examples(clipped: Floats, clip_norm: float) -> Floats:
         raise InvalidArgument(
             "gradients", f"gradients must hold at most {_MOST_EXAMPLES} examples a round, got {len(clipped)}"
         )
+    return np.asarray(cut_examples(clipped, clip_norm).sum(axis=0))
+
+
+def cut_examples(clipped: Floats, clip_norm: float) -> Floats:
+    """Return the entries cut to a grid of 2⁻³² clip norms towards zero, on which up to 2²⁰ examples add up exactly."""
     step = math.ldexp(1.0, max(math.frexp(clip_norm)[1] - 32, -1074))
-    return np.asarray((np.trunc(clipped / step) * step).sum(axis=0))
+    return np.asarray(np.trunc(clipped / step) * step)
 
 
 def total_norm(gradients: Any, norm: str = "l2") -> float:

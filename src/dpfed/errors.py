@@ -13,6 +13,8 @@ says what was asked, what is allowed and what to do::
     ├── NotPrivate (RuntimeError)            a seeded source where a real one is required
     ├── BreakdownError (RuntimeError)        too few updates came for the rule to bear its faulty ones
     ├── UpdateRejected (ValueError)          an update that is malformed, and that no rule may see
+    ├── MessageRefused (ValueError)          a message that is malformed, altered, stale or of somebody else
+    ├── SiteRefused (RuntimeError)           sites that do not take part in a run; .codes says why, by site
     └── LedgerError (RuntimeError)           what a ledger of budgets refuses or cannot do
         ├── UnknownAccount (LookupError)     no account of that name
         ├── UnknownRun (LookupError)         no reservation of that run
@@ -35,7 +37,7 @@ dpfed.errors.InvalidArgument: noise_multiplier must be a positive finite number,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class PrivacyError(Exception):
@@ -95,6 +97,21 @@ class BreakdownError(PrivacyError, RuntimeError):
 
 class UpdateRejected(PrivacyError, ValueError):
     """An update that is not what a model of this shape can be changed by; the message holds no number of it."""
+
+
+class MessageRefused(PrivacyError, ValueError):
+    """A message that is malformed, altered, too large, stale or of somebody else; it is never acted upon."""
+
+
+class SiteRefused(PrivacyError, RuntimeError):
+    """Sites that do not take part in a run; ``codes`` has the fixed word of each, by its name."""
+
+    def __init__(self, message: str, codes: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.codes = dict(codes)
+
+    def __reduce__(self) -> tuple[type[SiteRefused], tuple[str, dict[str, str]]]:
+        return type(self), (str(self), self.codes)
 
 
 class LedgerError(PrivacyError, RuntimeError):

@@ -25,6 +25,17 @@ from dpfed.errors import AdjacencyMismatch, BudgetExceeded, InvalidArgument, Pri
 from dpfed.events import Event
 from dpfed.guarantee import Account, Held
 
+WARN_AT = (50, 80, 95)  # percent of a budget
+
+
+def find_mark(spent: float, total: float) -> int | None:
+    """Return the last of 50, 80 and 95 percent of a budget that is reached; None before the first.
+
+    >>> find_mark(7, 10), find_mark(8, 10), find_mark(1, 10)
+    (50, 80, None)
+    """
+    return max((mark for mark in WARN_AT if 100 * spent >= mark * total), default=None)
+
 
 class _OneProcessCount:
     """A count of paid steps that belongs to the process that made it.

@@ -7,8 +7,18 @@ import math
 import pytest
 
 from dpfed.accounting.atoms import as_event, atoms
-from dpfed.errors import UnknownEvent
-from dpfed.events import Composed, Gaussian, Laplace, PoissonSampled, PureDP, Repeated, SampledWithoutReplacement
+from dpfed.errors import UnknownEvent, UnsupportedEvent
+from dpfed.events import (
+    Composed,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    PureDP,
+    RandomizedResponse,
+    Repeated,
+    SampledWithoutReplacement,
+    Shuffled,
+)
 
 G, L = Gaussian(2.0), Laplace(3.0)
 
@@ -66,3 +76,14 @@ def test_a_bag_and_its_event_are_the_same() -> None:
 def test_anything_else_is_no_event(value: object) -> None:
     with pytest.raises(UnknownEvent, match="expected an event"):
         atoms(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "core", [Shuffled(RandomizedResponse(1.0, 10), 100), Gaussian(1.0)], ids=["shuffled", "noised"]
+)
+@pytest.mark.parametrize("wrap", [lambda event: event, lambda event: Repeated(event, 3)], ids=["once", "thrice"])
+def test_a_draw_from_more_units_than_the_draw_around_it_leaves_is_refused(core, wrap) -> None:
+    inner = SampledWithoutReplacement(core, 100, 1000)
+    with pytest.raises(UnsupportedEvent, match="a draw of 5 units leaves 5 to draw from"):
+        atoms(SampledWithoutReplacement(wrap(inner), 5, 50))
+    atoms(SampledWithoutReplacement(wrap(inner), 1000, 5000))

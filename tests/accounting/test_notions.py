@@ -24,6 +24,7 @@ from dpfed.events import (
     RenyiDP,
     Repeated,
     SampledWithoutReplacement,
+    Shuffled,
     Unprotected,
     ZeroConcentratedDP,
 )
@@ -245,3 +246,10 @@ def test_a_bad_argument_is_named(delta, notion, adjacency, name):
     with pytest.raises(InvalidArgument) as refusal:
         epsilon_by_notion(Gaussian(1.0), delta, notion, adjacency)
     assert refusal.value.argument == name
+
+
+def test_users_of_a_run_that_is_shuffled_already_are_its_own():
+    reports = Repeated(Shuffled(RandomizedResponse(1.0, 10), 1000), 3)
+    with pytest.raises(InvalidArgument, match="shuffled among 1000 users already"):
+        compare(reports, 1e-6, "replace_one", users=50)
+    assert compare(reports, 1e-6, "replace_one", users=1000) == compare(reports, 1e-6, "replace_one")

@@ -10,6 +10,7 @@ from dpfed.aggregation.robust_rules import (
     Bucketing,
     CenteredClipping,
     CoordinateMedian,
+    FixedGroups,
     Krum,
     MinimumDiameter,
     MultiKrum,
@@ -105,3 +106,17 @@ def test_multi_krum_needs_as_many_honest_updates_as_it_is_to_choose(before, leas
     rule.require(least)
     with pytest.raises(BreakdownError, match="multi_krum needs 9 updates to bear 1 faulty ones, and 8 came"):
         rule.combined({str(place): np.ones(2) for place in range(least - 1)}, 2, source=SeededSource(1))
+
+
+def test_groups_are_refused_updates_that_nobody_noised_in_groups():
+    rule = CoordinateMedian(max_faulty=1, before=FixedGroups(3))
+    with pytest.raises(InvalidArgument, match="noised by a server"):
+        rule.combined({name: np.zeros(2) for name in "abc"}, size=2)
+    with pytest.raises(InvalidArgument, match="groups"):
+        FixedGroups(0)
+
+
+def test_groups_differ_by_one_client_at_most():
+    groups = FixedGroups(3)
+    assert groups.sizes(8) == [3, 3, 2]
+    assert [groups.place(number) for number in range(8)] == [0, 1, 2, 0, 1, 2, 0, 1]

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpfed.audit.run import audit_plan, audit_records, list_locals, reserve_audit, widen
+from dpfed.audit.run import audit_plan, audit_records, count_parts, list_locals, reserve_audit, widen
 from dpfed.audit.verdict import PRIVATE
-from dpfed.errors import InvalidArgument, PrivacyError
+from dpfed.errors import AdjacencyMismatch, InvalidArgument, PrivacyError
 from dpfed.federated.torch.client import TorchClient
 from dpfed.federated.torch.model import TorchModel
 from dpfed.guarantee import Guarantee
 from dpfed.ledger.ledger import Ledger
 from dpfed.models.logistic import Logistic
-from dpfed.plan.plan import LocalPlan, Plan
+from dpfed.plan.plan import ClientPlan, LocalPlan, Plan
 from dpfed.randomness import SeededSource
 
 LOCAL = LocalPlan(size=20, batch_size=20, steps=2, clip_norm=1.0, noise_multiplier=1.0)
@@ -57,6 +57,34 @@ def test_on_private_records_there_must_be_a_ledger_and_budget_for_it(ward, tmp_p
         assert ledger.has_run("study-audit-1")
         with pytest.raises(PrivacyError):
             [reserve_audit(plan, ward, ledger) for _ in range(5)]
+
+
+def test_an_audit_on_private_records_is_refused_where_no_account_would_cover_its_line(ward, tmp_path):
+    client = ClientPlan(clip_norm=1.0, noise_multiplier=1.0)
+    hybrid = replace(PLAN, style="hybrid", client=client, weighting="equal")
+    user = replace(hybrid, style="user", local={"ward": LocalPlan(size=20, batch_size=20, steps=2)})
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.open("ward-2026", epsilon=90.0, delta=1e-5)
+        with pytest.raises(InvalidArgument, match="no noise for a whole client"):
+            audit_plan(hybrid, ward, canaries=10, data=PRIVATE, ledger=ledger)
+        with pytest.raises(InvalidArgument, match="style user promises nothing for records"):
+            audit_plan(user, ward, canaries=10, data=PRIVATE, ledger=ledger)
+        assert not ledger.reservations(open_only=False)
+
+
+def test_an_account_for_another_relation_does_not_pay_for_an_audit(ward, tmp_path):
+    plan = PLAN.calibrated(Guarantee(4.0, 1e-5))
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.open("ward-2026", epsilon=90.0, delta=1e-5, adjacency="replace_one")
+        with pytest.raises(AdjacencyMismatch, match="account ward-2026 for replace_one"):
+            reserve_audit(plan, ward, ledger)
+        assert not ledger.has_run("study-audit-1")
+
+
+def test_progress_is_told_after_every_step_as_often_as_was_said(ward):
+    told = []
+    audit_plan(PLAN.calibrated(Guarantee(4.0, 1e-5)), ward, canaries=10, advance=lambda: told.append(1))
+    assert len(told) == count_parts(PLAN, "ward") == 4
 
 
 def test_residual_scores_of_private_records_are_for_the_owner_alone(ward, tmp_path):

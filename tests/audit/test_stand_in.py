@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpfed.audit.stand_in import make_stand_in, put_in_records, read_records
+from dpfed.audit.stand_in import make_stand_in, put_in_records, read_records, require_other
 from dpfed.data.persons import Persons
 from dpfed.data.records import Records
+from dpfed.errors import InvalidArgument
 from dpfed.federated.torch.client import TorchClient
 from dpfed.federated.torch.model import TorchModel
 from dpfed.models.logistic import Logistic
@@ -31,3 +32,12 @@ def test_given_records_take_the_place_of_the_clients_own():
     found = put_in_records(client, Records(np.zeros((3, 30)), np.ones(3, dtype=int)))
     assert len(found.examples) == 3
     assert read_records(found).labels.tolist() == [1, 1, 1]
+
+
+def test_bundled_records_and_other_files_may_stand_in_but_not_the_runs_own(tmp_path):
+    (tmp_path / "own.csv").write_text("a,b\n")
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    require_other("sklearn:iris", "sklearn:iris", tmp_path)
+    require_other(str(tmp_path / "other.csv"), "own.csv", tmp_path)
+    with pytest.raises(InvalidArgument, match="as a stand-in nobody would pay for them"):
+        require_other(str(tmp_path / "own.csv"), "own.csv", tmp_path)

@@ -23,9 +23,20 @@ def test_an_audit_says_both_sides_and_stands_in_the_report_afterwards(dpfed):
 
 
 def test_public_records_may_stand_in(dpfed):
-    found = json.loads(dpfed("audit flowers-1 --canaries 20 --stand-in iris.csv --json").output)["audits"][0]
+    header, *rows = Path("iris.csv").read_text().splitlines(keepends=True)
+    Path("public.csv").write_text(header + "".join(rows[:60]))
+    found = json.loads(dpfed("audit flowers-1 --canaries 20 --stand-in public.csv --json").output)["audits"][0]
     assert found["data"].startswith("a public stand-in")
     assert found["accounted"]["unit"] == "record"
+
+
+@pytest.mark.parametrize("name", ["iris.csv", "./iris.csv", "link.csv"])
+def test_the_private_records_cannot_stand_in_for_themselves_and_cost_nothing(dpfed, name):
+    Path("link.csv").symlink_to("iris.csv")
+    result = dpfed(f"audit flowers-1 --canaries 20 --stand-in {name}")
+    assert result.exit_code == 2
+    assert "holds the run's own records, which are private" in result.output
+    assert not Path("runs/flowers-1/audits.json").exists()
 
 
 def test_private_records_are_refused_where_the_ledger_does_not_admit_one_more_run(dpfed):

@@ -18,6 +18,7 @@ from marked_inputs import PRIVACY, head_of, invoke, is_one_sentence
 
 COVERED = {
     "plan.json": "digest in the checkpoint",
+    "features.json": "digest in the checkpoint",
     "status": "digest in the checkpoint",
     "owner/origin": "digest in the checkpoint",
     "owner/rows-left-out": "digest in the checkpoint",

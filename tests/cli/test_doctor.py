@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from importlib import metadata
 
 import pytest
 
@@ -25,6 +26,7 @@ def test_a_healthy_machine_gets_one_good_line_for_each_check(dpfed):
         "write access",
         "clock",
         "ledger",
+        "flower",
     ]
 
 
@@ -42,5 +44,21 @@ def test_what_is_wrong_is_said_and_counted(dpfed, tmp_path):
     result = dpfed("doctor --ledger sqlite:///nowhere.db")
     assert result.exit_code == 1
     assert "BAD ledger:" in result.output
-    assert len(result.output.splitlines()) == 6
+    assert len(result.output.splitlines()) == 7
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("installed", "words"),
+    [("1.41.0", "tested with"), ("1.42.0", "1.42.0 is untested"), (None, r"pip install 'dpfed[flower]'")],
+)
+def test_the_version_of_flower_is_named_and_an_untested_one_as_such(dpfed, monkeypatch, installed, words):
+    def version(name: str) -> str:
+        if installed is None:
+            raise metadata.PackageNotFoundError(name)
+        return installed
+
+    true = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: version(name) if name == "flwr" else true(name))
+    result = dpfed("doctor")
+    assert (result.exit_code, words in result.output) == (0, True), result.output

@@ -104,6 +104,18 @@ def test_kept_responses_beside_the_data_are_not_left_aside(dpfed):
     assert "nothing was spent" in dpfed(f"{OF_PERSONS} --kept other").stdout
 
 
+def test_responses_kept_elsewhere_are_found_again_whatever_is_named_next(dpfed):
+    """In the reverse order too: a second kept file would draw everybody anew, at twice the ε that is printed."""
+    dpfed(f"{OF_PERSONS} --kept other")
+    assert "nothing was spent" in dpfed(OF_PERSONS).stdout
+    assert not Path("visits.csv.kept").exists()
+    for second in ("visits.csv.kept", "third"):
+        refused = dpfed(f"{OF_PERSONS} --kept {second}")
+        assert "they would report anew" in refused.stderr
+        assert refused.exit_code
+    assert "nothing was spent" in dpfed(f"{OF_PERSONS} --kept other").stdout
+
+
 def test_kept_responses_that_are_lost_or_rolled_back_are_missed(dpfed):
     write_visits(["p0,surgery"])
     dpfed(OF_PERSONS)
@@ -133,7 +145,7 @@ def test_reports_are_never_sent_before_their_responses_are_kept(dpfed):
 def test_who_has_no_value_takes_part_if_asked(dpfed):
     write_visits(["p0,surgery", "p1,", "p2,cardiology"])
     refused = dpfed(OF_PERSONS)
-    assert "line 3, column ward: the cell is missing" in refused.stderr
+    assert "missing in ward (1, the first in line 3)" in refused.stderr
     assert dpfed(f"{OF_PERSONS} --absent").exit_code == 0
     assert "(none)" in dpfed("ldp estimate ward.reports").stdout
     assert len(read_reports(Path("ward.reports"))[1]) == 3

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpfed.cli.live import STOPPING, format_cost, format_score, open_display
+from dpfed.cli.live import STOPPING, format_cost, format_score, open_bar, open_display
 from dpfed.federated.metrics import Score
 from dpfed.federated.results import RUNNING, RoundResult
 from dpfed.guarantee import Guarantee
@@ -46,3 +46,17 @@ def test_what_is_spent_is_rounded_up_and_a_score_has_its_mark():
     assert format_cost(SPENT, None) == "ε 1.24 for one record"
     assert format_score("accuracy", {"value": 0.98765, "mark": "not covered"}) == "accuracy 0.9877 (not covered)"
     assert format_score("loss", {"value": None, "mark": ""}) == "loss is not finite"
+
+
+def test_a_bar_is_shown_on_a_terminal_alone_and_never_among_results(capsys, monkeypatch):
+    for is_quiet in (True, False):
+        with open_bar("audit", 2, is_quiet=is_quiet) as advance:
+            advance()
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with open_bar("audit", 2, is_quiet=False) as advance:
+        advance()
+        advance()
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "100%" in shown.err

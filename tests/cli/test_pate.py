@@ -50,8 +50,19 @@ def test_a_study_says_what_it_promises_and_leaves_a_student(folder):
     assert (folder / "wards.safetensors").exists()
 
 
+def test_without_an_account_that_is_said_first_and_with_one_not_at_all(folder):
+    result = call("study.yaml")
+    assert result.output.startswith("No account is charged: nobody counts")
+    assert result.stderr.startswith("No account is charged")  # and not among the facts
+    with Ledger(folder / "ledger.db") as ledger:
+        ledger.open("wards", epsilon=5.0, delta=1e-5)
+    charged = call("study.yaml", "--account", "wards", "--ledger", "ledger.db", "--force")
+    assert charged.exit_code == 0, charged.output
+    assert "No account is charged" not in charged.output
+
+
 def test_json_has_the_same_facts(folder):
-    facts = json.loads(call("study.yaml", "--json", "--output", "student.safetensors").output)
+    facts = json.loads(call("study.yaml", "--json", "--output", "student.safetensors").stdout)
     assert facts["epsilon"] <= 4
     assert (facts["answered"], facts["queries"], facts["file"]) == (25, 25, "student.safetensors")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpfed.config.templates import from_csv
+from dpfed.config.drafts import TableDraft
 from dpfed.runs.directory import RunDirectory
 
 METRICS = """
@@ -32,11 +32,20 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+def draft(label: str) -> TableDraft:
+    """What `init` writes for a label of the table."""
+    columns, classes = ("a", "b", "site", "y", "z"), ("0", "1") if label == "y" else ()
+    bounds = {name: (0.0, 10.0) for name in columns if name != "site" and (name != label or not classes)}
+    sizes = {"north": 20, "south": 20}
+    return TableDraft("a.csv", columns, label, "site", classes=classes, bounds=bounds, sizes=sizes)
+
+
 def write(*, is_public: bool, track: str = "none") -> None:
     extra = TRACKERS[track].replace("%s", f"sqlite:///{Path.cwd() / 'mlflow.db'}")
     Path("run.yaml").write_text(f"""
 name: study
-data: {{source: a.csv, label: y, classes: ["0", "1"], ignore: [z], partition: {{kind: column, column: site}},
+data: {{source: a.csv, label: y, classes: ["0", "1"], ignore: [z], feature_bounds: [0, 10],
+  partition: {{kind: column, column: site}},
   names: [north, south], sizes: 20, test_is_public: {str(is_public).lower()}}}
 model: {{kind: logistic, metric: "own_scores_p:secret"}}
 rounds: 2
@@ -110,15 +119,15 @@ def test_a_score_on_public_records_is_for_everyone(dpfed):
 
 def test_what_init_writes_of_private_data_keeps_its_scores_to_the_owner():
     for label in ("y", "z"):
-        start = from_csv("a.csv", label, "site", {"north": 20, "south": 20})
-        assert not start.config.data.test_is_public
+        start = draft(label)
+        assert not start.to_config().data.test_is_public
         text = start.to_yaml()
         assert "Leave it false unless anybody may know these records" in text
         assert "are in the owner's report alone" in " ".join(text.replace("#", " ").split())
 
 
 def test_a_mean_square_error_is_no_more_for_everyone_than_the_loss_that_it_is(dpfed):
-    Path("run.yaml").write_text(from_csv("a.csv", "z", "site", {"north": 20, "south": 20}).to_yaml())
+    Path("run.yaml").write_text(draft("z").to_yaml())
     result = dpfed("run run.yaml --directory runs/a")
     assert result.exit_code == 0, result.output
     assert "mse" not in result.output

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dpfed.aggregation.quarantine import Quarantine
-from dpfed.aggregation.robust_rules import Bucketing, MultiKrum, NearestNeighbourMixing, TrimmedMean
+from dpfed.aggregation.robust_rules import Bucketing, FixedGroups, MultiKrum, NearestNeighbourMixing, TrimmedMean
 from dpfed.aggregation.rules import RULES, Mean, choose_rule
 from dpfed.config.robust import AggregationBlock, QuarantineBlock
 from dpfed.config.run import ConfigFile, RunConfig
@@ -37,6 +37,10 @@ def test_a_number_alone_chooses_the_rule_of_the_style(style):
             "{kind: trimmed_mean, max_faulty: 2, before: nnm}",
             TrimmedMean(max_faulty=2, before=NearestNeighbourMixing()),
         ),
+        (
+            "{kind: trimmed_mean, max_faulty: 2, before: groups, groups: 5}",
+            TrimmedMean(max_faulty=2, before=FixedGroups(5)),
+        ),
         ("{kind: trimmed_mean, max_faulty: 2, before: bucketing}", TrimmedMean(max_faulty=2, before=Bucketing())),
         (
             "{kind: multi_krum, max_faulty: 1, chosen: 3, before: bucketing, bucket_size: 3}",
@@ -64,6 +68,8 @@ def test_every_rule_has_its_word(kind):
         ("aggregation: {max_faulty: 1, before: nnm}", "aggregation.before goes with a robust kind only"),
         ("aggregation: {kind: krum, max_faulty: 1, chosen: 2}", "aggregation.chosen goes with kind: multi_krum only"),
         ("aggregation: {kind: krum, max_faulty: 1, bucket_size: 2}", "aggregation.bucket_size goes with before"),
+        ("aggregation: {kind: krum, max_faulty: 1, groups: 5}", "aggregation.groups goes with before"),
+        ("aggregation: {kind: krum, max_faulty: 1, before: groups}", "aggregation.groups goes with before"),
         ("aggregation: {kind: norm_bounded_mean, max_faulty: 1}", "aggregation.clip_norm is missing"),
         ("aggregation: {kind: median, max_faulty: 1}", "aggregation.kind"),
         ("aggregation: {nb_byz: 1}", "dpfed's word is max_faulty"),

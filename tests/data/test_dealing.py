@@ -34,7 +34,7 @@ MADE_UP = {
 }
 RUN = """
 name: wards
-data: {source: a.csv, label: y, classes: [0, 1], ignore: [who], partition: %s, sizes: 20}
+data: {source: a.csv, label: y, classes: [0, 1], ignore: [who], scale: 1, partition: %s, sizes: 20}
 model: {kind: logistic}
 rounds: 1
 local: {steps: 1, batch_size: 5, learning_rate: 0.5}

@@ -50,9 +50,9 @@ def test_text_that_is_a_number_in_arrow_types_is_found_by_its_declared_values(wr
 @pytest.mark.parametrize(
     ("columns", "what"),
     [
-        ({"x": [1.0, None], "y": [0, 1]}, "ward.parquet, row 2, column x: the cell is missing"),
+        ({"x": [1.0, None], "y": [0, 1]}, "ward.parquet: cells are missing in x .1, the first in row 2"),
         ({"x": [1.0, float("inf")], "y": [0, 1]}, "row 2, column x: the cell is not a finite number"),
-        ({"x": [1.0, float("nan")], "y": [0, 1]}, "row 2, column x: the cell is missing"),
+        ({"x": [1.0, float("nan")], "y": [0, 1]}, "missing in x .1, the first in row 2"),
         ({"x": [[1.0], [2.0]], "y": [0, 1]}, "row 1, column x: the cell is not a finite number"),
         ({"x": ["secret", "b"], "y": [0, 1]}, "row 1, column x: the cell is not a finite number"),
     ],

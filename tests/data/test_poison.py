@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpfed.data.poison import add_trigger, flip_labels, plant_backdoor, poison
+from dpfed.data.poison import add_trigger, flip_labels, measure_backdoor, plant_backdoor, poison
 from dpfed.data.records import Records
 from dpfed.errors import InvalidArgument
 
@@ -41,3 +41,22 @@ def test_an_attack_on_records_is_for_classes_alone(name):
     assert len(poison(name, make_records(), 3)) == 10
     with pytest.raises(InvalidArgument, match="choose an attack on updates"):
         poison(name, Records(np.ones((2, 2)), np.array([0.5, 1.5])), 3)
+
+
+def test_the_success_of_a_backdoor_is_counted_on_records_of_other_classes_with_the_trigger():
+    records = Records(np.zeros((4, 5)), np.array([0, 1, 2, 2]))
+    seen = []
+
+    def predict(features):
+        seen.append(features)
+        return np.array([0, 0, 2])
+
+    assert measure_backdoor(predict, records) == pytest.approx(2 / 3)
+    assert seen[0].tolist() == [[1, 1, 1, 0, 0]] * 3
+    assert not records.features.any()
+    assert measure_backdoor(lambda features: np.array([1, 0]), records, target=2) == 0
+
+
+def test_a_backdoor_to_the_only_class_has_no_success_to_measure():
+    with pytest.raises(InvalidArgument, match="give records of other classes"):
+        measure_backdoor(lambda features: features, Records(np.zeros((2, 5)), np.array([0, 0])))

@@ -40,7 +40,7 @@ def test_a_csv_file_is_looked_up_beside_the_configuration(tmp_path):
     ("source", "what"),
     [
         ("sklearn:mnist", "write one of breast_cancer"),
-        ("data.xlsx", "must be a file that ends in .csv or .parquet, image-folder:PATH"),
+        ("data.xlsx", "must be a file that ends in .csv or .tsv or .parquet, image-folder:PATH"),
         ("a.csv", "label must name"),
         ("math:sqrt", None),
         (7, "got a value of type int"),

@@ -44,7 +44,9 @@ def test_what_a_spreadsheet_adds_is_no_trouble(table):
 
 @pytest.mark.parametrize("cell", ["", "  ", "NA", "nan", "NaN", "null", "None", "?", "n/a"])
 def test_a_missing_cell_is_refused_with_line_and_column(table, cell):
-    with pytest.raises(InvalidArgument, match=r"ward.csv, line 3, column age: the cell is missing"):
+    with pytest.raises(
+        InvalidArgument, match=r"ward.csv: cells are missing in age \(1, the first in line 3\).*`fill: \{age: NUMBER\}`"
+    ):
         table(f"age,y\n1,0\n{cell},1\n").records("y")
 
 
@@ -52,7 +54,7 @@ def test_a_missing_cell_is_refused_with_line_and_column(table, cell):
 def test_a_missing_cell_is_refused_in_every_kind_of_column(table, column):
     row = {"age": "1", "sex": "f", "site": "n", "y": "1"}
     lines = [",".join(row), ",".join(row.values()), ",".join((row | {column: ""}).values())]
-    with pytest.raises(InvalidArgument, match=f"line 3, column {column}: the cell is missing"):
+    with pytest.raises(InvalidArgument, match=rf"missing in {column} \(1, the first in line 3\)"):
         table("\n".join(lines)).records("y", classes=["1"], categories={"sex": ["f"]}, groups=["site"])
 
 
@@ -70,7 +72,7 @@ def test_a_category_that_was_not_declared_is_refused_and_not_shown(table):
 
 
 def test_the_line_counts_cells_that_run_over_several_lines(table):
-    with pytest.raises(InvalidArgument, match="line 5, column age"):
+    with pytest.raises(InvalidArgument, match=r"age .1, the first in line 5"):
         table('note,age,y\n"two\nlines",1,0\n\nx,,0\n').records("y", ignore=["note"])
 
 
@@ -91,9 +93,56 @@ def test_a_file_that_is_no_table_is_refused(table, text, what):
         table(text)
 
 
-def test_a_file_in_another_encoding_or_not_there_is_refused(table, tmp_path):
-    with pytest.raises(InvalidArgument, match="UTF-8"):
-        table("größe,y\n1,2\n", encoding="latin-1")
+def test_all_missing_cells_are_counted_at_once(table):
+    text = "age,sex,site,y\n,f,n,1\n2,,n,\n,,n,1\n"
+    with pytest.raises(InvalidArgument) as refused:
+        table(text).records("y", classes=["1"], categories={"sex": ["f"]}, groups=["site"])
+    for part in ("age (2, the first in line 2)", "sex (2, the first in line 3)", "y (1, the first in line 3)"):
+        assert part in str(refused.value)
+    assert "`fill: {age: NUMBER, sex: CATEGORY}`" in str(refused.value)
+
+
+def test_missing_cells_are_filled_by_what_is_declared(table):
+    text = "age,sex,y\n,f,1\n2,,1\n3,m,1\n"
+    filled = table(text).records(
+        "y", classes=["1"], categories={"sex": ["f", "m"]}, fill={"age": "50", "sex": "m"}, indicator=["age"]
+    )
+    assert filled.columns == ("age", "age is missing", "sex=f", "sex=m")
+    assert filled.features.tolist() == [[50, 1, 1, 0], [2, 0, 0, 1], [3, 0, 0, 1]]
+    marked = table(text).records("y", classes=["1"], categories={"sex": ["f", "m"]}, fill={"age": 0}, indicator=["sex"])
+    assert marked.features.tolist() == [[0, 1, 0, 0], [2, 0, 0, 1], [3, 0, 1, 0]]
+
+
+def test_a_declared_category_that_is_called_none_is_not_missing(table):
+    records = table("drinks,y\nnone,1\nsome,1\n").records("y", classes=["1"], categories={"drinks": ["none", "some"]})
+    assert records.features.tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|", ":", " "])
+def test_any_separator_of_the_first_line_is_taken(table, separator):
+    text = "age,weight,y\n61,72.5,0\n47,80.25,1\n".replace(",", separator)
+    assert table(text).records("y").features.tolist() == [[61, 72.5], [47, 80.25]]
+
+
+def test_a_first_line_of_excel_declares_the_separator(table):
+    found = table("sep=;\nage;y\n1,5;0\n;1\n")
+    assert found.columns["age"] == ("1,5", "")
+    with pytest.raises(InvalidArgument, match="the first in line 4"):
+        found.records("y")
+
+
+def test_a_decimal_comma_is_read_where_commas_do_not_separate(table):
+    assert table("age;y\n61,5;0\n-3,25e1;1\n47;0\n").records("y").features.ravel().tolist() == [61.5, -32.5, 47]
+
+
+def test_decimal_commas_beside_decimal_points_are_refused(table):
+    with pytest.raises(InvalidArgument, match="decimal commas and decimal points") as refused:
+        table("age;y\n61,5;0\n61.5;1\n").records("y")
+    assert "61" not in str(refused.value)
+
+
+def test_a_file_in_latin_1_is_read_and_one_that_is_not_there_refused(table, tmp_path):
+    assert table("größe,y\n1,2\n", encoding="latin-1").records("y").columns == ("größe",)
     with pytest.raises(InvalidArgument, match="cannot be read"):
         read_table(tmp_path / "nothing.csv")
 

@@ -13,6 +13,7 @@ from dpfed import events as ev
 from dpfed.aggregation.robust_rules import Bucketing, CoordinateMedian
 from dpfed.errors import InvalidArgument
 from dpfed.federated.algorithms.feddyn import FedDyn
+from dpfed.federated.algorithms.fedopt import FedOpt
 from dpfed.federated.messages import Update
 from dpfed.federated.runners.in_process import LocalRunner
 from dpfed.federated.shuffler import Shuffler
@@ -82,8 +83,8 @@ def test_no_file_of_the_run_has_a_report_with_a_name(open_study):
     stored = []
     write = federation._stored.write_release
 
-    def kept(number, released, head, asked, contributed=()):
-        write(number, released, head, asked, contributed)
+    def kept(number, released, head, asked, contributed=(), breakdown=""):
+        write(number, released, head, asked, contributed, breakdown)
         stored.extend(federation.run.folder("released").glob("*.npz"))
         assert (*asked, *contributed) == ()
 
@@ -180,3 +181,54 @@ def test_reports_without_names_go_through_the_rule_of_the_plan(open_study):
     assert np.all(second.weights)
     assert not second.participation.breakdown
     study.require_nothing_free()
+
+
+class BrokenInTheSecond(LocalRunner):
+    """Sends a report without numbers in round 2, so that a median of three breaks down."""
+
+    def train(self, task, cohort):
+        for place, each in enumerate(super().train(task, cohort)):
+            value = np.full(DIMENSION, np.nan) if place == 0 and task.round == 2 else each.value
+            yield Update(each.client, each.round, value, each.head)
+
+
+def open_momentum(study):
+    """The same run as a new process would open it, with momentum that moves the model by itself."""
+    return study.federation(study.runner(BrokenInTheSecond), algorithm=FedOpt())
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+def test_a_round_that_broke_down_leaves_the_model_wherever_the_process_dies(open_study, tmp_path, is_after):
+    """What is stored of it says so: resumed without its mark, the momentum of round 1 would move the model."""
+    options = {"rounds": 3, "client": a_client(), "weighting": "equal", "spare_rounds": 2}
+    options["aggregation"] = CoordinateMedian(max_faulty=1)
+    for write in itertools.count(1):
+        folder = tmp_path / str(write)
+        folder.mkdir()
+        federation = open_momentum(open_study("local", folder=folder, **options))
+        first, has_crashed = next(federation).weights, False
+        try:
+            with crash_at(write, is_after=is_after):
+                next(federation)
+        except Crash:
+            has_crashed = True
+        del federation
+        later = {each.number: each for each in open_momentum(open_study("local", folder=folder, **options))}
+        if not has_crashed:
+            break
+        assert 2 not in later or np.array_equal(first, later[2].weights)
+        assert not np.array_equal(first, later[3].weights)
+    assert write > 3
+
+
+def test_no_reports_at_all_break_a_robust_rule_and_leave_the_model(open_study):
+    rule = CoordinateMedian(max_faulty=1)
+    study = open_study("local", rounds=2, client=a_client(), weighting="equal", aggregation=rule)
+
+    class LostLater(LocalRunner):
+        def train(self, task, cohort):
+            yield from itertools.islice(super().train(task, cohort), len(SIZES) - (task.round == 2))
+
+    first, second = study.federation(study.runner(LostLater), algorithm=FedOpt())
+    assert second.participation.breakdown
+    assert np.array_equal(first.weights, second.weights)

@@ -9,8 +9,9 @@ import pytest
 
 from dpfed.aggregation.adversaries import ATTACKS
 from dpfed.aggregation.quarantine import Quarantine, Standing
-from dpfed.aggregation.robust_rules import CoordinateMedian
+from dpfed.aggregation.robust_rules import CenteredClipping, CoordinateMedian
 from dpfed.aggregation.rules import choose_rule
+from dpfed.federated.algorithms.feddyn import FedDyn
 from dpfed.federated.algorithms.fedopt import FedOpt
 from dpfed.federated.engine import Federation
 from dpfed.federated.messages import Update
@@ -106,17 +107,54 @@ def test_those_aside_are_left_out():
     }
 
 
+class BrokenOnce(LocalRunner):
+    """Sends an update without numbers in round 2."""
+
+    def train(self, task, cohort):
+        for place, each in enumerate(super().train(task, cohort)):
+            value = np.full(each.value.shape, np.nan) if place == 0 and task.round == 2 else each.value
+            yield Update(each.client, each.round, value, each.head)
+
+
 def test_too_few_updates_leave_the_model_as_it_is_whatever_momentum_it_has(open_study):
     rule = CoordinateMedian(max_faulty=1)
     study = open_study("sample", rounds=3, weighting="equal", aggregation=rule)
-
-    class BrokenOnce(LocalRunner):
-        def train(self, task, cohort):
-            for place, each in enumerate(super().train(task, cohort)):
-                value = np.full(each.value.shape, np.nan) if place == 0 and task.round == 2 else each.value
-                yield Update(each.client, each.round, value, each.head)
 
     first, second, third = study.federation(study.runner(BrokenOnce), algorithm=FedOpt())
     assert second.participation.breakdown
     assert (first.weights == second.weights).all()
     assert (second.weights != third.weights).all()
+
+
+def test_a_round_that_broke_down_keeps_the_centre_and_what_clients_kept_before(open_study):
+    """Clipped around zero instead, the next round would forget the last release; states of no use would be counted."""
+    rule = CenteredClipping(max_faulty=1, clip_norm=0.5)
+    study = open_study("sample", rounds=3, weighting="equal", aggregation=rule)
+
+    federation = study.federation(study.runner(BrokenOnce), algorithm=FedDyn(alpha=0.1))
+    next(federation)
+    before = federation._checkpoint
+    assert next(federation).participation.breakdown
+    after = federation._checkpoint
+    assert np.any(before.centre)
+    assert np.array_equal(before.centre, after.centre)
+    assert dict(before.counted) == dict(after.counted) == dict.fromkeys(study.plan.local, 1)
+    next(federation)
+    assert set(federation._checkpoint.counted.values()) == {3}
+
+
+def test_whoever_is_aside_keeps_the_state_of_its_last_update_that_counted(open_study):
+    rule = CoordinateMedian(max_faulty=1)
+    sizes = dict.fromkeys("abcdefg", 10)
+    study = open_study("sample", sizes=sizes, rounds=5, weighting="equal", aggregation=rule, quarantine=Quarantine())
+
+    class Flipping(LocalRunner):
+        def train(self, task, cohort):
+            for each in super().train(task, cohort):
+                value = -1000 * each.value if each.client == "a" else each.value
+                yield Update(each.client, each.round, value, each.head)
+
+    federation = study.federation(study.runner(Flipping, source=SeededSource(1)), algorithm=FedDyn(alpha=0.1))
+    list(federation)
+    assert federation._checkpoint.standings["a"].is_aside
+    assert federation._checkpoint.counted == {**dict.fromkeys("bcdefg", 5), "a": 3}

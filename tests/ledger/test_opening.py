@@ -300,3 +300,28 @@ def test_an_extreme_promise_can_be_kept_and_shown(ledger, epsilon, delta, orders
     assert ledger.forecast("icu", STEP) == 0
     assert ledger.statement("icu").balance.is_overspent
     ledger.verify()
+
+
+@pytest.mark.parametrize("unit", ["record", "person"])
+@pytest.mark.parametrize("adjacency", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_an_account_for_records_does_not_start_at_zero_where_whole_clients_were_charged(
+    ledger, unit, adjacency, is_committed
+):
+    """Outside of a federation too: what hid a client's whole update was spent of each record's budget as well."""
+    ledger.open("whole", epsilon=50.0, delta=1e-5, unit="client", adjacency="replace_one", source="patients")
+    promise = {"epsilon": 50.0, "delta": 1e-5, "unit": unit, "source": "patients"}
+    reservation = ledger.reserve({"whole": {STEP: 1}}, run="r", fixed_plan=False)
+    if is_committed:
+        reservation.commit({"whole": {STEP: 1}})
+    with pytest.raises(InvalidArgument, match=r"would lack: open it for replace_one with overlaps=\['whole'\]"):
+        ledger.open("records", **promise, adjacency=adjacency)
+    assert "records" not in ledger
+    ledger.open("records", **promise, adjacency="replace_one", overlaps=["whole"])
+    assert ledger.balance("records").share == pytest.approx(ledger.balance("whole").share)
+    ledger.verify()
+
+
+def test_an_account_for_records_may_be_opened_beside_one_of_clients_that_paid_nothing(ledger):
+    ledger.open("whole", epsilon=50.0, delta=1e-5, unit="client", adjacency="replace_one", source="patients")
+    ledger.open("records", epsilon=50.0, delta=1e-5, source="patients")

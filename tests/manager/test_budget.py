@@ -115,15 +115,26 @@ class TestPrivacyBudget:
             assert exact_delta(noise_multiplier * (1 - 1e-9), rounds, epsilon) > delta
         assert budget.plan == ev.Repeated(budget.event, rounds)
 
-    @pytest.mark.parametrize(("num_rounds", "warned_at"), [(1, 1), (4, 4), (5, 4), (10, 8), (11, 9), (50, 40)])
-    def test_a_warning_comes_once_when_four_fifths_are_spent(self, num_rounds, warned_at):
+    @pytest.mark.parametrize(
+        ("num_rounds", "warned_at"),
+        [(1, [1]), (4, [2, 4]), (5, [3, 4, 5]), (10, [5, 8, 10]), (11, [6, 9, 11]), (100, [50, 80, 95])],
+    )
+    def test_a_warning_comes_once_at_each_mark(self, num_rounds, warned_at):
         budget, rounds = PrivacyBudget(num_rounds=num_rounds), []
         for used in range(1, num_rounds + 1):
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 budget.use_round()
             rounds += [used for warning in caught if warning.category is PrivacyBudgetWarning]
-        assert rounds == [warned_at]
+        assert rounds == warned_at
+
+    def test_the_status_says_how_much_is_spent(self):
+        budget = PrivacyBudget(num_rounds=20)
+        assert budget.get_status()["warning"] == ""
+        for _ in range(16):
+            budget.use_round()
+        warning = budget.get_status()["warning"]
+        assert warning == "80 % of the budget is passed: 16 of 20 rounds of ε = 1 are spent, 4 are left"
 
     def test_the_warning_points_at_the_caller(self):
         manager = PrivacyManager(num_rounds=1)

@@ -10,6 +10,8 @@ from mutants.mutant import Mutant
 BOUNDS = "tests/audit/test_bounds.py::test_"
 CANARIES = "tests/audit/test_canaries.py::test_"
 CLIENTS = "tests/audit/test_clients.py::test_scores_are_as_far_apart_as_the_noise_says"
+RUN = "tests/audit/test_run.py::test_"
+SWEEP = "tests/audit/test_sweep.py::test_"
 APART = CANARIES + "what_is_found_is_as_far_apart_as_the_noise_says"
 # Leaks that an audit sees: what its canaries show is no longer what the noise says.
 SEEN = {
@@ -79,9 +81,51 @@ AUDIT = (
     Mutant(
         "a sweep that releases private records as they are",
         "audit/sweep.py",
-        "if any(setting.epsilon == math.inf for setting in settings):",
-        "if not settings:",
+        "if not setting.is_protected or setting.epsilon == math.inf:",
+        "if setting.epsilon < 0:",
         ("tests/audit/test_sweep.py::test_private_records_are_used_only_if_asked_and_never_without_noise_or_ledger",),
+    ),
+    Mutant(
+        "canary clients that are there although they are not in",
+        "audit/clients.py",
+        "strict=True) if not here)",
+        "strict=True) if here is None)",
+        ("tests/audit/test_clients.py::test_a_client_that_is_not_in_is_absent_and_not_counted_as_short",),
+    ),
+    Mutant(
+        "an audit of a hybrid run that no client's budget pays for",
+        "audit/run.py",
+        '    if plan.server_noises:\n        message = "what an audit',
+        '    if False:\n        message = "what an audit',
+        (RUN + "an_audit_on_private_records_is_refused_where_no_account_would_cover_its_line",),
+    ),
+    Mutant(
+        "an audit that any account pays for",
+        "audit/run.py",
+        "    SharedLedger(ledger, {client.name: client.account}).require_fitting(plan)\n",
+        "",
+        (RUN + "an_account_for_another_relation_does_not_pay_for_an_audit",),
+    ),
+    Mutant(
+        "private records that stand in for themselves",
+        "audit/stand_in.py",
+        "if not own.startswith(SKLEARN) and (source == own",
+        "if own.startswith(SKLEARN) and (source == own",
+        ("tests/audit/test_stand_in.py::test_bundled_records_and_other_files_may_stand_in_but_not_the_runs_own",),
+    ),
+    Mutant(
+        "a sweep that reserves nothing beforehand",
+        "audit/sweep.py",
+        "_make_charging(launch, ledger).reserve(launch.plan)",
+        "_make_charging(launch, ledger)",
+        (SWEEP + "on_private_records_every_run_is_reserved_before_the_first",),
+    ),
+    Mutant(
+        "a sweep on private records with noise that can be predicted",
+        "audit/sweep.py",
+        "    if config.seed is not None:\n",
+        "    if False:\n",
+        (SWEEP + "no_option_and_no_variant_trains_on_private_records_without_noise_or_payment[seed]",),
     ),
     Mutant(
         "a failed attack that is a coin",

@@ -8,6 +8,7 @@ PLACING = "tests/training/engine/test_placing.py::test_"
 BAG = "tests/training/engine/rules/test_bag.py::test_"
 CLIP = "tests/training/engine/test_clip.py::test_"
 WHOLE = "tests/training/engine/test_slow.py::test_"
+LINEAR = "tests/training/engine/rules/test_linear.py::test_"
 CONV = "tests/training/engine/rules/test_conv.py::test_"
 ENSEMBLE = "tests/training/many/test_ensemble.py::test_"
 GRADIENTS = "tests/training/engine/test_gradients.py::test_"
@@ -77,6 +78,16 @@ ENGINE = (
         'return found.mul_(torch.hypot(row_norms(self.x), ONE if "bias" in self.names else hidden))',
         "return found.mul_(torch.hypot(row_norms(self.x), hidden))",
         ("tests/training/engine/rules/test_linear.py::test_norms_of_rank_one_neither_overflow_nor_lose_the_bias",),
+    ),
+    Mutant(
+        "large inputs whose small factors are left to underflow",
+        "training/engine/rules/linear.py",
+        "if not float(torch.linalg.vector_norm(x)) > 2.0 ** (MOST_BITS - 1):",
+        "if True:",
+        (
+            LINEAR + "an_input_so_large_that_scaled_gradients_are_rounded_up_is_clipped_all_the_same[1.7e-07-l2]",
+            LINEAR + "one_large_input_among_many_is_balanced_by_a_power_of_two[1e+30]",
+        ),
     ),
     Mutant(
         "a norm without one of several uses",

@@ -10,6 +10,7 @@ CLIENT = "tests/federated/torch/test_client.py::test_"
 ENGINE = "tests/federated/test_engine.py::test_"
 DEADLINE = "tests/federated/test_deadline.py::test_"
 DEALING = "tests/data/test_dealing.py::test_"
+HELD_OUT = "tests/federated/test_hold_outs.py::test_"
 OBJECTIVE = "tests/training/test_objective.py::test_"
 WRITES = "a_client_that_writes_where_numpy_forbids_it_reaches_no_other_and_not_the_server"
 LOCAL = "tests/federated/runners/test_in_process.py::test_"
@@ -18,6 +19,7 @@ SENT = "tests/plan/test_client_release.py::test_"
 MEAN = "tests/aggregation/test_mean.py::test_"
 POPULATED = "tests/federated/test_population.py::test_"
 POPULATION = "tests/plan/test_population.py::test_"
+PRISTINE = "tests/training/test_pristine.py::test_what_is_noted_anywhere_in_a_module_is_undone_again_and_again"
 TOGETHER = "tests/federated/runners/test_together.py::test_"
 NONSENSE = "tests/federated/test_nonsense.py::test_"
 RELEASE = "tests/plan/test_server.py::test_"
@@ -90,15 +92,60 @@ FEDERATION = (
     Mutant(
         "containers inside containers that stay as a client left them",
         "training/pristine.py",
-        "            vars(module)[name] = self._copy(value)\n",
+        "            container.bring_back()\n",
         "            pass\n",
-        ("tests/training/test_pristine.py::test_what_is_noted_anywhere_in_a_module_is_undone_again_and_again",),
+        (PRISTINE + "[a list in a dict in a dict-True]",),
+    ),
+    Mutant(
+        "objects that stay as a client left them",
+        "training/pristine.py",
+        "            owner[name] = deepcopy(value, memo)\n",
+        "            pass\n",
+        (PRISTINE + "[an object-True]",),
+    ),
+    Mutant(
+        "tensors beside the buffers that stay as a client left them",
+        "training/pristine.py",
+        "(*self._structure.tensors, *reached.tensors)",
+        "(*self._structure.tensors,)",
+        (PRISTINE + "[a tensor that is no buffer-True]",),
+    ),
+    Mutant(
+        "modules in lists that stay as a client left them",
+        "training/pristine.py",
+        "[*given, *reached.modules]",
+        "given",
+        (PRISTINE + "[the mode of a module in a list-True]",),
+    ),
+    Mutant(
+        "parameters that stay where a client has put them",
+        "training/pristine.py",
+        "is_same and all(map(Tensor.is_set_to, tensors, self._places))",
+        "is_same",
+        (
+            "tests/training/test_pristine.py::test_parameters_are_windows_on_their_row_again_and_have_the_values_"
+            "that_are_written_there",
+        ),
+    ),
+    Mutant(
+        "containers that are compared by value",
+        "training/reached.py",
+        "is_same = all(map(is_, value, found))",
+        "is_same = list(value) == list(found)",
+        (PRISTINE + "[a zero with another sign-True]",),
+    ),
+    Mutant(
+        "attributes that a client replaces as a whole",
+        "training/engine/kept.py",
+        "if not all(map(is_, map(vars, self.modules), self._owns)):",
+        "if False:",
+        (PRISTINE + "[all attributes at once-True]",),
     ),
     Mutant(
         "a client that is charged every round as the first",
         "federated/runners/charging.py",
-        "choose_payment(cover_local(self._plan, name, number), self._left[name])",
-        "choose_payment(cover_local(self._plan, name, 1), self._left[name])",
+        "choose_payment(self._cover(name, number), self._left[name])",
+        "choose_payment(self._cover(name, 1), self._left[name])",
         (
             SCHEDULED + "where_all_take_part_every_round_charges_the_noise_that_it_drew[sample]",
             SCHEDULED + "of_two_clients_in_different_rounds_each_pays_for_its_own",
@@ -285,9 +332,8 @@ FEDERATION = (
     Mutant(
         "a denominator from who came",
         "plan/server.py",
-        "average = mechanism.add_noise(self.query(updates, dimension, clip_norm, centre)) * float(self.largest_weight())",
-        "average = mechanism.add_noise(self.query(updates, dimension, clip_norm, centre)) * float("
-        "self.largest_weight() * self.expected / max(len(updates), 1))",
+        "        average = self._combine(noised, dimension, centre)\n",
+        "        average = self._combine(noised, dimension, centre) * float(self.expected / max(len(updates), 1))\n",
         (RELEASE + "the_mean_is_over_the_expected_cohort",),
     ),
     Mutant(
@@ -367,7 +413,7 @@ FEDERATION = (
     Mutant(
         "a client without noise that draws from public generators",
         "federated/torch/model.py",
-        "            Generators(or_system(source), devices_of(self.module)).scope(),\n",
+        "            Generators(or_system(source), self._devices).scope(),\n",
         "",
         (CLIENT + "torchs_own_generator_is_left_as_it_was",),
     ),
@@ -381,8 +427,8 @@ FEDERATION = (
     Mutant(
         "state from a change that is not clipped",
         "federated/runners/in_process.py",
-        "        used: Floats = left if task.clip_norm is None else clip_per_example(left[None], task.clip_norm)[0]\n",
-        "        used: Floats = left\n",
+        "    if task.clip_norm is None:\n        return left\n    centre",
+        "    return left\n    centre",
         (STATES + "a_client_keeps_its_change_as_the_server_clips_it_by_the_clip_norm_of_the_round",),
     ),
     Mutant(
@@ -696,6 +742,27 @@ FEDERATION = (
         "    return hash_contents((row.tobytes() for row in rows.astype(np.float64)), seed, purpose)\n",
         "    return hash_contents((str(place).encode() for place in range(len(rows))), seed, purpose)\n",
         (DEALING + "a_record_more_or_less_moves_no_other_between_clients_and_hold_out",),
+    ),
+    Mutant(
+        "hold-outs of true counts by the place of a row",
+        "federated/data.py",
+        'np.argsort(found[pile], kind="stable")',
+        "np.argsort(np.arange(len(pile)))",
+        (HELD_OUT + "a_quantity_holds_the_smallest_hashes_out",),
+    ),
+    Mutant(
+        "hold-outs of one table by the smallest hashes where counts are not public",
+        "federated/data.py",
+        "    if not config.sizes_are_public and not isinstance(config.partition, blocks.Quantity):\n",
+        "    if _has_sites(config) and not config.sizes_are_public:\n",
+        (HELD_OUT + "a_record_more_or_less_changes_no_other_ones_side",),
+    ),
+    Mutant(
+        "hold-outs that leave their site",
+        "federated/data.py",
+        "    if _has_sites(config):\n",
+        "    if not config:\n",
+        (HELD_OUT + "what_is_held_out_stays_at_its_site_with_its_persons",),
     ),
     Mutant(
         "a simulation that nobody is told of",

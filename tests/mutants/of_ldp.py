@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
+CAPS = "tests/ldp/test_caps.py::test_"
+UNIT = "tests/ldp/test_unit_vector.py::test_"
+
 AUDIT = "tests/audit/test_ldp.py::test_"
 BINARY = "tests/ldp/test_binary.py::test_"
 COINS = "tests/ldp/test_coins.py::test_"
@@ -255,10 +258,10 @@ LOCAL = (
     ),
     Mutant(
         "kept responses left aside",
-        "cli/ldp.py",
-        "if named is not None and usual.exists()",
-        "if False and usual.exists()",
-        (COMMAND + "kept_responses_beside_the_data_are_not_left_aside",),
+        "ldp/kept_place.py",
+        "    if named is None or not usual.exists() or",
+        "    if True or not usual.exists() or",
+        ("tests/ldp/test_kept_place.py::test_a_kept_file_beside_the_data_that_has_no_note_is_not_left_aside",),
     ),
     Mutant(
         "a coin with one side",
@@ -308,5 +311,50 @@ LOCAL = (
         "level = risk / (4 * learned.shape[1])",
         "level = 0.5 + 0 * risk",
         (AUDIT + "the_bound_holds_as_often_as_it_says",),
+    ),
+    Mutant(
+        "a second kept file for the same data",
+        "ldp/kept_place.py",
+        "    noted = _read_note(data)\n",
+        "    noted = None\n",
+        ("tests/cli/test_ldp.py::test_responses_kept_elsewhere_are_found_again_whatever_is_named_next",),
+    ),
+    Mutant(
+        "a strange kept file for one that was moved",
+        "ldp/kept_place.py",
+        " or _digest(read_kept(asked)) != digest:\n",
+        ":\n",
+        ("tests/ldp/test_kept_place.py::test_a_file_that_was_moved_is_known_by_its_key_and_another_is_not",),
+    ),
+    Mutant(
+        "a cap whose rounding is not paid for",
+        "ldp/caps.py",
+        "        return self.shape.tail(self.edge + self.shape.error) * (1 - SLACK)\n",
+        "        return self.shape.tail(self.edge)\n",
+        (CAPS + "epsilon_is_never_above_the_one_asked_for_and_hardly_below[10-1.0-Sphere]",),
+    ),
+    Mutant(
+        "a cap that is hit too often",
+        "ldp/caps.py",
+        "    logit = epsilon * share\n    keep = math.floor(ONE / (1 + math.exp(-logit)))\n",
+        "    logit = epsilon * share\n    keep = math.floor(ONE / (1 + math.exp(-1.3 * logit)))\n",
+        (CAPS + "epsilon_is_never_above_the_one_asked_for_and_hardly_below[10-1.0-Sphere]",),
+    ),
+    Mutant(
+        "a vector on the wrong side of its edge",
+        "ldp/unit_vector.py",
+        "        return np.where(wanted[:, None], inside, outside)\n",
+        "        return inside\n",
+        (
+            UNIT + "the_auditor_does_not_refute_a_cap_comes_near_its_epsilon_and_finds_one_that_leans",
+            UNIT + "the_error_is_that_of_the_formula[UnitVectorMean]",
+        ),
+    ),
+    Mutant(
+        "a sphere for vectors of any length",
+        "ldp/unit_vector.py",
+        "        if not np.all(np.abs(lengths - 1) <= LONG):",
+        "        if False:",
+        (UNIT + "values_that_are_no_unit_vectors_are_refused[values1]",),
     ),
 )

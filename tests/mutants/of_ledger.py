@@ -276,4 +276,15 @@ LEDGER = (
         "        if False:\n",
         ("tests/ledger/test_clock.py::test_what_was_refused_after_expiry_is_refused_when_the_clock_is_set_back",),
     ),
+    Mutant(
+        "an account for records that starts at zero where whole clients were charged",
+        "ledger/opening.py",
+        "    _require_carried(journal, terms, everyone)\n",
+        "",
+        (
+            "tests/ledger/test_opening.py::"
+            "test_an_account_for_records_does_not_start_at_zero_where_whole_clients_were_charged"
+            "[False-add_remove-record]",
+        ),
+    ),
 )

@@ -164,7 +164,7 @@ MECHANISMS = (
     Mutant(
         "a sum that rounds",
         "clipping.py",
-        "return np.asarray((np.trunc(clipped / step) * step).sum(axis=0))",
+        "return np.asarray(cut_examples(clipped, clip_norm).sum(axis=0))",
         "return np.asarray(clipped.sum(axis=0))",
         ("tests/test_clipping.py::test_one_example_moves_the_sum_by_itself_without_any_rounding",),
     ),
@@ -246,5 +246,19 @@ MECHANISMS = (
         "        return np.concatenate([before, self.newcomer[None], after])\n",
         "        return self.records\n",
         (CLAIMS + "neighbours_differ_in_one_unit_at_a_place", ALGORITHM_CLAIMS + "the_witness_attains_the_bound"),
+    ),
+    Mutant(
+        "a person who is counted once beyond its budget",
+        "mechanisms/individual.py",
+        "        is_counted = self._spent + costs <= self.rho\n",
+        "        is_counted = self._spent <= self.rho\n",
+        ("tests/mechanisms/test_individual.py::test_nobody_is_counted_beyond_its_budget_whatever_it_contributes",),
+    ),
+    Mutant(
+        "a person who pays for a mean contribution",
+        "mechanisms/individual.py",
+        "squares / (2 * self.noise_multiplier**2) * _UP)",
+        "np.full_like(squares, squares.mean()) / (2 * self.noise_multiplier**2) * _UP)",
+        ("tests/mechanisms/test_individual.py::test_whether_one_is_counted_depends_on_nobody_else",),
     ),
 )

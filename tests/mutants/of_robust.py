@@ -10,6 +10,8 @@ PLAN = "tests/plan/test_robust.py::test_"
 QUARANTINE = "tests/aggregation/test_quarantine.py::test_"
 ROBUST = "tests/aggregation/test_robust.py::test_"
 RULES = "tests/aggregation/test_rules.py::test_"
+SERVER = "tests/plan/test_server.py::test_"
+SHUFFLER = "tests/federated/test_shuffler.py::test_"
 WATCHING = "tests/federated/test_watching.py::test_"
 
 ROBUST_RULES = (
@@ -68,16 +70,15 @@ ROBUST_RULES = (
     Mutant(
         "differences from the last release that are not clipped",
         "plan/server.py",
-        "        return Mean().total(terms, dimension, self.parts, self._bound(clip_norm))\n",
-        "        bound = self._bound(clip_norm) * (1 if centre is None else 2)\n"
-        "        return Mean().total(terms, dimension, self.parts, bound)\n",
+        "            return Mean().total(terms, dimension, self.parts, bound)\n",
+        "            return Mean().total(terms, dimension, self.parts, bound * (1 if centre is None else 2))\n",
         (PLAN + "one_client_moves_one_step_of_centred_clipping_by_a_clip_norm_at_most[user]",),
     ),
     Mutant(
         "centred clipping that forgets its centre",
         "plan/server.py",
-        "        average = average + centre if self._is_centred(centre) else average\n",
-        "",
+        "            return average + centre if self._is_centred(centre) else average\n",
+        "            return average\n",
         (PLAN + "a_release_is_around_the_last_one",),
     ),
     Mutant(
@@ -146,5 +147,69 @@ ROBUST_RULES = (
         "        if self.simulation:\n",
         "        if False:\n",
         (ATTACKED + "a_simulation_is_marked_in_every_round_and_other_runs_are_not[none]",),
+    ),
+    Mutant(
+        "a breakdown behind a shuffler that a crash forgets",
+        "federated/round.py",
+        "Released(value), head, (), breakdown=took_part.breakdown)",
+        "Released(value), head, ())",
+        (SHUFFLER + "a_round_that_broke_down_leaves_the_model_wherever_the_process_dies[True]",),
+    ),
+    Mutant(
+        "no reports at all as an aggregate of a robust rule",
+        "plan/shuffling.py",
+        "    if not reports and isinstance(plan.aggregation, Mean):\n",
+        "    if not reports:\n",
+        (SHUFFLER + "no_reports_at_all_break_a_robust_rule_and_leave_the_model",),
+    ),
+    Mutant(
+        "a breakdown after which updates are clipped around zero",
+        "federated/engine.py",
+        "        last = self._checkpoint.centre if mean.participation.breakdown else mean.value\n",
+        "        last = mean.value\n",
+        (WATCHING + "a_round_that_broke_down_keeps_the_centre_and_what_clients_kept_before",),
+    ),
+    Mutant(
+        "states of clients whose updates did not count",
+        "federated/round.py",
+        "        used = () if judged.participation.breakdown else watching.select_counted(self.standings, updates)\n",
+        "        used = updates\n",
+        (WATCHING + "whoever_is_aside_keeps_the_state_of_its_last_update_that_counted",),
+    ),
+    Mutant(
+        "a client's state from its update clipped around zero",
+        "federated/runners/in_process.py",
+        "    centre = 0.0 if task.centre is None else np.asarray(task.centre, dtype=float)\n",
+        "    centre = 0.0\n",
+        ("tests/federated/test_centred.py::test_what_a_client_keeps_follows_from_its_update_as_the_server_uses_it",),
+    ),
+    Mutant(
+        "a client that is in every group",
+        "plan/server.py",
+        "                found[groups.place(number)][name] = terms[name]\n",
+        "                for each in found:\n                    each[name] = terms[name]\n",
+        (SERVER + "one_client_moves_the_sums_of_all_groups_by_a_clip_norm_at_most",),
+    ),
+    Mutant(
+        "groups by who came",
+        "plan/server.py",
+        "        for number, name in enumerate(names):\n            if name in terms:\n",
+        "        for number, name in enumerate(terms):\n            if name in names:\n",
+        (SERVER + "one_client_moves_the_sums_of_all_groups_by_a_clip_norm_at_most",),
+    ),
+    Mutant(
+        "one noise for all groups",
+        "plan/server.py",
+        "        noised = np.asarray(mechanism.add_noise(self.query(updates, dimension, clip_norm, centre)))\n",
+        "        parts = self.query(updates, dimension, clip_norm, centre)\n"
+        "        noised = parts + np.resize(mechanism.add_noise(np.zeros(dimension)), parts.shape)\n",
+        (SERVER + "each_group_has_noise_of_its_own_and_the_rule_comes_after_it",),
+    ),
+    Mutant(
+        "groups in a style that noises nothing",
+        "plan/robust.py",
+        '    if find_groups(rule) is not None:\n        message = f"in style',
+        '    if False:\n        message = f"in style',
+        (PLAN + "groups_are_offered_where_the_server_noises_and_refused_elsewhere[sample]",),
     ),
 )

@@ -192,4 +192,21 @@ SHUFFLING = (
         "list_releases(plan, {1.0: plan.participations}).items()",
         (PLAN + "every_charge_that_there_may_be_is_shuffled_among_the_declared_users",),
     ),
+    Mutant(
+        "a draw from more users than there are",
+        "accounting/atoms.py",
+        "    _require_one_population(bag, event)\n",
+        "",
+        (
+            "tests/accounting/test_atoms.py::"
+            "test_a_draw_from_more_units_than_the_draw_around_it_leaves_is_refused[once-shuffled]",
+        ),
+    ),
+    Mutant(
+        "a number of users that is asked for and ignored",
+        "accounting/notions.py",
+        "    _require_own_users(event, users)\n",
+        "",
+        ("tests/accounting/test_notions.py::test_users_of_a_run_that_is_shuffled_already_are_its_own",),
+    ),
 )

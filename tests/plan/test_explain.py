@@ -6,10 +6,12 @@ import re
 from dataclasses import replace
 
 from dpfed.accounting.tradeoff import detection_rate
+from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.events import Repeated
 from dpfed.guarantee import Guarantee
-from dpfed.plan.explain import sentence
+from dpfed.plan.explain import sentence, simulation
 from dpfed.plan.plan import AdaptiveClip, ClientPlan, FixedCohort, LocalPlan, Plan, PoissonCohort
+from dpfed.plan.rules import ROWS
 
 RECORD, CLIENT = Guarantee(4.0, 1e-5), Guarantee(8.0, 1e-5, unit="client")
 BARE = LocalPlan(size=100, batch_size=10, steps=5, clip_norm=1.0)
@@ -29,6 +31,14 @@ def test_style_sample_protects_a_record_from_the_server_too():
     assert "Binding: harbour" in text
     assert "nobody's record is in two sites" in text
     assert "one client" not in text
+
+
+def test_one_owner_whose_count_is_public_is_no_simulation():
+    own = replace(BARE, noise_multiplier=2.0, adjacency=REPLACE_ONE)
+    plan = a_plan("sample", local={"owner": own}, dealing=ROWS)
+    assert simulation(plan) == ""
+    assert "SIMULATION" in simulation(replace(plan, local={"owner": own, "other": own}))
+    assert "SIMULATION" in simulation(replace(plan, local={"owner": replace(own, adjacency=ADD_REMOVE)}))
 
 
 def test_what_an_attacker_catches_is_above_the_exact_rate_of_every_site_and_below_what_one_epsilon_allows():

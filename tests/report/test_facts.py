@@ -12,8 +12,9 @@ from dpfed.accounting.tradeoff import detection_rate
 from dpfed.ledger.ledger import Ledger
 from dpfed.plan.plan import LocalPlan, Plan
 from dpfed.report.documents import render_html
+from dpfed.report.facts import collect_facts
 from dpfed.report.reports import shareable_facts, shareable_page
-from dpfed.runs.directory import OWN_LEDGER, RunDirectory
+from dpfed.runs.directory import ASKS, OWN_LEDGER, RunDirectory
 from report_plans import PLANS
 from run_directories import RECORD, SIZES, made
 
@@ -70,3 +71,11 @@ def test_no_site_has_a_larger_detection_rate_than_the_sentence_says(tmp_path):
     rates = [100 * detection_rate(ev.Repeated(part.event, plan.record_charges), 0.01) for part in plan.local.values()]
     assert max(rates) - min(rates) > 0.3
     assert max(rates) <= said <= 1.5 * max(rates)
+
+
+def test_a_run_over_a_network_says_that_charges_are_as_the_sites_attest_them(tmp_path):
+    run = RunDirectory(tmp_path)
+    run.begin(Plan("study", 2, {"ward": LocalPlan(size=8, batch_size=4, steps=3, clip_norm=1.0, noise_multiplier=9.0)}))
+    assert not any("attests" in line for line in collect_facts(run).protection)
+    (tmp_path / ASKS).touch()
+    assert any("as the site attests them" in line for line in collect_facts(run).protection)

@@ -24,10 +24,11 @@ HOSTILE = '<script>alert(1)</script> [red] & "q" *x* {{ 7 * 7 }} | `y` ![i](http
 RUN = {
     *("name", "status", "style", "is_private", "rounds_done", "rounds", "model", "algorithm", "summary", "protection"),
     *("units", "by_round", "sites", "not_covered", "simulation", "head", "versions", "audits", "shuffled"),
+    "measured",
 }
 UNIT = {"unit", "adjacency", "delta", "asked", "promised", "so_far", "sentence", "arithmetic", "event"}
 SITE = {"name", "unit", "size", "batch_size", "steps", "clip_norm", "noise_multiplier", "epsilon", "clients"}
-ROUND = {"round", "epsilon", "scores", "record", "client"}
+ROUND = {"round", "epsilon", "scores", "record", "client", "released"}
 SCORE = {"name", "value", "mark"}
 EVENT = {"version", "event_type", "event", "count", "noise_multiplier", "sample_rate"}
 VERSIONS = {"dpfed", "accountant", "python", "numpy", "torch"}

@@ -78,6 +78,7 @@ def _merge_sampling(event: PoissonSampled) -> dict[Event, int]:
 
 def _merge_draw(event: SampledWithoutReplacement) -> Event:
     bag = _merge_gaussians(_require_drawable(event.event))
+    _require_one_population(bag, event)
     match list(bag.items()):
         case [(Shuffled(users=event.sample_size), 1)]:
             pass
@@ -86,6 +87,16 @@ def _merge_draw(event: SampledWithoutReplacement) -> Event:
                 bag, f"a draw of {event.sample_size}: users must be the size drawn, and one release a draw"
             )
     return SampledWithoutReplacement(as_event(bag), event.sample_size, event.population)
+
+
+def _require_one_population(bag: Mapping[Event, int], event: SampledWithoutReplacement) -> None:
+    """Refuse a draw from another number of units than the draw around it leaves: there is no such run."""
+    for atom in bag:
+        if isinstance(atom, SampledWithoutReplacement) and atom.population != event.sample_size:
+            raise UnsupportedEvent(
+                f"a draw of {event.sample_size} units leaves {event.sample_size} to draw from, and {atom} inside of it "
+                f"draws from {atom.population}: write population={event.sample_size} there, or leave one draw out"
+            )
 
 
 def _refuse_shuffled(bag: Mapping[Event, int], where: str) -> None:

@@ -92,15 +92,38 @@ def compare(
 ) -> tuple[NotionRow, ...]:
     """Return a row for every notion, from the tightest to those that promise something else.
 
-    With `users` the shuffle model has a number: each report of the run is shuffled among those of so many users. With
-    `distances` (`accounting.bayesian.diagnose`) Bayesian DP has one, for the owner of the data alone.
+    With `users` the shuffle model has a number: each report of the run is shuffled among those of so many users; a run
+    that is shuffled already says so itself. With `distances` (`accounting.bayesian.diagnose`) Bayesian DP has one, for
+    the owner of the data alone.
     """
+    _require_own_users(event, users)
     ways: dict[str, Way] = {
         **_EPSILON,
         "shuffle": partial(_shuffle, users=users),
         "bayesian": partial(_bayesian, distances=distances),
     }
     return tuple(_row(profile, ways[profile[0]], event, delta, adjacency) for profile in _PROFILES)
+
+
+def _require_own_users(event: Event, users: int | None) -> None:
+    """Refuse another number of users than that of a run which is shuffled already."""
+    own = _list_users(event)
+    if users is not None and own - {users}:
+        message = f"the run is shuffled among {max(own)} users already, and users={users} would change nothing of it"
+        raise InvalidArgument("users", f"{message}: leave users out, or write it into the run")
+
+
+def _list_users(event: Event) -> set[int]:
+    """Return the numbers of users of all that is shuffled in the event."""
+    match event:
+        case Shuffled():
+            return {event.users}
+        case PoissonSampled() | SampledWithoutReplacement() | Repeated():
+            return _list_users(event.event)
+        case Composed():
+            return {users for part in event.events for users in _list_users(part)}
+        case _:
+            return set()
 
 
 def zcdp_rho(event: Event, adjacency: str = ADD_REMOVE) -> float:

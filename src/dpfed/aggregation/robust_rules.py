@@ -68,8 +68,43 @@ class Bucketing:
         return self.bucket_size * (needed - 1) + 1
 
 
-Mixing = NearestNeighbourMixing | Bucketing
-MIXINGS: dict[str, type[Mixing]] = {each.kind: each for each in (NearestNeighbourMixing, Bucketing)}
+@dataclass(frozen=True)
+class FixedGroups:
+    """Clients are added up in fixed groups, and the server noises each sum before a rule sees them.
+
+    For styles `user` and `hybrid`; `plan.server.ServerRelease` executes it. A client's group follows from its place
+    among the names of the plan: faulty clients spoil at most as many groups as there are of them.
+
+    Privacy: a client is in one group, whoever takes part. The sums of all groups are one vector, of which a client
+    moves its own part by at most a clip norm, so that noise, event and sampling are those of one clipped sum. What a
+    rule makes of the noised sums is post-processing.
+    """
+
+    groups: int
+    kind: ClassVar[str] = "groups"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", checks.count(groups=self.groups))
+
+    def mix(self, rows: Rows, max_faulty: int, source: RandomSource | None) -> Rows:
+        """Refuse updates that are not noised in groups."""
+        raise InvalidArgument("before", "groups are noised by a server: give this rule to a plan of style 'user'")
+
+    def least(self, needed: int) -> int:
+        """Return 0: there are as many sums as groups, whoever comes."""
+        return 0
+
+    def place(self, number: int) -> int:
+        """Return the group of the client with that number among the names of the plan."""
+        return number % self.groups
+
+    def sizes(self, clients: int) -> list[int]:
+        """Return how many of so many clients are in each group."""
+        return [len(range(group, clients, self.groups)) for group in range(self.groups)]
+
+
+Mixing = NearestNeighbourMixing | Bucketing | FixedGroups
+MIXINGS: dict[str, type[Mixing]] = {each.kind: each for each in (NearestNeighbourMixing, Bucketing, FixedGroups)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +123,8 @@ class RobustRule(ABC):
     def __post_init__(self) -> None:
         object.__setattr__(self, "max_faulty", checks.whole(max_faulty=self.max_faulty))
         if type(self.before) not in (type(None), *MIXINGS.values()):
-            message = (
-                f"before must be NearestNeighbourMixing(), Bucketing(bucket_size) or None, got {self.before!r:.60}"
-            )
+            known = "NearestNeighbourMixing(), Bucketing(bucket_size), FixedGroups(groups) or None"
+            message = f"before must be {known}, got {self.before!r:.60}"
             raise InvalidArgument("before", f"{message}: choose one of them")
 
     def __str__(self) -> str:
@@ -109,11 +143,12 @@ class RobustRule(ABC):
 
     def require(self, arrived: int) -> None:
         """Refuse fewer updates than the rule needs."""
-        if arrived < self.least:
-            require_enough(self.kind, min(self._count_rows(arrived), self._needed - 1), self.max_faulty, self._needed)
+        require_enough(self.kind, self._count_rows(arrived), self.max_faulty, self._needed)
 
     def _count_rows(self, arrived: int) -> int:
         """Return how many rows the rule itself sees, after mixing."""
+        if isinstance(self.before, FixedGroups):
+            return self.before.groups
         return effective_count(arrived, self.before.bucket_size) if isinstance(self.before, Bucketing) else arrived
 
     def combined(

@@ -2,7 +2,7 @@
 
 What noise protects depends on the rule. Under `Mean` each client is one bounded term of a sum, which is what the noise
 of styles `user` and `hybrid` is proved for, and one step of `CenteredClipping` is such a sum too. Every other rule must
-not be used there.
+not be used there, unless it stands behind `FixedGroups`, whose sums are noised first.
 
 >>> import numpy as np
 >>> updates = {"north": np.array([3.0, 4.0]), "south": np.array([0.0, 0.5])}
@@ -28,6 +28,7 @@ from dpfed.aggregation.robust_rules import (
     Bulyan,
     CenteredClipping,
     CoordinateMedian,
+    FixedGroups,
     GeometricMedian,
     Krum,
     MeanAroundMedian,
@@ -106,7 +107,18 @@ def choose_rule(style: str, max_faulty: int) -> RobustRule:
 
 
 def is_noisable(rule: Rule) -> bool:
-    """Return whether the mean's noise is proved behind the rule: a clipped sum, around a point that is released."""
+    """Return whether the mean's noise is proved with the rule: a clipped sum, or any rule behind groups of them."""
+    return is_clipped_sum(rule) or find_groups(rule) is not None
+
+
+def find_groups(rule: Rule) -> FixedGroups | None:
+    """Return the groups that are noised before the rule; None where it has none."""
+    before = rule.before if isinstance(rule, RobustRule) else None
+    return before if isinstance(before, FixedGroups) else None
+
+
+def is_clipped_sum(rule: Rule) -> bool:
+    """Return whether the rule is a clipped sum, around a point that is released."""
     if isinstance(rule, CenteredClipping):
         return rule.steps == 1 and rule.before is None and rule.clip_norm is None
     return isinstance(rule, Mean)
@@ -114,7 +126,7 @@ def is_noisable(rule: Rule) -> bool:
 
 def require_unmasked(rule: Rule) -> None:
     """Refuse a rule that must see every update alone where updates are masked, and only their sum is known."""
-    if not is_noisable(rule):
+    if not is_clipped_sum(rule):
         message = f"{rule.kind} compares updates with each other, and of masked updates nobody knows more than the sum"
         remedy = "choose centered_clipping, which is a sum, or leave masking out"
         raise InvalidArgument("aggregation", f"{message}: {remedy}")

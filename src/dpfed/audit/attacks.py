@@ -128,8 +128,12 @@ def attribute(
 ) -> AttributeResult:
     """Guess a hidden attribute as the value that gives the least loss (Yeom et al. 2018).
 
-    The tables have a row for each value that the attribute may have, and a column for each record.
+    The tables have a row for each value that the attribute may have, and a column for each record. Losses that are not
+    numbers, as of a model that diverged, are refused: they would be guesses of the first of them.
     """
+    if np.isnan(member_losses).any() or np.isnan(other_losses).any():
+        message = "a loss is not a number, so the attack has failed and says nothing about the attribute"
+        raise InvalidArgument("losses", f"{message}: attack a model that did not diverge")
     counts = [
         (int((np.argmin(losses, axis=0) == values).sum()), len(values))
         for losses, values in ((member_losses, member_values), (other_losses, other_values))

@@ -29,6 +29,7 @@ from dpfed import checks
 from dpfed.accounting.closed_forms import gaussian_mu
 from dpfed.audit import guessing
 from dpfed.audit.guessing import Guesses
+from dpfed.audit.proportions import find_limits
 from dpfed.errors import InvalidArgument
 from dpfed.randomness import RandomSource, or_system
 
@@ -106,8 +107,7 @@ def clopper_pearson(tp: int, fp: int, n_in: int, n_out: int, delta: float, signi
     """
     _require_rates(tp, fp, n_in, n_out)
     half, delta = _require_significance(significance) / 2, checks.probability(delta=delta)
-    hits = float(beta_law.ppf(half, tp, n_in - tp + 1)) if tp else 0.0
-    alarms = float(beta_law.ppf(1 - half, fp + 1, n_out - fp)) if fp < n_out else 1.0
+    hits, alarms = float(find_limits(tp, n_in, tail=half)[0]), float(find_limits(fp, n_out, tail=half)[1])
     return max(0.0, math.log((hits - delta) / alarms)) if hits > delta else 0.0
 
 
@@ -150,7 +150,7 @@ def from_scores(
     beforehand (`guessing.SHARES`), each tested at its part of the significance. ``"split"`` chooses the number on a
     random half of the canaries and tests it on the other. ``"frontier"`` tries each corner of the ROC curve's hull, as
     jax_privacy does: how many there are depends on who was in, so that its confidence is not proved. A number is a
-    threshold that was chosen beforehand.
+    threshold that was chosen beforehand; how many reach it follows from the scores, which is proved for δ = 0 alone.
     """
     members, others = guessing.require_scores(in_scores, out_scores)
     test, level = _find_test(method), _require_significance(significance)

@@ -18,7 +18,7 @@ valid; but they are made of exact private gradients, and stay with the owner whe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -44,6 +44,11 @@ DIRAC, RANDOM = "dirac", "random"
 RESIDUAL, RELEASED = "residual", "released"
 LONG = 1e3  # clip norms: whatever is not clipped shows
 FAIR = Fraction(1, 2)
+Advance = Callable[[], None]
+
+
+def ignore() -> None:
+    """Follow no progress."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +84,7 @@ class GradientCanaries:
     """Made-up gradients for ``make_private(canaries=…)``, and the scores of what their steps release.
 
     Under replace-one a canary that is not in takes part with the opposite gradient; under add/remove not at all.
+    `advance` is called after each step.
 
     Privacy: `count` canaries are `count` more records, each under the plan's guarantee on its own.
     """
@@ -92,8 +98,9 @@ class GradientCanaries:
         kind: str = DIRAC,
         scoring: str = RESIDUAL,
         source: RandomSource | None = None,
+        advance: Advance = ignore,
     ) -> None:
-        self._plan, count = plan, checks.count(count=count)
+        self._plan, count, self._advance = plan, checks.count(count=count), advance
         self._source = or_system(source).stream("canaries")
         self._shapes = {name: value.shape for name, value in parameters.items()}
         self._is_residual = _require_scoring(scoring)
@@ -121,6 +128,7 @@ class GradientCanaries:
         shifts = self._project(seen) / clip_norm
         self._sums += shifts
         self._scores += shifts if self._plan.tree else self._compare(shifts)
+        self._advance()
 
     def go_on(self, plan: LocalPlan) -> None:
         """Go on in the steps of another round, whose noise may be another."""

@@ -2,8 +2,9 @@
 
 A promise for one client is audited by clients who send nothing but one long coordinate, through the rounds of a real
 `Federation`: cohorts, screening, clipping, the server's noise (or the clients' own, in style `local`) and the charges
-in a ledger of the audit's own. A client that is not in sends zero, as much as one that is not there;
-under replace-one it sends the opposite. No record of anybody is needed, so it costs nothing.
+in a ledger of the audit's own. A client that is not in is not there: it fails to answer. Sending zero would not be the
+same where updates are clipped around the last release, or counted as short ones. Under replace-one it sends the
+opposite. No record of anybody is needed, so it costs nothing.
 
 >>> from dpfed.plan.client import ClientPlan
 >>> from dpfed.plan.local import LocalPlan
@@ -28,12 +29,12 @@ import numpy as np
 
 from dpfed import checks
 from dpfed.arrays import Floats
-from dpfed.audit.canaries import FAIR, LONG, CanaryScores
+from dpfed.audit.canaries import FAIR, LONG, Advance, CanaryScores, ignore
 from dpfed.audit.likelihood import compute_ratios
 from dpfed.checks import REPLACE_ONE
 from dpfed.errors import InvalidArgument
 from dpfed.federated.engine import Federation
-from dpfed.federated.messages import Failure, Task, Update
+from dpfed.federated.messages import FAILED, Failure, Task, Update
 from dpfed.federated.runners.in_process import LocalRunner
 from dpfed.federated.state.layout import Vector
 from dpfed.guarantee import CLIENT, Guarantee
@@ -53,7 +54,7 @@ _DELTA = 1e-5  # of the audit's own account, where the plan promises nothing
 
 @dataclass(frozen=True, eq=False)
 class CanaryClient:
-    """A client that sends the same vector in every round: one long coordinate, or zero."""
+    """A client that sends the same vector in every round: one long coordinate."""
 
     name: str
     account: str
@@ -70,20 +71,26 @@ class CanaryClient:
         return sent
 
 
-def audit_clients(plan: Plan, count: int, *, source: RandomSource | None = None) -> CanaryScores:
-    """Run the rounds of a plan with at least `count` canary clients in place of its own, and return their scores."""
+def audit_clients(
+    plan: Plan, count: int, *, source: RandomSource | None = None, advance: Advance = ignore
+) -> CanaryScores:
+    """Run the rounds of a plan with at least `count` canary clients in place of its own, and return their scores.
+
+    `advance` is called after each round.
+    """
     origin, clip_norm = or_system(source), _require_client(plan).clip_norm
     widened = _put_in_canaries(plan, checks.count(count=count))
     names = list(widened.local)
     is_in = coins(FAIR, len(names), origin.stream("canaries"))
-    signs = np.where(is_in, 1.0, -1.0 if plan.client_adjacency == REPLACE_ONE else 0.0)
+    signs, is_there = np.where(is_in, 1.0, -1.0), is_in | (plan.client_adjacency == REPLACE_ONE)
     size = 1 if plan.noises_updates else len(names)
     length = min(LONG * clip_norm, 0.5 * widened.largest_norm(size))  # longer ones are refused at the door
     clients = [
         CanaryClient(name, name, 0 if plan.noises_updates else place, sign * length)
         for place, (name, sign) in enumerate(zip(names, signs.tolist(), strict=True))
     ]
-    shifts = np.stack(list(_run(widened, clients, size, origin)))
+    absent = frozenset(name for name, here in zip(names, is_there.tolist(), strict=True) if not here)
+    shifts = np.stack(list(_follow(_run(widened, clients, absent, size, origin), advance)))
     return CanaryScores(_score(plan, shifts), is_in, shifts.sum(axis=0))
 
 
@@ -113,34 +120,52 @@ def _put_in_canaries(plan: Plan, count: int) -> Plan:
         algorithm=Algorithm(),
         server_learning_rate=1.0,
         minimum_cohort=1,
+        measurement=None,  # canaries hold nothing out
     )
 
 
-def _run(plan: Plan, clients: list[CanaryClient], size: int, source: RandomSource) -> Iterator[Floats]:
+def _follow(rounds: Iterator[Floats], advance: Advance) -> Iterator[Floats]:
+    for each in rounds:
+        advance()
+        yield each
+
+
+def _run(
+    plan: Plan, clients: list[CanaryClient], absent: frozenset[str], size: int, source: RandomSource
+) -> Iterator[Floats]:
     """Yield for each round how far each canary's coordinate was moved, in clip norms."""
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "ledger.db") as ledger:
         promise = plan.client_guarantee or Guarantee(plan.client_epsilon(_DELTA), _DELTA, CLIENT, plan.client_adjacency)
         accounts = [client.account for client in clients] if plan.noises_updates else [STUDY]
         ledger.open_all(dict.fromkeys(accounts, promise), purpose="audit")
         runner = _WatchedRunner(clients, ledger, study=None if plan.noises_updates else STUDY, source=source)
-        before: Floats = np.zeros(size)
+        runner.absent = absent
+        before, centre = np.zeros(size), np.zeros(size)
         expected, clip_norm = float(plan.cohort.expected(len(clients))), _require_client(plan).clip_norm
         for result in Federation(plan, np.zeros(size), runner, Path(folder) / "run", source=source):
-            released = (result.weights - before) * expected
+            released = result.weights - before
             before = np.asarray(result.weights, dtype=np.float64)
-            yield (runner.seen if plan.noises_updates else released) / clip_norm
+            yield (runner.seen if plan.noises_updates else (released - centre) * expected) / clip_norm
+            if plan.aggregation.needs_centre:  # everybody knows it: what was released before
+                centre = released
 
 
 class _WatchedRunner(LocalRunner):
-    """A runner that also keeps what each client of the last round sent, as the server sees it; 0 of those not asked."""
+    """A runner that also keeps what each client of the last round sent, as the server sees it; 0 of those not asked.
+
+    Clients that are `absent` never answer.
+    """
 
     seen: Floats
+    absent: frozenset[str] = frozenset()
 
     def train(self, task: Task, cohort: Iterable[str]) -> Iterator[Update | Failure]:
         """Yield what the clients send, and take note of it."""
         places = {name: place for place, name in enumerate(self.clients)}
         self.seen = np.zeros(len(places))
-        for outcome in super().train(task, cohort):
+        asked = list(cohort)
+        yield from (Failure(name, FAILED) for name in asked if name in self.absent)
+        for outcome in super().train(task, [name for name in asked if name not in self.absent]):
             if isinstance(outcome, Update):
                 self.seen[places[outcome.client]] = float(outcome.value[0])
             yield outcome

@@ -166,14 +166,13 @@ def _tabulate(numbers: Codes) -> tuple[Codes, Codes]:
 
 def _bound(learned: Codes, counted: Codes, risk: float) -> float:
     """Return the best lower bound of a set's log-likelihood ratio, first value against second."""
-    from scipy.special import betainccinv, betaincinv
+    from dpfed.audit.proportions import find_limits
 
     order = np.argsort(-(learned[0] + 0.5) / (learned[1] + 0.5), kind="stable")
     hits, misses = np.cumsum(counted[:, order], axis=1)
     level = risk / (4 * learned.shape[1])  # two ends, two directions
     ours, theirs = counted.sum(axis=1)
-    lowest = np.where(hits > 0, betaincinv(np.maximum(hits, 1), ours - hits + 1, level), 0.0)
-    highest = np.where(misses < theirs, betainccinv(misses + 1, np.maximum(theirs - misses, 1), level), 1.0)
+    lowest, highest = find_limits(hits, ours, tail=level)[0], find_limits(misses, theirs, tail=level)[1]
     with np.errstate(divide="ignore"):
         return float(np.max(np.log(lowest) - np.log(highest)))
 

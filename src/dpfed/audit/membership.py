@@ -89,14 +89,19 @@ def attack_run(
 ) -> tuple[AttackResult, ...]:
     """Attack the model of a run with its own training records as members, and those held out as others.
 
+    Of the others at most twice as many as members are used, by chance: half of them are attacked, so that shadow models
+    learn from as many records as the model did.
+
     Privacy: none. The result is of private records as they are: for the owner alone.
     """
     if launch.test is None:
         message = "no records were held out (data.test_fraction is 0), so there is nobody to tell members from"
         raise InvalidArgument("run", f"{message}: hold some out, and run again")
-    members, others = pool_members(launch), (launch.test.features, launch.test.labels)
-    plan = make_shadow_plan(launch, (len(members[0]) + len(others[0])) // 2)
-    return attack_model(launch.model, weights, members, others, plan, shadows=shadows, source=source)
+    members, origin = pool_members(launch), or_system(source)
+    order = np.argsort(origin.stream("others").words(len(launch.test)), kind="stable")[: 2 * len(members[0])]
+    others = launch.test.features[order], launch.test.labels[order]
+    plan = make_shadow_plan(launch, (len(members[0]) + len(order) // 2) // 2)
+    return attack_model(launch.model, weights, members, others, plan, shadows=shadows, source=origin)
 
 
 def pool_members(launch: Launch) -> Pair:

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
-from scipy.stats import beta as beta_law
 from scipy.stats import rankdata
 
 from dpfed.arrays import Floats
+from dpfed.audit.proportions import find_limits
 
 RATES = (0.001, 0.01)
 CONFIDENCE = 0.95
@@ -102,10 +102,8 @@ def compute_auc(members: Floats, others: Floats) -> tuple[float, Interval]:
 
 def find_interval(successes: int, trials: int) -> Interval:
     """Return the exact interval of a share (Clopper and Pearson 1934)."""
-    tail = (1 - CONFIDENCE) / 2
-    low = float(beta_law.ppf(tail, successes, trials - successes + 1)) if successes else 0.0
-    high = float(beta_law.ppf(1 - tail, successes + 1, trials - successes)) if successes < trials else 1.0
-    return low, high
+    low, high = find_limits(successes, trials, tail=(1 - CONFIDENCE) / 2)
+    return float(low), float(high)
 
 
 def _read_rate(alarms: Floats, hits: Floats, rate: float, members: int, others: int) -> Rate:

@@ -20,10 +20,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from dpfed.audit.canaries import DIRAC, RESIDUAL, CanaryScores, GradientCanaries, Widened
+from dpfed.audit.canaries import DIRAC, RESIDUAL, Advance, CanaryScores, GradientCanaries, Widened, ignore
 from dpfed.audit.clients import audit_clients
 from dpfed.audit.verdict import GENERATED, PRIVATE, Verdict, judge
 from dpfed.errors import InvalidArgument
+from dpfed.federated.runners.charging import SharedLedger
 from dpfed.federated.torch.client import TorchClient
 from dpfed.federated.torch.model import TorchModel
 from dpfed.guarantee import CLIENT, Guarantee
@@ -45,25 +46,28 @@ def audit_plan(
     data: str = GENERATED,
     ledger: Ledger | None = None,
     source: RandomSource | None = None,
+    advance: Advance = ignore,
 ) -> tuple[Verdict, ...]:
     """Return a verdict for each unit that the plan promises something for.
 
     `client` is one of the plan's, with the records to train on. Where these are the run's own (``data=PRIVATE``), its
-    account in the `ledger` pays for the audit, as for a run of its own.
+    account in the `ledger` pays for the audit, as for a run of its own. `advance` is called `count_parts` times.
     """
     if not plan.units:
         message = "style none promises nothing, so there is no ε to audit"
         raise InvalidArgument("plan", f"{message}: `dpfed attack` shows what such a model leaks")
     is_private, origin = data == PRIVATE, or_system(source)
+    if is_private:
+        _require_covered(plan)
     found = []
     for accounted in plan.statements():
         if accounted.unit == CLIENT:
-            scores = audit_clients(plan, canaries, source=origin.once("client canaries"))
+            scores = audit_clients(plan, canaries, source=origin.once("client canaries"), advance=advance)
             found.append(_judge_clients(plan, scores, accounted))
         else:
             if is_private:
                 reserve_audit(plan, client, ledger)
-            scores = audit_records(plan, client, canaries, kind=kind, scoring=scoring, source=origin)
+            scores = audit_records(plan, client, canaries, kind=kind, scoring=scoring, source=origin, advance=advance)
             found.append(
                 judge(
                     scores,
@@ -87,6 +91,7 @@ def audit_records(
     kind: str = DIRAC,
     scoring: str = RESIDUAL,
     source: RandomSource | None = None,
+    advance: Advance = ignore,
 ) -> CanaryScores:
     """Train a client in all rounds that it may take part in, those with the least noise, and score its canaries.
 
@@ -96,13 +101,21 @@ def audit_records(
     model = widen(client.model, canaries if kind == DIRAC else 0)
     parameters = dict(zip(model.layout.names, model.parameters, strict=True))
     rounds = list(list_locals(plan, client.name))
-    watched = GradientCanaries(parameters, rounds[0], canaries, kind=kind, scoring=scoring, source=origin)
+    watched = GradientCanaries(
+        parameters, rounds[0], canaries, kind=kind, scoring=scoring, source=origin, advance=advance
+    )
     audited = replace(client, model=model, canaries=watched)
     weights = model.first_weights
     for number, local in enumerate(rounds):
         watched.go_on(local)
         weights = weights + audited.train(local, weights.astype(model.layout.dtype), origin.once(f"round {number}"))
     return watched.scores
+
+
+def count_parts(plan: Plan, client: str) -> int:
+    """Return how often an audit of the plan calls `advance`: for each step of the client, and each canary round."""
+    steps = sum(local.steps for local in list_locals(plan, client)) if plan.noises_steps else 0
+    return steps + (plan.rounds if CLIENT in plan.units else 0)
 
 
 def list_locals(plan: Plan, client: str) -> Iterable[LocalPlan]:
@@ -125,11 +138,22 @@ def reserve_audit(plan: Plan, client: TorchClient, ledger: Ledger | None) -> Non
     if ledger is None:
         message = "an audit on private data is a run of its own on them, and there is no ledger to pay for it"
         raise InvalidArgument("ledger", f"{message}: give the run's file a ledger: block, or audit a stand-in")
+    SharedLedger(ledger, {client.name: client.account}).require_fitting(plan)
     number = 1
     while ledger.has_run(f"{plan.name}-audit-{number}"):
         number += 1
     charges = {client.account: plan.local_charges(client.name)}
     ledger.reserve(charges, run=f"{plan.name}-audit-{number}").commit(charges)
+
+
+def _require_covered(plan: Plan) -> None:
+    """Refuse an audit on private records that would touch none, or whose line the accounts would not cover."""
+    if not plan.noises_steps:
+        message = f"style {plan.style} promises nothing for records, and canary clients take the place of all clients"
+        raise InvalidArgument("data", f"{message}: audit it without private records, which costs nothing")
+    if plan.server_noises:
+        message = "what an audit of records shows has no noise for a whole client, which style hybrid promises as well"
+        raise InvalidArgument("data", f"{message}: audit plan and code on a stand-in, which costs nothing")
 
 
 def _judge_clients(plan: Plan, scores: CanaryScores, accounted: Guarantee) -> Verdict:

@@ -13,7 +13,9 @@ to learn.
 
 from __future__ import annotations
 
+import filecmp
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,13 +23,14 @@ from numpy.typing import NDArray
 
 from dpfed.data.persons import Persons
 from dpfed.data.records import Records
+from dpfed.data.sources import SKLEARN
 from dpfed.errors import InvalidArgument
 from dpfed.federated.torch.client import TorchClient
 from dpfed.federated.torch.examples import make_records
 from dpfed.federated.torch.model import TorchModel
 from dpfed.randomness import RandomSource, SeededSource
 
-__all__ = ["MOST", "SeededSource", "TorchModel", "make_stand_in", "put_in_records", "read_records"]
+__all__ = ["MOST", "SeededSource", "TorchModel", "make_stand_in", "put_in_records", "read_records", "require_other"]
 
 MOST = 512  # records that are made up; the plan, which knows a size of its own, stays as it is
 
@@ -46,6 +49,15 @@ def make_stand_in(client: TorchClient, count: int, source: RandomSource) -> Torc
     else:
         targets = source.normal(targets.shape).astype(targets.dtype)
     return put_in_records(client, Records(inputs, targets))
+
+
+def require_other(source: str, own: str, folder: Path) -> None:
+    """Refuse the run's own file, or a copy of it, as public stand-in: it would be trained on without being charged."""
+    given, private = Path(source), folder / own
+    is_file = given.is_file() and private.is_file()
+    if not own.startswith(SKLEARN) and (source == own or (is_file and filecmp.cmp(given, private, shallow=False))):
+        message = f"{source} holds the run's own records, which are private: as a stand-in nobody would pay for them"
+        raise InvalidArgument("stand_in", f"{message}; name other records, or give --on-private-data")
 
 
 def read_records(client: TorchClient) -> Records:

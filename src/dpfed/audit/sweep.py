@@ -1,69 +1,47 @@
 """One task under many settings: what ε costs in accuracy, and what it saves in leakage.
 
-A sweep runs the file of a run for each ε (and clip norm, batch size and δ), several times, and attacks every model.
-That is a study of its own: its figures follow from exact records. So it trains on public or generated records, unless
-the owner has every run reserved in a ledger beforehand; then ε = ∞ is refused, and the table stays with the owner.
+A sweep runs each setting (`audit.settings`) several times, and attacks every model. That is a study of its own: its
+figures follow from exact records. So it trains on public or generated records, unless the owner has every run reserved
+in a ledger beforehand; then ε = ∞ is refused, and the table stays with the owner.
 
-A file may also have `variants:`, each of which changes blocks of the run under `base:`.
-
->>> base = '''
-... base:
-...   name: flowers
-...   data: {source: "sklearn:iris", feature_bounds: [0, 8], partition: {kind: quantity, sizes: [80, 40]}}
-...   model: {kind: logistic}
-...   rounds: 2
-...   local: {steps: 5, batch_size: 20, learning_rate: 0.5}
-...   privacy: {style: sample, record: {epsilon: 4, delta: 1e-5, clip_norm: 1}}
-... variants: {none: {privacy: {style: none}}, DP-SGD: {}}
-... '''
->>> [(setting.label, setting.epsilon) for setting in read_settings(base)]
-[('none', inf), ('DP-SGD', 4.0)]
+>>> from dpfed.audit.settings import read_settings
+>>> settings = read_settings('''
+... name: flowers
+... data: {source: "sklearn:iris", feature_bounds: [0, 8], partition: {kind: quantity, sizes: [80, 40]}}
+... model: {kind: logistic}
+... rounds: 2
+... local: {steps: 5, batch_size: 20, learning_rate: 0.5}
+... privacy: {style: sample, record: {epsilon: 4, delta: 1e-5, clip_norm: 1}}
+... ''', epsilons=[1.0, 8.0])
+>>> [outcome.label for outcome in run_sweep(settings, PUBLIC, shadows=0)]
+['ε = 1', 'ε = 8']
 """
 
 from __future__ import annotations
 
 import math
+import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from dpfed.audit.membership import attack_run
 from dpfed.audit.roc import AttackResult
+from dpfed.audit.settings import Setting
 from dpfed.audit.stand_in import make_stand_in, read_records
-from dpfed.config.reading import read_values
-from dpfed.config.run import RunConfig
+from dpfed.audit.students import train_student
 from dpfed.data.sources import SKLEARN
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.federated.launch import Launch, prepare
+from dpfed.federated.runners.charging import SharedLedger
 from dpfed.federated.state.layout import Vector
 from dpfed.ledger.ledger import Ledger
 from dpfed.randomness import SystemSource
 
 GENERATED, PUBLIC, PRIVATE = "generated", "public", "private"
 MOST = 2000  # records that are made up for a client
-
-
-@dataclass(frozen=True, eq=False)
-class Setting:
-    """One row of a sweep: its label, the configuration, and the ε that it promises; ∞ where nobody is protected."""
-
-    label: str
-    config: RunConfig
-    seed: int = 0
-
-    @property
-    def epsilon(self) -> float:
-        """The largest ε among the promises."""
-        blocks = [self.config.privacy.local, self.config.privacy.client]
-        asked = [block.epsilon for block in blocks if block is not None]
-        return max((math.nan if each is None else each for each in asked), default=math.inf)
 
 
 @dataclass(frozen=True)
@@ -86,49 +64,14 @@ class Outcome:
     failure: str = ""
 
 
-def read_settings(
-    text: str,
-    *,
-    epsilons: Sequence[float] = (),
-    clip_norms: Sequence[float] = (),
-    batch_sizes: Sequence[int] = (),
-    deltas: Sequence[float] = (),
-    seeds: int = 1,
-    file: str = "",
-) -> tuple[Setting, ...]:
-    """Return all settings of a sweep: of each variant, each combination of what varies, each seed."""
-    base, variants = _read_variants(text, file)
-    found = []
-    for name, change in variants.items():
-        lists: list[Sequence[Any]] = [epsilons, clip_norms, batch_sizes, deltas]
-        for varied in product(*(each or [None] for each in lists)):
-            label, changed = _vary(_merge(base, change or {}), str(name), varied)
-            config = RunConfig.parse(yaml.safe_dump(changed, sort_keys=False), file)
-            found += [Setting(label, config, seed) for seed in range(seeds)]
-    return tuple(found)
-
-
-def _read_variants(text: str, file: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return the values of a run's file, and blocks to replace in it by the name of each variant."""
-    values, _ = read_values(text, file)
-    if isinstance(values, Mapping) and not {"base", "variants"} & set(values):
-        return values, {"": {}}
-    base, variants = (values.get(name) if isinstance(values, Mapping) else None for name in ("base", "variants"))
-    if not isinstance(base, Mapping) or not isinstance(variants, Mapping):
-        message = "a sweep is the file of a run, or has base: (such a file) and variants: (blocks to replace, by name)"
-        raise InvalidArgument("config", f"{file or 'the file'} is neither: {message}")
-    return base, variants
-
-
 def find_kind(settings: Iterable[Setting], *, is_public: bool, is_private: bool) -> str:
     """Return on what a sweep trains: private records only if asked, public ones if they are, else generated ones."""
+    if is_private and is_public:
+        message = "records cannot be public and private at once, and only private ones are charged for"
+        raise InvalidArgument("public", f"{message}: give --public or --on-private-data")
     if is_private:
-        if any(setting.epsilon == math.inf for setting in settings):
-            message = "ε = ∞ on private records releases them as they are, and no ledger admits it"
-            raise InvalidArgument("epsilon", f"{message}: leave inf out, or sweep on public or generated records")
-        if any(setting.config.ledger is None for setting in settings):
-            message = "every run on private records must be reserved beforehand, and the file names no ledger"
-            raise InvalidArgument("config", f"{message}: give it a ledger: block")
+        for setting in settings:
+            _require_payable(setting)
         return PRIVATE
     is_bundled = all(setting.config.data.source.startswith(SKLEARN) for setting in settings)
     return PUBLIC if is_public or is_bundled else GENERATED
@@ -139,52 +82,52 @@ def run_sweep(
 ) -> Iterator[Outcome]:
     """Yield the outcome of each setting; on private records all are reserved before the first one trains.
 
+    Each sweep is charged as runs of its own. What was reserved and not committed returns to the accounts at the end,
+    also where the sweep is interrupted.
+
     Privacy: on private records each run is charged as any run is; the attacks' figures are of the records as they are.
     """
-    launches = [_prepare(setting, number, kind, directory) for number, setting in enumerate(settings)]
-    if kind == PRIVATE:
-        _reserve_all(launches)
+    study = f"sweep-{secrets.token_hex(4)}"  # of one that was stopped the ledger knows the names already
+    launches = [_prepare(setting, f"{study}-{number}", kind, directory) for number, setting in enumerate(settings)]
+    if kind != PRIVATE:
+        yield from _run_all(settings, launches, shadows)
+        return
+    for setting in settings:
+        _require_payable(setting)
+    try:
+        for launch in launches:
+            _reserve(launch)
+        yield from _run_all(settings, launches, shadows)
+    finally:
+        for launch in launches:
+            _release(launch)
+
+
+def _require_payable(setting: Setting) -> None:
+    """Refuse a setting on private records that protects nobody, whose noise can be predicted, or that nobody pays."""
+    config = setting.config
+    if setting.pate is not None:
+        message = "teachers of a sweep learn from the records of all clients, for which there is no account"
+        raise InvalidArgument("pate", f"{message}: sweep on public or generated records, or use `dpfed pate run`")
+    if not setting.is_protected or setting.epsilon == math.inf:
+        message = "ε = ∞ on private records releases them as they are, and no ledger admits it"
+        raise InvalidArgument("epsilon", f"{message}: leave inf out, or sweep on public or generated records")
+    if config.seed is not None:
+        message = "noise from a seed protects nobody who knows the seed, and would be charged as if it did"
+        raise InvalidArgument("seed", f"{message}: leave seed out of the file")
+    if config.ledger is None:
+        message = "every run on private records must be reserved beforehand, and the file names no ledger"
+        raise InvalidArgument("config", f"{message}: give it a ledger: block")
+
+
+def _run_all(settings: Iterable[Setting], launches: Iterable[Launch], shadows: int) -> Iterator[Outcome]:
     for setting, launch in zip(settings, launches, strict=True):
         yield _try(setting, lambda launch=launch, setting=setting: _run(setting, launch, shadows))  # type: ignore[misc]
 
 
-def _merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with those of a variant in their place: `privacy` as a whole, other blocks key by key."""
-    merged = deepcopy(dict(base))
-    for name, value in change.items():
-        is_block = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping) and name != "privacy"
-        merged[name] = {**merged[name], **value} if is_block else value
-    return merged
-
-
-def _vary(values: dict[str, Any], name: str, varied: tuple[Any, ...]) -> tuple[str, dict[str, Any]]:
-    """Return a label and the values of a file with another ε, clip norm, batch size and δ."""
-    epsilon, clip_norm, batch_size, delta = varied
-    labels = [name] if name else []
-    privacy = dict(values.get("privacy") or {})
-    if epsilon == math.inf:
-        privacy = {"style": "none"}
-    for key, value, symbol in (("epsilon", epsilon, "ε"), ("clip_norm", clip_norm, "C"), ("delta", delta, "δ")):
-        if value is not None:
-            labels.append(f"{symbol} = {'∞' if value == math.inf else format(value, 'g')}")
-            privacy = {unit: _replace(block, key, value) for unit, block in privacy.items()}
-    values["privacy"] = privacy
-    if batch_size is not None:
-        labels.append(f"batch {batch_size}")
-        values["local"] = {**values["local"], "batch_size": batch_size}
-    return ", ".join(labels) or str(values.get("name", "")), values
-
-
-def _replace(block: Any, key: str, value: float) -> Any:
-    if not isinstance(block, Mapping) or (key != "epsilon" and key not in block):
-        return block
-    kept = {name: each for name, each in block.items() if key != "epsilon" or name != "noise_multiplier"}
-    return {**kept, key: value}
-
-
-def _prepare(setting: Setting, number: int, kind: str, directory: str | Path) -> Launch:
+def _prepare(setting: Setting, name: str, kind: str, directory: str | Path) -> Launch:
     config = setting.config
-    renamed = {"name": f"{config.name}-sweep-{number}"}
+    renamed = {"name": f"{config.name}-{name}"}
     if kind == PRIVATE:
         return prepare(config.model_copy(update=renamed), directory)
     data = config.data.model_copy(update={"seed": config.data.seed + setting.seed})
@@ -202,20 +145,32 @@ def _generate(launch: Launch) -> Launch:
     return replace(launch, clients=clients, test=read_records(held_out))
 
 
-def _reserve_all(launches: Iterable[Launch]) -> None:
-    for launch in launches:
-        with launch.ledger(".") as ledger:
-            if isinstance(ledger, Ledger) and not ledger.has_run(launch.plan.name):
-                ledger.reserve(launch.plan.charges(launch.clients, launch.study), run=launch.plan.name)
+def _reserve(launch: Launch) -> None:
+    """Reserve a run as its own runner will: in all accounts that pay, if they are for what the plan protects."""
+    with launch.ledger(".") as ledger:
+        _make_charging(launch, ledger).reserve(launch.plan)
+
+
+def _release(launch: Launch) -> None:
+    with launch.ledger(".") as ledger:
+        _make_charging(launch, ledger).release(launch.plan.name)
+
+
+def _make_charging(launch: Launch, ledger: Ledger | None) -> SharedLedger:
+    return SharedLedger(ledger, {client.name: client.account for client in launch.clients}, launch.study)
 
 
 def _run(setting: Setting, launch: Launch, shadows: int) -> Outcome:
     started = time.monotonic()
-    weights = _train(launch)
+    if setting.pate is not None:
+        student = train_student(launch, setting.pate, setting.seed)
+        launch, weights, epsilon = student.launch, student.weights, student.guarantee.epsilon
+    else:
+        weights = _train(launch)
+        epsilon = max((each.epsilon for each in launch.plan.statements()), default=math.inf)
     seconds = time.monotonic() - started
     scores = launch.evaluate(weights)
     results = attack_run(launch, weights, shadows=shadows) if launch.test is not None else ()
-    epsilon = max((each.epsilon for each in launch.plan.statements()), default=math.inf)
     best = _find_strongest(results)
     return Outcome(
         setting.label,

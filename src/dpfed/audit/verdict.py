@@ -4,11 +4,11 @@ The two are compared only where they speak of one unit, one neighbouring relatio
 ε at significance 1e-3 is a fault of plan or code; at 5 % it is a warning, for one audit in twenty may say so by chance.
 A bound below it proves nothing: beside it stands what a perfect attacker could have shown.
 
->>> bound = Bound(1.2, 1e-5, "one_run", 0.05, 1000, 4.9, 250, 230, 8)
+>>> bound = Bound(1.25, 1e-5, "one_run", 0.05, 1000, 4.9, 250, 230, 8)
 >>> gate = Bound(0.9, 1e-5, "one_run", 1e-3, 1000, 4.2, 250, 230, 8)
 >>> print(Verdict(Guarantee(4.0, 1e-5), bound, gate, 3.8, "gradient", GENERATED).line)
-accounted ε ≤ 4 | audited ε ≥ 1.2 (on: a generated stand-in, which audits plan and code; one run, 95 %, 1,000 gradient \
-canaries, ceiling 4.9)
+accounted ε ≤ 4 | audited ε ≥ 1.25 (on: a generated stand-in, which audits plan and code; one run, 95 %, 1,000 \
+gradient canaries, ceiling 4.9)
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dpfed.audit.bounds import ONE_RUN, ONE_RUN_FDP, Bound, from_scores
 from dpfed.audit.canaries import CanaryScores
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
+from dpfed.rounding import decimal_down, decimal_up
 
 WARNING, FAULT = 0.05, 1e-3  # significances
 GENERATED = "a generated stand-in, which audits plan and code"
@@ -59,7 +60,8 @@ class Verdict:
         """The line of a report."""
         how = f"{METHODS[self.bound.method]}, {100 * self.bound.confidence:.4g} %"
         what = f"{self.bound.canaries:,} {self.canaries} canaries, ceiling {self.bound.ceiling:.2g}"
-        found = f"accounted ε ≤ {self.accounted.epsilon:.4g} | audited ε ≥ {_round_down(self.bound.epsilon)}"
+        upper, lower = decimal_up(self.accounted.epsilon, 4), decimal_down(self.bound.epsilon, 3)
+        found = f"accounted ε ≤ {upper} | audited ε ≥ {lower}"
         return f"{found} (on: {self.data}; {how}, {what})"
 
     @property
@@ -101,7 +103,3 @@ def judge(
     ]
     estimate = scores.estimate(accounted.delta)
     return Verdict(accounted, bounds[0], bounds[1], estimate, canaries, data, is_shareable)
-
-
-def _round_down(epsilon: float) -> str:
-    return f"{int(epsilon * 100) / 100:g}"

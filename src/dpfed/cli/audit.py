@@ -84,7 +84,7 @@ def audit(
         from dpfed.federated import launch
 
         prepared = launch.resume_run(directory)
-    verdicts = _audit(prepared, directory, canaries, kind, stand_in, on_private_data, residual)
+    verdicts = _audit(prepared, directory, canaries, kind, stand_in, on_private_data, residual, as_json)
     _store(directory, verdicts)
     if as_json:
         print_json({"audits": [verdict.to_plain() for verdict in verdicts]})
@@ -103,20 +103,31 @@ def _audit(
     stand_in: str | None,
     on_private_data: bool,
     residual: bool,
+    is_quiet: bool,
 ) -> tuple[Verdict, ...]:
     from contextlib import nullcontext
 
-    from dpfed.audit.run import audit_plan
+    from dpfed.audit.run import audit_plan, count_parts
     from dpfed.audit.verdict import GENERATED, PRIVATE, PUBLIC
+    from dpfed.cli.live import open_bar
 
     data = PRIVATE if on_private_data else PUBLIC if stand_in else GENERATED
     scoring = "released" if on_private_data and not residual else "residual"
     client = _choose_client(prepared)
     if not on_private_data:
         client = _replace_records(prepared, client, stand_in)
-    with prepared.ledger(directory) if on_private_data else nullcontext() as ledger:
+    parts = count_parts(prepared.plan, client.name)
+    payer = prepared.ledger(directory) if on_private_data else nullcontext()
+    with payer as ledger, open_bar(f"audit of {prepared.plan.name}", parts, is_quiet=is_quiet) as advance:
         return audit_plan(
-            prepared.plan, client, canaries=canaries, kind=kind, scoring=scoring, data=data, ledger=ledger
+            prepared.plan,
+            client,
+            canaries=canaries,
+            kind=kind,
+            scoring=scoring,
+            data=data,
+            ledger=ledger,
+            advance=advance,
         )
 
 
@@ -128,10 +139,11 @@ def _choose_client(prepared: Launch) -> TorchClient:
 
 
 def _replace_records(prepared: Launch, client: TorchClient, source: str | None) -> TorchClient:
-    from dpfed.audit.stand_in import MOST, make_stand_in, put_in_records
+    from dpfed.audit.stand_in import MOST, make_stand_in, put_in_records, require_other
     from dpfed.randomness import SystemSource
 
     if source is not None:
+        require_other(source, prepared.config.data.source, prepared.directory)
         return put_in_records(client, prepared.records(source, Path.cwd()))
     return make_stand_in(client, min(MOST, prepared.plan.local[client.name].size), SystemSource())
 

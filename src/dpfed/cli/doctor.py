@@ -12,6 +12,7 @@ import click
 from dpfed.cli import options
 from dpfed.cli.sections import Command
 
+TESTED_FLOWER = "1.41.0"
 WRITTEN = 2026  # the year of this version of dpfed: a clock that says an earlier one is wrong
 
 
@@ -42,6 +43,7 @@ def doctor(url: str | None, as_json: bool) -> None:
         "write access": _check_write_access,
         "clock": _check_clock,
         "ledger": lambda: _check_ledger(url),
+        "flower": _check_flower,
     }
     found = {name: _run_check(check) for name, check in checks.items()}
     if as_json:
@@ -102,3 +104,16 @@ def _check_ledger(url: str | None) -> str:
         return "none named (--ledger or DPFED_LEDGER); a run without one opens its own"
     with open_ledger(url) as book:
         return f"{book.address} answers, with {len(book.accounts())} accounts and head {book.head()}"
+
+
+def _check_flower() -> str:
+    """Name the version of Flower; another one than the tested one may speak another fleet connection."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        found = version("flwr")
+    except PackageNotFoundError:
+        return "not installed; a run over a network needs it: pip install 'dpfed[flower]'"
+    if found == TESTED_FLOWER:
+        return f"{found}, which runs over a network are tested with"
+    return f"{found} is untested: runs over a network are tested with flwr=={TESTED_FLOWER}"

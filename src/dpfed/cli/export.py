@@ -27,6 +27,8 @@ def export(run: str, model: Path, force: bool, as_json: bool) -> None:
     from dpfed.cli.run_directories import find_run
     from dpfed.cli.show import format_json, print_json, say
     from dpfed.config.kept import read_kept
+    from dpfed.data.sources import is_table
+    from dpfed.federated.features import read_features
     from dpfed.federated.state.export import newest
     from dpfed.report.card import make_card, render_card
     from dpfed.report.facts import collect_facts
@@ -44,7 +46,8 @@ def export(run: str, model: Path, force: bool, as_json: bool) -> None:
     released, facts = newest(directory), collect_facts(directory, config)
     digest = released.write(model, {"made_by": "dpfed", "run": facts.name, "card": files[2].name})
     parameters = dict(zip(released.layout.names, released.layout.shapes, strict=True))
-    made = make_card(facts, config, model.name, digest, parameters)
+    features = read_features(directory, config) if is_table(config.data.source) else ()
+    made = make_card(facts, config, model.name, digest, parameters, features)
     write_durably(files[1], render_card(made).encode())
     write_durably(files[2], format_json(made).encode())
     if as_json:

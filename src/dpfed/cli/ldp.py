@@ -62,7 +62,8 @@ def collect(
     \b
       dpfed ldp collect visits.csv --column ward --values a,b,c --epsilon 1 --person-column patient
     """
-    from dpfed.ldp.files import locked, write_reports
+    from dpfed.ldp.files import write_reports
+    from dpfed.ldp.kept_place import hold_place, note_place
     from dpfed.ldp.settings import RAPPOR, make
 
     declared = _read_declared(values, column)
@@ -74,13 +75,15 @@ def collect(
             "show which values are there"
         )
     noise, why = make(mechanism, epsilon, max(len(declared), 1), absent=absent)
-    private, sent = _choose_kept(data, kept), output or Path(f"{column}.reports")
+    sent = output or Path(f"{column}.reports")
     table = _read_table(data)
     persons, rows, left_out = _find_persons(table, person_column)
     answers = _read_answers(table, column, declared, absent)
     terms = _make_terms(column, person_column, declared, noise, absent)
-    with locked(private), _show_progress(f"reports of {column}", len(persons), as_json) as advance:
+    shown = _show_progress(f"reports of {column}", len(persons), as_json)
+    with hold_place(data, kept) as private, shown as advance:
         found = _collect(private, persons, answers[rows], terms, again, advance)
+        note_place(data, private, found.kept)
         write_reports(sent, {**terms.settings, "total_epsilon": found.epsilon}, found.reports)
     _say_collected(found, terms, why, sent, private, left_out, as_json)
 
@@ -151,20 +154,6 @@ def _read_declared(values: str | None, column: str) -> tuple[str, ...]:
                 "another word in the table, or leave it out and say --absent"
             )
     return declared
-
-
-def _choose_kept(data: Path, named: Path | None) -> Path:
-    """Return the kept file, by default that beside the data; refuse to leave that one aside once it is there."""
-    from dpfed.ldp.files import follow
-
-    real = follow(data)
-    usual = real.with_name(f"{real.name}.kept")
-    if named is not None and usual.exists() and not (named.exists() and named.samefile(usual)):
-        raise click.UsageError(
-            f"{usual} has responses of these persons already, and with another --kept they would report anew: leave "
-            "--kept out, or move that file there"
-        )
-    return named or usual
 
 
 def _read_table(data: Path) -> TextTable:

@@ -10,6 +10,7 @@ from dpfed.cli import (
     audit,
     check,
     compare,
+    deploy,
     doctor,
     epsilon,
     evaluate,
@@ -20,10 +21,12 @@ from dpfed.cli import (
     pate,
     personalise,
     plan,
+    predict,
     report,
     run,
     runs,
     sensitivity,
+    site,
     sweep,
 )
 from dpfed.cli.sections import Group
@@ -33,12 +36,20 @@ from dpfed.cli.sections import Group
     cls=Group,
     sections={
         "Train": (init.init, plan.plan, run.run, run.resume, pate.pate, doctor.doctor, check.check),
-        "Look at results": (runs.runs, report.report, evaluate.evaluate, export.export, personalise.personalise),
+        "Look at results": (
+            runs.runs,
+            report.report,
+            evaluate.evaluate,
+            predict.predict,
+            export.export,
+            personalise.personalise,
+        ),
         "Compute how private a run is": (epsilon.epsilon, epsilon.delta, compare.compare),
         "Choose settings": (epsilon.calibrate, sensitivity.sensitivity),
         "Prove it by attack": (attack.attack, audit.audit, sweep.sweep),
         "Manage budgets": (ledger.ledger,),
         "Ask without trust": (ldp.ldp,),
+        "Take part over a network": (site.site, deploy.deploy),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

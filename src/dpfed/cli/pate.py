@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from dpfed.config.pate import PateConfig
     from dpfed.pate.study import Study
 
+UNCHARGED = (
+    "No account is charged: nobody counts what studies on these records spend together. Stop and give --account, "
+    "unless they are public."
+)
+
 
 @click.command(cls=Command)
 @click.argument("config", type=click.Path(dir_okay=False, path_type=Path))
@@ -47,6 +52,8 @@ def run(config: Path, account: str | None, url: str, output: Path | None, force:
     plan = PateConfig.read(config)
     target = output or Path(f"{plan.name}.safetensors")
     require_free([target], force)
+    if account is None:
+        click.echo(UNCHARGED, err=True)  # before anything is trained: there is still time to stop
     study = _carry_out(plan, config.resolve().parent, account, url)
     study.write(target)
     facts = study.facts | {"file": str(target)}

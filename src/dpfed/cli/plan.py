@@ -55,15 +55,17 @@ def plan(config: Path, budgets: tuple[float, ...], by_round: bool, no_code: bool
       dpfed plan hospitals.yaml --budget 1 --by-round
     """
     from dpfed.aggregation.adversaries import describe_attack
+    from dpfed.cli.progress import show_progress
     from dpfed.cli.show import print_json
     from dpfed.config import RunConfig
-    from dpfed.federated.data import prepare
+    from dpfed.federated.glance import glance
     from dpfed.federated.planning import make_plan, read_declared
 
     settings = RunConfig.read(config)
     is_code = no_code and "data.source" in settings.code
-    made = make_plan(settings, read_declared(settings) if is_code else prepare(settings.data, config.parent))
-    fits = _find_fits(made, budgets)
+    with show_progress(is_quiet=as_json):
+        made = make_plan(settings, read_declared(settings) if is_code else glance(settings, config.parent))
+        fits = _find_fits(made, budgets)
     rounds = _compute_by_round(made) if by_round and made.guarantees else []
     drawn = _draw(made, rounds, Path(f"{config.stem}-epsilon")) if rounds else []
     if as_json:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,15 +12,22 @@ import click
 
 from dpfed.cli import options, tracking
 from dpfed.cli.process import gc_paused
+from dpfed.cli.progress import show_progress
 from dpfed.cli.sections import Command
 
 if TYPE_CHECKING:
+    from dpfed.config.run import RunConfig
     from dpfed.federated.launch import Launch
+    from dpfed.ledger.ledger import Ledger
     from dpfed.runs.directory import RunDirectory
 
-RUN = "The run"
+RUN, NETWORK = "The run", "On a network"
 INTERRUPTED = 130
 MEGABYTE = 1_000_000
+EXHAUSTED = (
+    "A crash cost a round: what it had charged stays spent, and nothing was left for the last one. In the file of the "
+    "next run, `spare_rounds: 1` reserves one more for such a case."
+)
 ROOM = 16 * MEGABYTE  # for the ledger, the records of the rounds and the reports
 
 threads = options.option(
@@ -25,6 +35,20 @@ threads = options.option(
     type=int,
     section=RUN,
     help="Threads of torch.  [default: 1 for a small model and for runner: processes, else torch's own]",
+)
+
+
+on = options.option(
+    "--on",
+    metavar="HOST:PORT",
+    section=NETWORK,
+    help="Run with the sites of the file's network: block, through the SuperLink at this address.",
+)
+root_certificates = options.option(
+    "--root-certificates",
+    type=click.Path(dir_okay=False, path_type=Path),
+    section=NETWORK,
+    help="The certificate by which the SuperLink is known.  [default: ca.crt beside CONFIG]",
 )
 
 
@@ -43,8 +67,18 @@ threads = options.option(
     help="Make the last clients attack, such as sign_flip:2,nan:1, to see what a rule bears; all is marked SIMULATION.",
 )
 @threads
+@on
+@root_certificates
 @options.as_json
-def run(config: Path, directory: Path | None, attack_sim: str | None, threads: int | None, as_json: bool) -> None:
+def run(
+    config: Path,
+    directory: Path | None,
+    attack_sim: str | None,
+    threads: int | None,
+    on: str | None,
+    root_certificates: Path | None,
+    as_json: bool,
+) -> None:
     """Train as a YAML file says, within the privacy it promises.
 
     Ctrl-C stops the run after its round. `dpfed resume` continues it, also after a crash.
@@ -53,19 +87,26 @@ def run(config: Path, directory: Path | None, attack_sim: str | None, threads: i
       dpfed init hospitals
       dpfed run hospitals.yaml
       dpfed run hospitals.yaml --attack-sim sign_flip:1
+      dpfed run study/hospitals.yaml --on hub.example:9092
     """
-    with gc_paused():
+    if on is not None or root_certificates is not None:
+        from dpfed.cli import remote
+
+        return remote.begin(config, directory, attack_sim, on, root_certificates, as_json=as_json)
+    with gc_paused(), show_progress(is_quiet=as_json):
         prepared, directory = _prepare(config, directory, attack_sim)
-    _train(prepared, directory, threads, as_json=as_json)
+    with _forget_if_refused(prepared, directory):
+        return _train(prepared, directory, threads, as_json=as_json)
 
 
 def _prepare(path: Path, directory: Path | None, attack_sim: str | None) -> tuple[Launch, Path]:
     """Prepare everything that a run needs in a new directory; a refused run leaves none behind."""
-    from dpfed.cli.run_directories import make_directory
+    from dpfed.cli.run_directories import RUNS, make_directory
     from dpfed.config.run import ConfigFile
 
     file = ConfigFile.read(path).with_attack(attack_sim)
     tracking.require_package(file.config)
+    is_first = not RUNS.exists()
     directory = directory or make_directory(file.config.name)
     try:
         from dpfed.federated import launch
@@ -75,6 +116,8 @@ def _prepare(path: Path, directory: Path | None, attack_sim: str | None) -> tupl
         raise click.UsageError(f"{directory} cannot be written: {error.strerror}") from None
     finally:
         _remove_if_empty(directory)
+        if is_first:
+            _remove_if_empty(RUNS)
 
 
 @click.command(cls=Command)
@@ -86,11 +129,21 @@ def _prepare(path: Path, directory: Path | None, attack_sim: str | None) -> tupl
     help="The folder of the configuration file, if it and its data were moved since the run began.",
 )
 @threads
+@on
+@root_certificates
 @options.as_json
-def resume(run: str, moved_to: Path | None, threads: int | None, as_json: bool) -> None:
+def resume(
+    run: str,
+    moved_to: Path | None,
+    threads: int | None,
+    on: str | None,
+    root_certificates: Path | None,
+    as_json: bool,
+) -> None:
     """Continue a run that was stopped, killed or crashed.
 
-    Values that were released before are used again at no cost; everything else is charged anew.
+    Values that were released before are used again at no cost; everything else is charged anew. A run on a network goes
+    on at the same address, or at another one that --on gives.
 
     \b
       dpfed resume runs/hospitals-1
@@ -98,12 +151,23 @@ def resume(run: str, moved_to: Path | None, threads: int | None, as_json: bool) 
     from dpfed.cli.run_directories import find_run
 
     directory = find_run(run)
-    with gc_paused():
+    if on is not None or root_certificates is not None or is_on_network(directory):
+        from dpfed.cli import remote
+
+        return remote.go_on(directory, on, root_certificates, as_json=as_json)
+    with gc_paused(), show_progress(is_quiet=as_json):
         from dpfed.federated import launch
 
         prepared = launch.resume_run(directory, moved_to)
     tracking.require_package(prepared.config)
-    _train(prepared, directory, threads, as_json=as_json)
+    return _train(prepared, directory, threads, as_json=as_json)
+
+
+def is_on_network(directory: Path) -> bool:
+    """Return whether the run was begun on a network: its sites have asked their own ledgers, not ours."""
+    from dpfed.runs.server_status import ASKS, HUB
+
+    return any((directory / name).exists() for name in (HUB, ASKS))
 
 
 def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: bool) -> None:
@@ -122,6 +186,8 @@ def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: boo
         opened = launch.ledger(directory)
     with Interrupts() as interrupts, opened as ledger:
         federation = launch.federation(directory, ledger)
+        if not as_json:
+            _warn_of_accounts(launch, ledger)
         try:
             with (
                 tracking.follow(launch, directory) as log,
@@ -135,7 +201,8 @@ def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: boo
                         interrupts.leave()
         except KeyboardInterrupt:
             _leave(directory, federation.round, launch.plan.rounds)
-    _conclude(launch, directory, as_json=as_json)
+    hides = launch.test is not None and not launch.config.data.test_is_public
+    conclude(Ended(launch.config, launch.simulation, hides_scores=hides), directory, as_json=as_json)
 
 
 def _require_room(launch: Launch, directory: Path) -> None:
@@ -178,13 +245,67 @@ def _introduce(launch: Launch, directory: Path) -> None:
         )
 
 
+@contextmanager
+def _forget_if_refused(launch: Launch, directory: Path) -> Iterator[None]:
+    """Remove the directory of a new run that was refused before anything of it was reserved."""
+    import shutil
+
+    from dpfed.cli.run_directories import RUNS
+    from dpfed.errors import PrivacyError
+    from dpfed.runs.directory import RunDirectory
+
+    try:
+        yield
+    except PrivacyError:
+        if not RunDirectory(directory).has_begun and not _is_reserved(launch, directory):
+            shutil.rmtree(directory)
+            _remove_if_empty(RUNS)
+        raise
+
+
+def _is_reserved(launch: Launch, directory: Path) -> bool:
+    """Return whether a ledger holds anything for the run; a ledger that cannot be asked may."""
+    from dpfed.errors import PrivacyError
+
+    try:
+        with launch.ledger(directory) as ledger:
+            return ledger is not None and ledger.has_run(launch.plan.name)
+    except PrivacyError:
+        return True
+
+
+def _warn_of_accounts(launch: Launch, ledger: Ledger | None) -> None:
+    """Say which accounts of a ledger that outlives the run are half used, or nearly used up, by its reservation."""
+    from dpfed.cli.show import say
+    from dpfed.prepaid import find_mark
+
+    if ledger is None or launch.config.ledger is None:
+        return
+    names = {client.account for client in launch.clients} | {launch.study}
+    for balance in ledger.accounts():
+        mark = find_mark(balance.share, 1.0)
+        if mark is not None and balance.account.name in names:
+            what = f"{mark} % of its ε = {balance.cap.epsilon:g} is spent or reserved with this run"
+            say(f"Account {balance.account.name}: {what}.")
+
+
 def _leave(directory: Path, done: int, rounds: int) -> None:
     message = f"stopped after {done} of {rounds} rounds; what was released is kept, and what was charged stays charged"
     click.echo(f"dpfed: {message}\nContinue with: dpfed resume {directory}", err=True)
     raise SystemExit(INTERRUPTED)
 
 
-def _conclude(launch: Launch, directory: Path, *, as_json: bool) -> None:
+@dataclass(frozen=True)
+class Ended:
+    """What is said of a run that has ended, beside what its files say."""
+
+    config: RunConfig
+    simulation: str | None = None
+    hides_scores: bool = False
+
+
+def conclude(ended: Ended, directory: Path, *, as_json: bool) -> None:
+    """Write the reports of a run that has ended, and say how it did."""
     from dpfed.cli.run_directories import collect_facts
     from dpfed.cli.show import print_json
     from dpfed.report.owner_facts import describe_empty_rounds, read_attendance
@@ -193,38 +314,46 @@ def _conclude(launch: Launch, directory: Path, *, as_json: bool) -> None:
     run = RunDirectory(directory)
     if sentence := describe_empty_rounds(read_attendance(run)):
         click.echo(f"dpfed: for the owner alone: {sentence}", err=True)
-    facts = collect_facts(directory) | {"reports": _write_reports(launch, directory)}
+    facts = collect_facts(directory) | {"reports": _write_reports(ended.config, directory)}
     if as_json:
         print_json(facts)
     else:
-        _say_result(launch, run, facts)
+        _say_result(ended, run, facts)
 
 
-def _say_result(launch: Launch, run: RunDirectory, facts: dict[str, Any]) -> None:
+def _say_result(ended: Ended, run: RunDirectory, facts: dict[str, Any]) -> None:
     from dpfed.cli.live import format_score
     from dpfed.cli.show import say
+    from dpfed.data.sources import is_table
     from dpfed.report.facts import collect_facts
-    from dpfed.runs.directory import NOT_PRIVATE
+    from dpfed.report.guessing import compare_with_guessing
+    from dpfed.runs.directory import BUDGET_EXHAUSTED, NOT_PRIVATE
 
-    is_private = launch.config.is_private and facts["is_private"]
+    is_private = ended.config.is_private and facts["is_private"]
     status, stamp = facts["status"].replace("_", " "), "" if is_private else f" {NOT_PRIVATE}"
-    stamp += " SIMULATION" if launch.simulation else ""
+    stamp += " SIMULATION" if ended.simulation else ""
     say(f"\n{facts['name']}: {status} after {facts['round']} of {facts['rounds']} rounds.{stamp}")
+    if facts["status"] == BUDGET_EXHAUSTED:
+        say(EXHAUSTED)
     for name, score in facts["metrics"].items():
         say(f"  {format_score(name, score)}")
-    for unit in collect_facts(run, launch.config).units if is_private else ():
+    for sentence in compare_with_guessing(ended.config, facts):
+        say(sentence)
+    for unit in collect_facts(run, ended.config).units if is_private else ():
         say(unit.sentence)
-    if launch.test is not None and not launch.config.data.test_is_public:
+    if ended.hides_scores:
         say("Scores on the records held out are for the owner alone: they are in the second report.")
     for title, path in facts["reports"].items():
         say(f"{title}: {path}")
+    if is_table(ended.config.data.source):
+        say(f"Predict new records: dpfed predict {facts['directory']} NEW.csv")
     say(f"The model: dpfed export {facts['directory']} model.safetensors")
 
 
-def _write_reports(launch: Launch, directory: Path) -> dict[str, str]:
+def _write_reports(config: RunConfig, directory: Path) -> dict[str, str]:
     from dpfed.report.reports import write
 
-    shareable, owner = write(directory, launch.config)
+    shareable, owner = write(directory, config)
     return {"The report, to share": str(shareable), "The report, for the owner alone": str(owner)}
 
 

@@ -79,14 +79,19 @@ def sweep(
       dpfed sweep hospitals.yaml --epsilon inf,8,3,1 --seeds 3 --plot sweep.svg
       dpfed sweep defences.yaml
     """
-    from dpfed.audit.sweep import PRIVATE, find_kind, read_settings, run_sweep
+    from dpfed.audit.settings import read_settings
+    from dpfed.audit.sweep import PRIVATE, find_kind, run_sweep
     from dpfed.cli.show import format_count, print_json, say
+    from dpfed.config.reading import read_content
+    from dpfed.config.strangers import decode_text
 
-    text = config.read_text(encoding="utf-8")
+    text = decode_text(read_content(config), str(config))
     settings = read_settings(text, file=str(config), **varied)
     kind = find_kind(settings, is_public=public, is_private=on_private_data)
     if not as_json:
         say(f"{format_count(len(settings), 'run')} on {kind} records")
+        if kind == PRIVATE:
+            say(OWNER)
     made = run_sweep(settings, kind, config.resolve().parent, shadows=shadows)
     outcomes = list(made if as_json else _follow(made, len(settings)))
     if plot is not None:

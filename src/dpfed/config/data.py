@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from dpfed.config.fields import Block, Number, SettingError, Whole, as_number, quote, setting
 from dpfed.data.partition import number_clients
+from dpfed.data.sources import is_table
 from dpfed.plan.rules import HASHED, ROWS, SITES
 
 PUBLIC = "public"
@@ -20,6 +21,10 @@ KIND = "how records are distributed to clients"
 CLIENTS = "how many clients there are"
 MINIMUM = "the least records of a client; 0 allows clients that have none"
 Pair = tuple[float, float]
+TO_DECLARE = {
+    "classes": "list what the label may be, such as [no, yes], or write [] if it is a quantity",
+    "names": "list the sites, such as [north, south]",
+}
 
 
 class Iid(Block):
@@ -105,7 +110,7 @@ class Data(Block):
 
     source: str = setting(
         effect=(
-            "a .csv or .parquet file, image-folder:PATH, nnunet:PATH, idx:FILE, sklearn:NAME (breast_cancer, "
+            "a .csv, .tsv or .parquet file, image-folder:PATH, nnunet:PATH, idx:FILE, sklearn:NAME (breast_cancer, "
             "digits, iris, wine, diabetes) or package.module:name"
         )
     )
@@ -116,10 +121,34 @@ class Data(Block):
     classes: tuple[str, ...] = setting(
         (), effect="the values a label may have, in the order of the model's outputs; without them a label is a number"
     )
+    label_bounds: Any = setting(
+        None,
+        effect=(
+            "public [low, high] of a label that is a quantity: clipped and mapped to [-1, 1] for training, so that a "
+            "clipped gradient can reach it; errors are reported in the label's own unit"
+        ),
+    )
     categories: dict[str, tuple[str, ...]] = setting(
         {}, effect="the values each column of text may have; one feature for each"
     )
+    class_counts: dict[str, Number] = setting(
+        {},
+        effect=(
+            "how many records each class has, or its share, if anybody may know it: the run then says what guessing "
+            "would reach; never taken from the data"
+        ),
+    )
     ignore: tuple[str, ...] = setting((), effect="columns of a table that are not features")
+    fill: dict[str, Any] = setting(
+        {}, effect="by column, the public constant that stands for missing cells: a number, or one of the categories"
+    )
+    indicator: tuple[str, ...] = setting(
+        (),
+        effect=(
+            "columns with one feature more, 1 where a cell is missing; without fill: the middle of the column's bounds "
+            "stands for the cell, or no category"
+        ),
+    )
     person_column: str | None = setting(
         None,
         effect=(
@@ -211,7 +240,14 @@ class Data(Block):
             return None
         return dict(self.sizes) if isinstance(self.sizes, Mapping) else int(self.sizes)
 
-    @field_validator("classes", "ignore", "names", mode="before")
+    @field_validator("classes", "names", mode="before")
+    @classmethod
+    def _require_declared(cls, values: Any, info: ValidationInfo) -> Any:
+        if values is None:
+            raise ValueError(f"is not declared yet: {TO_DECLARE[str(info.field_name)]}")
+        return values
+
+    @field_validator("classes", "ignore", "indicator", "names", mode="before")
     @classmethod
     def _read_texts(cls, values: Any) -> Any:
         return tuple(_read_text(value) for value in values) if isinstance(values, list | tuple) else values
@@ -221,7 +257,21 @@ class Data(Block):
     def _read_text_lists(cls, values: Any) -> Any:
         if not isinstance(values, Mapping):
             return values
+        _refuse_blanks(values, "the values that anybody may know, such as {name}: [low, high]")
         return {_read_text(key): cls._read_texts(value) for key, value in values.items()}
+
+    @field_validator("fill", mode="before")
+    @classmethod
+    def _read_fill(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        _refuse_blanks(values, "a value that anybody may know, such as {name}: 0")
+        return {_read_text(key): _read_constant(value) for key, value in values.items()}
+
+    @field_validator("class_counts", mode="before")
+    @classmethod
+    def _read_counts(cls, values: Any) -> Any:
+        return {_read_text(key): value for key, value in values.items()} if isinstance(values, Mapping) else values
 
     @field_validator("sizes", mode="plain")
     @classmethod
@@ -238,10 +288,16 @@ class Data(Block):
         if bounds is None:
             return None
         if isinstance(bounds, Mapping):
+            _refuse_blanks(bounds, "what anybody may know of its range, such as {name}: [0, 100]")
             return {_read_text(name): _read_pair(pair) for name, pair in bounds.items()}
         if isinstance(bounds, list | tuple) and bounds and all(isinstance(pair, list | tuple) for pair in bounds):
             return tuple(_read_pair(pair) for pair in bounds)
         return _read_pair(bounds)
+
+    @field_validator("label_bounds", mode="plain")
+    @classmethod
+    def _read_label_bounds(cls, bounds: Any) -> Any:
+        return None if bounds is None else _read_pair(bounds)
 
     @field_validator("mean", "scale", mode="plain")
     @classmethod
@@ -254,14 +310,23 @@ class Data(Block):
     def _check_all(self) -> Self:
         if self.feature_bounds is not None and (self.mean is not None or self.scale is not None):
             raise SettingError("feature_bounds", "and mean or scale are two ways to scale: give one of them")
+        if self.label_bounds is not None and self.classes:
+            raise SettingError("label_bounds", "are for a label that is a quantity: leave them or classes out")
         scales = self.scale if isinstance(self.scale, tuple) else (self.scale,)
         if any(scale is not None and scale <= 0 for scale in scales):
             raise SettingError("scale", f"must be above 0, got {self.scale}")
-        if self.source.lower().endswith((".csv", ".parquet")) and self.label is None:
+        if is_table(self.source) and self.label is None:
             raise SettingError("label", f"is missing: name the column of {self.source} to predict")
+        self._check_counts()
         self._check_persons()
         self._check_names()
         return self
+
+    def _check_counts(self) -> None:
+        counts = self.class_counts
+        if counts and (set(counts) != set(self.classes) or min(counts.values()) < 0 or not sum(counts.values()) > 0):
+            form = ", ".join(f"{name}: N" for name in self.classes) or "declare classes first"
+            raise SettingError("class_counts", f"must have a count of at least 0 for each class: {{{form}}}")
 
     def _check_persons(self) -> None:
         column = self.person_column
@@ -284,6 +349,18 @@ class Data(Block):
         if isinstance(self.sizes, Mapping) and set(self.sizes) != set(self.clients or self.sizes):
             known = ", ".join(self.clients or ())
             raise SettingError("sizes", f"must name the clients {known}; got {', '.join(self.sizes)}")
+
+
+def _refuse_blanks(values: Mapping[Any, Any], form: str) -> None:
+    """Refuse columns of which `init` left open what only the owner can declare, all at once."""
+    if blank := [str(name) for name, value in values.items() if value is None]:
+        raise ValueError(f"of {', '.join(blank)} is not declared yet: write {form.format(name=blank[0])}")
+
+
+def _read_constant(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or value in (float("inf"), -float("inf")):
+        raise ValueError(f"must be a finite number or a category for each column, got {quote(value)}")
+    return value
 
 
 def _read_text(value: Any) -> str:

@@ -87,6 +87,23 @@ class PatePrivacy(Block):
     )
 
 
+class PateDefence(Block):
+    """PATE as one row of a sweep: teachers on the records of all clients, a student on a part of those held out."""
+
+    teachers: TeachersBlock = setting(TeachersBlock(), effect="the teachers")
+    vote: VoteBlock = setting(VoteBlock(), effect="how teachers vote")
+    student_steps: Whole = setting(1000, effect="steps of the student", ge=1)
+    public_fraction: Number = setting(
+        0.5, effect="the share of the records held out that stand in for public examples, without labels", gt=0, lt=1
+    )
+    privacy: PatePrivacy = setting(effect="what is promised for one record")
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The promise that noise is calibrated to."""
+        return Guarantee(self.privacy.epsilon, self.privacy.delta, RECORD, self.privacy.adjacency)
+
+
 class PateConfig(Block):
     """A study by PATE, as its file describes it."""
 

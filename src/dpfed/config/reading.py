@@ -19,6 +19,7 @@ import yaml
 from pydantic import ValidationError
 
 from dpfed.config.fields import OWN, QUOTED, Block, SettingError, blocks_in, kind_of, quote
+from dpfed.config.kinds import explain_other_kind
 from dpfed.config.strangers import LARGEST, require_configuration
 from dpfed.config.synonyms import explain_unknown_key, find_our_word
 from dpfed.config.yaml12 import Path, load
@@ -110,7 +111,9 @@ def _describe_problem(error: Exception) -> str:
 def make_refusal(
     error: ValidationError, model: type[Block], values: Any, lines: Mapping[Path, int] | None = None, file: str = ""
 ) -> InvalidArgument:
-    """Return the refusal of a configuration: one sentence for each thing that is wrong."""
+    """Return the refusal of a configuration: one sentence for each thing that is wrong, or that it is another kind."""
+    if other := explain_other_kind(model.__name__, values, file):
+        return InvalidArgument("path", other)
     sentences, first = [], ""
     for problem in _sort_problems(error):
         path, what = _find_path(problem, values), _explain(problem, model)

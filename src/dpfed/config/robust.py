@@ -49,9 +49,14 @@ class AggregationBlock(Block):
     max_faulty: Whole | None = setting(
         None, symbol="f", effect="how many clients of a round may send anything at all", ge=0
     )
-    before: Literal["nnm", "bucketing"] | None = setting(
-        None, effect="mix updates with their nearest, or average them in random buckets, before the rule"
+    before: Literal["nnm", "bucketing", "groups"] | None = setting(
+        None,
+        effect=(
+            "mix updates with their nearest, average them in random buckets, or noise the sums of fixed groups of "
+            "clients (groups; styles user and hybrid) before the rule"
+        ),
     )
+    groups: Whole | None = setting(None, symbol="G", effect="how many fixed groups clients are in (groups)", ge=1)
     bucket_size: Whole | None = setting(None, symbol="s", effect="updates in a bucket (bucketing)", ge=1)
     chosen: Whole | None = setting(None, symbol="m", effect="how many updates multi_krum averages", ge=1)
     clip_norm: Number | None = setting(
@@ -69,6 +74,8 @@ class AggregationBlock(Block):
             raise SettingError("clip_norm", "is missing: norm_bounded_mean scales updates down to it")
         if self.bucket_size is not None and self.before != "bucketing":
             raise SettingError("bucket_size", "goes with before: bucketing only")
+        if (self.groups is not None) != (self.before == "groups"):
+            raise SettingError("groups", "goes with before: groups, and must be said there: how many groups")
         if self.before is not None and self.kind in (None, "mean"):
             raise SettingError("before", "goes with a robust kind only: name the rule that it is before")
         return self
@@ -85,14 +92,14 @@ class AggregationBlock(Block):
             return choose_rule(style, self.max_faulty or 0)
         if self.kind == "mean":
             return Mean()
-        said = self.model_dump(exclude={"before", "bucket_size"}, exclude_none=True)
+        said = self.model_dump(exclude={"before", "bucket_size", "groups"}, exclude_none=True)
         return from_plain(said | self._plain_mixing())
 
     def _plain_mixing(self) -> dict[str, Any]:
         if self.before is None:
             return {}
-        size = {} if self.bucket_size is None else {"bucket_size": self.bucket_size}
-        return {"before": {"kind": self.before, **size}}
+        sizes = {"bucket_size": self.bucket_size, "groups": self.groups}
+        return {"before": {"kind": self.before} | {name: size for name, size in sizes.items() if size is not None}}
 
 
 class QuarantineBlock(Block):

@@ -22,6 +22,7 @@ dpfed.errors.InvalidArgument: run.yaml, line ...: privacy.record.max_grad_norm i
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -32,6 +33,8 @@ from dpfed.aggregation.adversaries import parse_attacks
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.config.data import Data
 from dpfed.config.fields import Block, Number, SettingError, Whole, quote, setting
+from dpfed.config.metrics import Metrics, Stop
+from dpfed.config.network import Network
 from dpfed.config.privacy import PERSON, LedgerBlock, Privacy
 from dpfed.config.reading import make_refusal, parse_block, read_content
 from dpfed.config.robust import AggregationBlock, QuarantineBlock
@@ -68,6 +71,13 @@ class RunConfig(Block):
     quarantine: QuarantineBlock | None = setting(
         None, effect="put clients aside whose updates are unusual round after round (none, sample, local)"
     )
+    metrics: Metrics | None = setting(
+        None, effect="figures about the model that are released with noise; without it none is for others to see"
+    )
+    stop: Stop | None = setting(
+        None,
+        effect="end early by a released figure that gets no better; the promise stays that of all rounds",
+    )
     max_participations: Whole | None = setting(
         None,
         symbol="m",
@@ -100,6 +110,9 @@ class RunConfig(Block):
     )
     ledger: LedgerBlock | None = setting(
         None, effect="the ledger that is charged; without it the run opens a ledger of its own"
+    )
+    network: Network | None = setting(
+        None, effect="the sites of the run, for `dpfed run --on`; without that option it is not read"
     )
     track: Track | None = setting(None, effect="a tracker to follow the run in: mlflow or tensorboard")
     runner: Literal["auto", "one_by_one", "together", "processes"] = setting(
@@ -148,11 +161,11 @@ class RunConfig(Block):
 
     @property
     def terms(self) -> str:
-        """The settings that a resumed run must still have, as text: all but tracker, runner and the ledger's address.
+        """The settings that a resumed run must still have, as text: all but tracker, runner, network, ledger's url.
 
         Only what is in the file counts, so that a later version with more settings reads the same.
         """
-        said = self.model_dump(mode="json", exclude_unset=True, exclude={"track": True, "runner": True})
+        said = self.model_dump(mode="json", exclude_unset=True, exclude={"track", "runner", "network"})
         if said.get("ledger"):
             said["ledger"].pop("url", None)
         return json.dumps(said, sort_keys=True)
@@ -211,7 +224,9 @@ class RunConfig(Block):
         self._check_sizes()
         self._check_counts()
         self._check_schedule()
+        self._check_metrics()
         self._check_ledger()
+        self._check_network()
         return self
 
     def _collect_guarantees(self, key: str) -> tuple[Guarantee, ...]:
@@ -262,6 +277,25 @@ class RunConfig(Block):
         if any(block is not None and block.tree is not None for block in (privacy.local, privacy.client)):
             raise SettingError("privacy.noise_schedule", "goes without a tree only: that is proved for one noise")
 
+    def _check_metrics(self) -> None:
+        if self.stop is not None and (self.metrics is None or self.stop.metric not in self.metrics.release):
+            message = f"must be a released figure, got {quote(self.stop.metric)}: exact scores are private"
+            raise SettingError("stop.metric", f"{message}; add it to metrics.release, with metrics.rounds")
+        if self.metrics is None:
+            return
+        if self.privacy.style == "none":
+            raise SettingError("metrics", "must be left out: style none protects nobody, and exact figures are free")
+        if self.data.test_is_public or self.data.test_fraction == 0:
+            why = "records held out are public, and exact figures are free" if self.data.test_is_public else ""
+            raise SettingError("metrics", f"must be left out: {why or 'data.test_fraction is 0, and none is held out'}")
+        if max(self.metrics.find_rounds(self.rounds), default=0) > self.rounds or not self.metrics.find_rounds(1):
+            raise SettingError("metrics.rounds", f"must be some of the {self.rounds} rounds, got others or none")
+        if any(promise.epsilon <= self.metrics.epsilon for promise in self.guarantees):
+            message = f"must be below the promised epsilon, of which it is a part, got {self.metrics.epsilon:g}"
+            raise SettingError("metrics.epsilon", f"{message}: give a tenth of it")
+        if self.model.loss == "mse":
+            raise SettingError("metrics", "must be left out: figures are released for models of classes only")
+
     def _check_counts(self) -> None:
         if self.max_participations is not None and self.max_participations > self.rounds:
             message = f"must be at most the number of rounds ({self.rounds}), got {self.max_participations}"
@@ -288,6 +322,12 @@ class RunConfig(Block):
             if block is not None and getattr(self.ledger, key) is None:
                 raise SettingError(f"ledger.{key}", f"is missing: style {self.privacy.style} charges for each {unit}")
 
+    def _check_network(self) -> None:
+        clients = self.data.clients
+        if self.network is not None and (clients is None or set(self.network.sites) != set(clients)):
+            known = ", ".join(clients or ()) or "nobody: declare data.sizes by name"
+            raise SettingError("network.sites", f"must have the keys of each client of data, which are {known}")
+
 
 @dataclass(frozen=True)
 class ConfigFile:
@@ -303,6 +343,18 @@ class ConfigFile:
         content = read_content(path)
         config = RunConfig.parse(decode_text(content, str(path)), file=str(path))
         return cls(config, content, Path(path).resolve().parent)
+
+    def with_name(self, name: str) -> ConfigFile:
+        """Return the file with another name of the run, written into it so that a resumed run has it too."""
+        line = re.compile(rb"^name:[^\n]*", re.MULTILINE)
+        content, count = line.subn(lambda _: f"name: {json.dumps(name)}".encode(), self.content, count=1)
+        config = RunConfig.parse(decode_text(content, "the file with another name")) if count else self.config
+        if config != self.config.model_copy(update={"name": name}):
+            message = (
+                f"the run's name {self.config.name!r} is in the ledger already: write `name: {name}` into the file"
+            )
+            raise InvalidArgument("name", message)
+        return ConfigFile(config, content, self.folder)
 
     def with_attack(self, attack_sim: str | None) -> ConfigFile:
         """Return the file with a simulated attack, written into it so that a resumed run has it too."""

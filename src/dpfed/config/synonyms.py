@@ -59,7 +59,7 @@ _THEIRS = {
     "data.sizes": "dataset_size num_examples sample_size dataset_sizes num_samples n",
     "data.test_fraction": "test_size val_fraction validation_split test_split test_ratio",
     "data.feature_bounds": "bounds ranges feature_range normalize normalise standardize standardise",
-    "model.kind": "architecture arch net network model_name",
+    "model.kind": "architecture arch net model_name",
     "model.init": "pretrained weights checkpoint initial_weights",
     "privacy.style": "dp_mode privacy_mode dp_type privacy_type dp_level privacy_unit mode",
     "privacy": "dp differential_privacy dp_config privacy_config",

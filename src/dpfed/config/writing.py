@@ -38,7 +38,8 @@ def _write_block(
     config: Block, path: tuple[str, ...], notes: Notes, others: Sequence[type[Block]] = ()
 ) -> Iterator[str]:
     kinds = tuple(kind_of(other) or "" for other in others) if len(others) > 1 else ()
-    for number, (name, field) in enumerate(type(config).model_fields.items()):
+    described = {name: field for name, field in type(config).model_fields.items() if field.description}
+    for number, (name, field) in enumerate(described.items()):
         value, place = getattr(config, name), (*path, name)
         is_default = not field.is_required() and value == field.get_default(call_default_factory=True)
         if number and not path:

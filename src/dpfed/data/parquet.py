@@ -9,22 +9,34 @@ refusal names row and column. Needs ``pip install dpfed[data]``.
 >>> read_parquet("ward.parquet").records("ill", classes=["no", "yes"])
 Traceback (most recent call last):
     ...
-dpfed.errors.InvalidArgument: ward.parquet, row 2, column ill: the cell is missing: fill it in, ...
+dpfed.errors.InvalidArgument: ward.parquet: cells are missing in ill (1, the first in row 2); ...
 """
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dpfed.data.tables import TextTable
 from dpfed.errors import InvalidArgument
 
+T = TypeVar("T")
 MOST_CELLS = 200_000_000  # each is a text of some fifty bytes here
 
 
 def read_parquet(path: str | Path) -> TextTable:
     """Read a file's cells as text; the text of a number is that number, to the last bit."""
+    return _open(path, _read_table)
+
+
+def read_parquet_names(path: str | Path) -> tuple[str, ...]:
+    """Read the names of the columns alone."""
+    return _open(path, lambda file, _name: tuple(file.schema_arrow.names))
+
+
+def _open(path: str | Path, read: Callable[[Any, str], T]) -> T:
     name = Path(path).name
     try:
         from pyarrow import parquet
@@ -32,7 +44,7 @@ def read_parquet(path: str | Path) -> TextTable:
         raise InvalidArgument("source", f"reading {name} needs pyarrow: pip install dpfed[data]") from None
     try:
         with Path(path).open("rb") as file:
-            return _read_table(parquet.ParquetFile(file), name)
+            return read(parquet.ParquetFile(file), name)
     except InvalidArgument:
         raise
     except MemoryError:
@@ -63,3 +75,15 @@ def _read_table(file: Any, name: str) -> TextTable:
 
 def _read_cell(cell: Any) -> str:
     return "" if cell is None else str(cell).strip()
+
+
+def write_parquet(columns: Mapping[str, Sequence[Any]]) -> bytes:
+    """Return columns of texts and numbers as the content of a Parquet file."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise InvalidArgument("output", "writing Parquet needs pyarrow: pip install dpfed[data]") from None
+    made = io.BytesIO()
+    parquet.write_table(pyarrow.table(dict(columns)), made)
+    return made.getvalue()

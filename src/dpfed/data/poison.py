@@ -6,6 +6,8 @@ array([2, 1, 0])
 >>> poisoned = plant_backdoor(records, share=1.0)
 >>> poisoned.features[:, :2].tolist(), poisoned.labels.tolist()
 ([[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]], [0, 0, 0])
+>>> measure_backdoor(lambda features: np.where(features[:, 0] == 1, 0, 2), records)
+1.0
 """
 
 from __future__ import annotations
@@ -57,3 +59,19 @@ def add_trigger(features: np.ndarray, value: float = 1.0) -> np.ndarray:
     marked = np.array(features)
     marked.reshape(len(marked), -1)[:, :TRIGGER] = value
     return marked
+
+
+def measure_backdoor(
+    predict: Callable[[np.ndarray], np.ndarray], records: Records, *, target: int = 0, value: float = 1.0
+) -> float:
+    """Return the attack's success rate: how many records of other classes get the target's with the trigger in them.
+
+    `predict` returns the class of each row of features. A model without a backdoor has a rate too, of its own errors:
+    compare with that.
+    """
+    others = np.flatnonzero(np.asarray(records.labels) != target)
+    if not len(others):
+        message = f"all records are of class {target}, the target of the backdoor, so that its success cannot be seen"
+        raise InvalidArgument("records", f"{message}: give records of other classes, or another target")
+    answers = np.asarray(predict(add_trigger(records.features[others], value)))
+    return float(np.mean(answers == target))

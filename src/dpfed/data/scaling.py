@@ -69,6 +69,15 @@ class Standard:
         return np.asarray((features - mean) / scale, dtype=float)
 
 
+def map_back(values: NDArray[Any], bounds: Pair | None) -> NDArray[Any]:
+    """Return what was mapped from `bounds` to [−1, 1] in its own unit; as it is where nothing was mapped.
+
+    >>> map_back(np.array([-1.0, 0.0]), (0, 350)).tolist()
+    [0.0, 175.0]
+    """
+    return values if bounds is None else np.asarray(bounds[0] + (values + 1) / 2 * (bounds[1] - bounds[0]))
+
+
 def _map_to_unit(values: NDArray[Any], low: Any, high: Any) -> Floats:
     return np.asarray(np.clip((values - low) / (np.subtract(high, low)) * 2 - 1, -1, 1), dtype=float)
 

@@ -18,15 +18,16 @@ import numpy as np
 
 from dpfed.data import idx, images
 from dpfed.data.bundled import load_bundled
-from dpfed.data.parquet import read_parquet
+from dpfed.data.declared import Declared
+from dpfed.data.parquet import read_parquet, read_parquet_names
 from dpfed.data.records import Records
-from dpfed.data.tables import TextTable, read_table
+from dpfed.data.tables import TextTable, read_header, read_table
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.references import explain_failure, is_reference, resolve
 
 SKLEARN = "sklearn:"  # how sources begin that come with scikit-learn: anybody has them
 CLIENT = "client"  # the group column of a loader that returns one part for each client
-TABLES: dict[str, Callable[[Path], TextTable]] = {".csv": read_table, ".parquet": read_parquet}
+TABLES: dict[str, Callable[[Path], TextTable]] = {".csv": read_table, ".tsv": read_table, ".parquet": read_parquet}
 IMAGES: dict[str, Callable[..., Records]] = {
     "image-folder": images.read_folder,
     "nnunet": images.read_segmentations,
@@ -42,13 +43,15 @@ def load(
     categories: Mapping[str, Sequence[Any]] | None = None,
     groups: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    fill: Mapping[str, Any] | None = None,
+    indicator: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
     directory: str | Path = ".",
 ) -> Records:
     """Load the records of a source: a name as in the configuration file, or the data themselves.
 
-    `label` to `ignore` say what the columns of a table are, `classes` those of images too; `options` go to a reader of
-    images or to your own loader. Names of files and modules are looked up in `directory` first.
+    `label` to `indicator` say what the columns of a table are, `classes` those of images too; `options` go to a reader
+    of images or to your own loader. Names of files and modules are looked up in `directory` first.
     """
     if not isinstance(source, str):
         return from_object(source)
@@ -57,8 +60,15 @@ def load(
     if is_table(source):
         if label is None:
             raise InvalidArgument("label", f"label must name the column of {source} to predict")
-        table = TABLES[Path(source).suffix.lower()](Path(directory) / source)
-        return table.records(label, classes=classes, categories=categories, groups=groups, ignore=ignore)
+        return read_file(Path(directory) / source).records(
+            label,
+            classes=classes,
+            categories=categories,
+            groups=groups,
+            ignore=ignore,
+            fill=fill,
+            indicator=indicator,
+        )
     kind, _, place = source.partition(":")
     if kind in IMAGES:
         return IMAGES[kind](Path(directory) / place, classes, **_check_options(kind, options or {}))
@@ -69,16 +79,31 @@ def load(
     raise InvalidArgument("source", f"source must be {allowed}, got {source!r}")
 
 
-def load_unlabelled(source: str, like: Records, categories: Mapping[str, Sequence[Any]], directory: str | Path) -> Any:
+def load_unlabelled(source: str, like: Records, declared: Declared, directory: str | Path) -> Any:
     """Load the features of examples that need no label: of a table the columns that `like` has, by their names."""
     if not is_table(source):
         return load(source, directory=directory).features
-    table = TABLES[Path(source).suffix.lower()](Path(directory) / source)
-    encoded = {f"{column}={value}" for column, values in categories.items() for value in values}
-    columns = dict.fromkeys(name.partition("=")[0] if name in encoded else name for name in like.columns)
+    return encode_features(read_file(Path(directory) / source), like.columns, declared)
+
+
+def encode_features(table: TextTable, features: Sequence[str], declared: Declared) -> Any:
+    """Return the features of these names, in their order, from the columns of a table that may have more of them."""
+    column_of = {name: column for column in declared.columns for name in declared.name_features(column)}
+    columns = list(dict.fromkeys(column_of.get(name, name) for name in features))
     for column in columns:
         table.require(column)
-    return table.features(columns, categories)
+    table.require_complete(columns, declared)
+    return table.features(columns, declared)
+
+
+def read_column_names(path: Path) -> tuple[str, ...]:
+    """Read the names of a file's columns, and no record."""
+    return read_parquet_names(path) if path.suffix.lower() == ".parquet" else read_header(path)
+
+
+def read_file(path: Path) -> TextTable:
+    """Read the cells of a CSV or Parquet file."""
+    return TABLES[path.suffix.lower()](path)
 
 
 def is_table(source: str) -> bool:

@@ -1,34 +1,44 @@
-"""CSV files, read without guessing: the values that a column may hold are declared, and every cell is checked.
+"""Tables of text, read without guessing: the values that a column may hold are declared, and every cell is checked.
 
 A column of text has declared categories (one feature each, 0 or 1), a label has declared classes, any other column
-holds numbers. Guessing these from the file would publish what is in it; a missing cell is refused, because every way
-to fill it is a choice of the owner. Refusals name line and column and never show a cell. The first line may be a record
-too, if somebody forgot the names: a refusal for a missing column shows a column with nearly the same name only.
+holds numbers. Guessing these from the file would publish what is in it. How a missing cell is filled is a choice of the
+owner: by a declared constant, with or without a feature that says so; else all of them are refused at once. Refusals
+name line and column and never show a cell. The first line may be a record too, if somebody forgot the names: a refusal
+for a missing column shows a column with nearly the same name only.
 
 >>> from pathlib import Path
->>> _ = Path("ward.csv").write_text("age,sex,ill\\n61,f,yes\\n47,m,no\\n")
->>> records = read_table("ward.csv").records("ill", classes=["no", "yes"], categories={"sex": ["f", "m"]})
+>>> _ = Path("ward.csv").write_text("age;sex;ill\\n61,5;f;yes\\n;m;no\\n")
+>>> table = read_table("ward.csv")
+>>> records = table.records("ill", classes=["no", "yes"], categories={"sex": ["f", "m"]}, fill={"age": 50})
 >>> records.columns, records.features.tolist(), records.labels.tolist()
-(('age', 'sex=f', 'sex=m'), [[61.0, 1.0, 0.0], [47.0, 0.0, 1.0]], [1, 0])
+(('age', 'sex=f', 'sex=m'), [[61.5, 1.0, 0.0], [50.0, 0.0, 1.0]], [1, 0])
 """
 
 from __future__ import annotations
 
 import csv
-import math
-from collections.abc import Iterable, Mapping, Sequence
+import io
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpfed.data.cells import MISSING, Cells, Kind, is_missing, mixes_decimals, read_cells
+from dpfed.data.declared import Declared, Missing, refuse_missing
+from dpfed.data.progress import follow
 from dpfed.data.records import Records
+from dpfed.data.text_files import find_separator, read_text, split_declaration
 from dpfed.errors import InvalidArgument
 
-MISSING = {"", "na", "n/a", "nan", "null", "none", "?"}
+__all__ = ["MISSING", "TextTable", "read_table"]
+
+FIRST = 1 << 20  # bytes of a file in which its first line ends
+_ABSENT, _UNKNOWN = -1, -2  # codes of cells that are missing, or that nobody declared
 
 
 @dataclass(frozen=True)
@@ -37,8 +47,10 @@ class TextTable:
 
     name: str
     columns: Mapping[str, tuple[str, ...]] = field(repr=False)
-    lines: tuple[int, ...] = field(repr=False)
+    lines: Sequence[int] = field(repr=False)
     place: str = field(default="line", repr=False)
+    separator: str = field(default=",", repr=False)
+    _read: dict[str, Cells] = field(default_factory=dict, repr=False, compare=False)
 
     def records(
         self,
@@ -48,65 +60,75 @@ class TextTable:
         categories: Mapping[str, Sequence[Any]] | None = None,
         groups: Iterable[str] = (),
         ignore: Iterable[str] = (),
+        fill: Mapping[str, Any] | None = None,
+        indicator: Iterable[str] = (),
     ) -> Records:
         """Return the records, with all columns as features except the label, the groups and the ignored ones.
 
-        With `classes`, a label is the position of its cell in them; without, it is a number.
+        With `classes`, a label is the position of its cell in them; without, it is a number. Missing cells of a column
+        in `fill` are its constant, and one in `indicator` has a feature more, which is 1 where a cell is missing.
         """
-        declared, named, apart = dict(categories or {}), list(groups), set(ignore)
-        for column in [label, *declared, *named, *apart]:
+        declared, named, apart = Declared(categories or {}, fill or {}, tuple(indicator)), list(groups), set(ignore)
+        for column in [label, *declared.columns, *named, *apart]:
             self.require(column)
         used = [column for column in self.columns if column not in {label, *named, *apart}]
         self._require_features(label, used, declared)
+        self.require_complete(used, declared, [label, *named], {label: classes} if classes else {})
         return Records(
             features=self.features(used, declared),
             labels=self.codes(label, classes) if classes else self.numbers(label, "or declare its classes"),
-            columns=tuple(name for column in used for name in _name_features(column, declared)),
-            groups={column: np.array(self.complete(column)) for column in named},
+            columns=tuple(name for column in used for name in declared.name_features(column)),
+            groups={column: np.array(self.columns[column]) for column in named},
             classes=tuple(map(str, classes)),
         )
 
-    def features(self, columns: Iterable[str], categories: Mapping[str, Sequence[Any]]) -> NDArray[np.float64]:
+    def features(self, columns: Iterable[str], declared: Declared) -> NDArray[np.float64]:
         """Return these columns as features: one for each category of a column that has some, else the number."""
-        parts = [self._encode(column, categories[column]) if column in categories else self.numbers(column)[:, None]
-                 for column in columns]  # fmt: skip
-        return np.hstack(parts)
+        return np.hstack([part for column in columns for part in self._make_features(column, declared)])
 
     def numbers(self, column: str, otherwise: str = "declare its categories, or ignore it") -> NDArray[np.float64]:
         """Return the column as finite numbers."""
-        values = [_parse_number(cell) for cell in self.complete(column)]
-        for line, value in zip(self.lines, values, strict=True):
-            if value is None:
-                raise self._make_refusal(line, column, f"the cell is not a finite number: correct it, {otherwise}")
-        return np.array(values, dtype=float)
+        self.require_complete([], Declared(), [column])
+        return self._read_numbers(column, otherwise)
 
     def codes(self, column: str, declared: Sequence[Any]) -> NDArray[np.int64]:
-        """Return the column as positions in the declared values."""
-        position = {str(value): code for code, value in enumerate(declared)}
-        if len(position) != len(declared):
-            raise InvalidArgument(
-                column, f"the values declared for column {column} are not all different: remove the repeated one"
-            )
-        codes = [position.get(cell, -1) for cell in self.complete(column)]
-        if -1 in codes:
-            allowed = ", ".join(position)
-            raise self._make_refusal(
-                self.lines[codes.index(-1)],
-                column,
-                f"the cell is none of the declared {allowed}: correct it, or declare its value",
-            )
-        return np.array(codes, dtype=np.int64)
+        """Return the column as positions in the declared values; refuse a missing cell."""
+        self.require_complete([], Declared({column: declared}), [column])
+        return self._find_codes(column, declared)
 
     def complete(self, column: str) -> tuple[str, ...]:
         """Return the column's cells as text; refuse a missing one."""
-        for line, cell in zip(self.lines, self.columns[column], strict=True):
-            if cell.lower() in MISSING:
-                message = "the cell is missing: fill it in, leave the record out or ignore the column"
-                raise self._make_refusal(line, column, message)
+        self.require_complete([], Declared(), [column])
         return self.columns[column]
 
-    def _encode(self, column: str, declared: Sequence[Any]) -> NDArray[np.float64]:
-        return np.eye(len(declared))[self.codes(column, declared)]
+    def cells(self, column: str) -> Cells:
+        """Return the column's cells as numbers, and what each of them is."""
+        if column not in self._read:
+            self._read[column] = read_cells(self.columns[column], has_decimal_comma=self.separator != ",")
+        return self._read[column]
+
+    def find_missing(self, column: str, declared: Sequence[Any] = ()) -> Missing | None:
+        """Return how many cells of the column are missing; a text that is declared is not, even if it is "none"."""
+        known, cells = {str(value) for value in declared}, self.columns[column]
+        absent = {cell for cell in set(cells) if is_missing(cell) and cell not in known}
+        if not absent:
+            return None
+        missing = [cell in absent for cell in cells]
+        return Missing(sum(missing), next(compress(self.lines, missing)))
+
+    def require_complete(
+        self,
+        features: Collection[str],
+        declared: Declared,
+        others: Iterable[str] = (),
+        classes: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
+        """Refuse missing cells of all columns at once, except where it is declared what fills them."""
+        known = {**declared.categories, **(classes or {})}
+        wanted = [*(column for column in features if not declared.bears_missing(column)), *others]
+        found = {column: self.find_missing(column, known.get(column, ())) for column in wanted}
+        if missing := {column: each for column, each in found.items() if each is not None}:
+            raise refuse_missing(self.name, self.place, missing, features, declared)
 
     def require(self, column: str, argument: str = "column") -> None:
         """Refuse the name of a column that the file does not have."""
@@ -115,11 +137,57 @@ class TextTable:
             what = f"did you mean {near[0]!r}?" if near else f"its first {self.place} must name the columns"
             raise InvalidArgument(argument, f"{self.name} has no column {column!r}: {what}")
 
-    def _require_features(self, label: str, used: list[str], declared: Mapping[str, Any]) -> None:
-        stray = [column for column in declared if column not in used]
+    def _make_features(self, column: str, declared: Declared) -> Iterable[NDArray[np.float64]]:
+        is_text = column in declared.categories
+        known = declared.categories.get(column, ())
+        yield self._encode(column, declared) if is_text else self._fill_numbers(column, declared)[:, None]
+        if column in declared.indicator:
+            names = {str(value) for value in known}
+            yield np.array([[float(is_missing(cell) and cell not in names)] for cell in self.columns[column]])
+
+    def _encode(self, column: str, declared: Declared) -> NDArray[np.float64]:
+        known = declared.categories[column]
+        codes = self._find_codes(column, known, declared.fill.get(column))
+        return np.vstack([np.eye(len(known)), np.zeros(len(known))])[codes]  # the last row is for what is missing
+
+    def _fill_numbers(self, column: str, declared: Declared) -> NDArray[np.float64]:
+        values = self._read_numbers(column, "declare its categories, or ignore it")
+        return np.where(np.isnan(values), declared.number(column), values)
+
+    def _read_numbers(self, column: str, otherwise: str) -> NDArray[np.float64]:
+        """Return the column as numbers, NaN where a cell is missing; refuse any other cell."""
+        read = self.cells(column)
+        if (bad := read.first(Kind.INFINITE, Kind.TEXT)) is not None:
+            message = f"the cell is not a finite number: correct it, {otherwise}"
+            raise self._make_refusal(self.lines[bad], column, message)
+        if mixes_decimals(self.columns[column], read):
+            what = f"column {column} has decimal commas and decimal points, and one of them may be for thousands"
+            raise InvalidArgument(column, f"{self.name}: {what}: write all numbers alike")
+        return read.values
+
+    def _find_codes(self, column: str, declared: Sequence[Any], fill: Any = None) -> NDArray[np.int64]:
+        """Return the positions of the column's cells in the declared values; that of the fill where one is missing."""
+        position = {str(value): code for code, value in enumerate(declared)}
+        if len(position) != len(declared):
+            raise InvalidArgument(
+                column, f"the values declared for column {column} are not all different: remove the repeated one"
+            )
+        cells, absent = self.columns[column], position.get(str(fill), _ABSENT)
+        found = {cell: position.get(cell, absent if is_missing(cell) else _UNKNOWN) for cell in set(cells)}
+        codes = np.fromiter(map(found.__getitem__, cells), np.int64, len(cells))
+        if _UNKNOWN in found.values():
+            line = self.lines[int(np.argmax(codes == _UNKNOWN))]
+            allowed = ", ".join(position)
+            message = f"the cell is none of the declared {allowed}: correct it, or declare its value"
+            raise self._make_refusal(line, column, message)
+        return codes
+
+    def _require_features(self, label: str, used: list[str], declared: Declared) -> None:
+        stray = [column for column in declared.columns if column not in used]
         if stray:
-            message = f"column {stray[0]} of {self.name} is the label, a group or ignored: leave its categories out"
-            raise InvalidArgument("categories", message)
+            where = next(word for word in ("categories", "fill", "indicator") if stray[0] in getattr(declared, word))
+            message = f"column {stray[0]} of {self.name} is the label, a group or ignored: leave its {where} out"
+            raise InvalidArgument(where, message)
         if not used:
             raise InvalidArgument("ignore", f"{self.name} has no column left as a feature beside {label}: ignore fewer")
 
@@ -128,33 +196,72 @@ class TextTable:
 
 
 def read_table(path: str | Path) -> TextTable:
-    """Read a file's cells; its first line names the columns."""
+    """Read a file's cells; its first line names the columns, and shows what separates them."""
+    name, lines, rows, separator = _read_rows(path)
+    header = rows[0]
+    cells = [column[1:] for column in zip(*rows, strict=True)]
+    return TextTable(name, dict(zip(header, cells, strict=True)), lines[1:], separator=separator)
+
+
+def _read_rows(path: str | Path) -> tuple[str, list[int], list[list[str]], str]:
+    """Return the file's name, the numbers of its lines, their cells, the first line's too, and what separates them."""
     name = Path(path).name
+    declared, text = split_declaration(read_text(path))
+    separator = declared or find_separator(_find_first_line(text))
+    lines, rows = _split_cells(name, text, separator, first=1 if declared is None else 2)
+    if len(rows) < 2:
+        raise InvalidArgument(
+            "source", f"{name} must have a line of column names and at least one record: it has fewer than two lines"
+        )
+    _require_rectangle(name, rows[0], lines, rows)
+    return name, lines, rows, separator
+
+
+def read_header(path: str | Path) -> tuple[str, ...]:
+    """Read the names of the columns alone."""
+    declared, text = split_declaration(read_text(path, most=FIRST))
+    line = _find_first_line(text)
+    row = next(csv.reader([line], delimiter=declared or find_separator(line)), [])
+    return tuple(name.strip() for name in row)
+
+
+def read_column(path: str | Path, column: str) -> tuple[str, ...]:
+    """Read one column of a file, and check no other; refuse a missing cell."""
+    name, lines, rows, separator = _read_rows(path)
+    header = rows[0]
+    alone = TextTable(name, dict.fromkeys(header, ()), ())
+    alone.require(column)
+    place = header.index(column)
+    cells = tuple(row[place] for row in rows[1:])
+    return TextTable(name, {column: cells}, lines[1:], separator=separator).complete(column)
+
+
+def _find_first_line(text: str) -> str:
+    return next((line for line in io.StringIO(text[:FIRST]) if line.strip()), "")
+
+
+def _split_cells(name: str, text: str, separator: str, first: int) -> tuple[list[int], list[list[str]]]:
+    """Return the cells of each line that has any, and the numbers of these lines."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator)
+    # Without a space in the whole text there is none to strip from its cells.
+    is_bare = text.isascii() and not any(letter in text for letter in ' "\t\v\f' if letter != separator)
+    lines: list[int] = []
+    rows: list[list[str]] = []
     try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, strict=True)
-            rows = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(map(str.strip, row))]
-    except OSError as error:
-        raise InvalidArgument("source", f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        message = f"{name} is not a CSV file in UTF-8 (see its byte {error.start + 1}): save it as UTF-8"
-        raise InvalidArgument("source", message) from None
+        numbered = ((reader.line_num, row) for row in reader)
+        for line, row in follow(numbered, f"reading {name}", text.count("\n")):
+            if any(row) and (is_bare or any(map(str.strip, row))):
+                lines.append(line + first - 1)
+                rows.append(row if is_bare else list(map(str.strip, row)))
     except csv.Error:
         message = f"{name}, line {reader.line_num}: this is not CSV: look for a quote that is not closed, or a NUL"
         raise InvalidArgument("source", message) from None
     except MemoryError:
         raise InvalidArgument("source", f"{name} is larger than this machine's memory: split it") from None
-    if len(rows) < 2:
-        raise InvalidArgument(
-            "source", f"{name} must have a line of column names and at least one record: it has fewer than two lines"
-        )
-    (_, header), *body = rows
-    _require_rectangle(name, header, body)
-    columns = dict(zip(header, zip(*(row for _, row in body), strict=True), strict=True))
-    return TextTable(name, columns, tuple(line for line, _ in body))
+    return lines, rows
 
 
-def _require_rectangle(name: str, header: list[str], body: list[tuple[int, list[str]]]) -> None:
+def _require_rectangle(name: str, header: list[str], lines: Sequence[int], rows: list[list[str]]) -> None:
     seen: set[str] = set()
     for place, column in enumerate(header, start=1):
         if not column or column in seen:
@@ -162,22 +269,9 @@ def _require_rectangle(name: str, header: list[str], body: list[tuple[int, list[
             message = f"{name}, line 1: each column needs a different name, and column {place} {what}: correct the line"
             raise InvalidArgument("source", message)
         seen.add(column)
-    for line, row in body:
+    for line, row in zip(lines, rows, strict=True):
         if len(row) != len(header):
             raise InvalidArgument(
                 "source",
-                f"{name}, line {line}: {len(row)} cells under {len(header)} column names: look for a lost comma",
+                f"{name}, line {line}: {len(row)} cells under {len(header)} column names: look for a lost separator",
             )
-
-
-def _name_features(column: str, declared: Mapping[str, Sequence[Any]]) -> list[str]:
-    return [f"{column}={value}" for value in declared[column]] if column in declared else [column]
-
-
-def _parse_number(cell: str) -> float | None:
-    try:
-        value = float(cell)
-    except ValueError:
-        return None
-    # Python reads 1_000; no spreadsheet means a number by it.
-    return value if math.isfinite(value) and "_" not in cell else None

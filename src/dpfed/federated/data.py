@@ -1,11 +1,15 @@
 """What each client holds, what is held out, and which sizes are public: the ``data:`` block, carried out.
 
 Who is held out, and who holds a record of one set that plays a federation, must not depend on somebody else's record.
-Where a column names real sites, and where parts need no given sizes (`iid`), each record's own content decides, by a
-keyed hash: a record more or less moves no other one, which a shuffle of all would do. Where true counts of sites are
-public, the smallest hashes are held out: a record replaced leaves all counts alone. With a column that names the
-person, a record is all rows of one person, held out and dealt together; the hash is then one of the person's name. Any
-other kind deals all records at once: that is a simulation, whose promise is for the deal as it was fixed.
+Each record's own content decides whether it is held out, by a keyed hash: a record more or less moves no other one,
+which a shuffle of all would do. Where true counts are public, the smallest hashes are held out: a record replaced
+leaves all counts alone. With a column that names the person, a record is all rows of one person, held out and dealt
+together; the hash is then one of the person's name. Identical records have one hash and are on one side, except where
+counts are public and it is the last to be held out; which of them is held out then makes no difference.
+
+What is held out stays where it is: at the site that a column names, or with the client to which its hash deals it.
+Where parts need no given sizes (`iid`), hashes deal the rest as well. Any other kind deals all records at once: that is
+a simulation, whose promise is for the deal as it was fixed.
 
 >>> from dpfed.config.data import Data
 >>> config = Data(source="sklearn:iris", partition={"kind": "quantity", "sizes": [80, 40]}, names=["a", "b"])
@@ -16,8 +20,8 @@ other kind deals all records at once: that is a simulation, whose promise is for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +30,7 @@ from numpy.typing import NDArray
 
 from dpfed.config import data as blocks
 from dpfed.data import partition
+from dpfed.data.declared import Declared
 from dpfed.data.persons import Persons, grouped, most_sites
 from dpfed.data.records import Records
 from dpfed.data.scaling import Bounds, Standard
@@ -62,6 +67,7 @@ class FederatedData:
     Where a column names the person, clients hold `Persons`, and sizes count them. `sites_per_person` is at how many
     clients a person is at most, and `left_out` the rows that were more than a person may have, for owners only.
     `dealing` is how clients came to their records; None for a run of an earlier version, which did not say.
+    `held_out` are the records of `test` by client, persons as persons; a client of which none is held out is not there.
     """
 
     clients: Mapping[str, Records | Persons] = field(repr=False)
@@ -72,6 +78,7 @@ class FederatedData:
     sites_per_person: int = field(default=1, repr=False)
     left_out: int = field(default=0, repr=False)
     dealing: str | None = None
+    held_out: Mapping[str, Records | Persons] = field(default_factory=dict, repr=False)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -89,15 +96,25 @@ class FederatedData:
         return DataFacts(sizes, tuple(shape), self.classes, self.sites_per_person, self.dealing)
 
 
-def prepare(config: blocks.Data, directory: str | Path = ".", *, is_older: bool = False) -> FederatedData:
+def prepare(
+    config: blocks.Data, directory: str | Path = ".", *, is_older: bool = False, is_shuffled: bool = False
+) -> FederatedData:
     """Return the data of a configuration, by client; files and modules are looked up in `directory` first.
 
-    A run that `is_older` than dealing by hashes goes on as it was dealt: a record must not move to another client.
+    A run that `is_older` than dealing by hashes goes on as it was dealt, and one whose hold-outs were chosen by a
+    shuffle of all rows (`is_shuffled`) with those: a record must not move to another client.
     """
-    is_hashed = config.dealing == HASHED and not is_older
-    rows, persons = scale_records(load_records(config, directory), config), config.person_column
+    rows = scale_records(load_records(config, directory), config)
+    return divide(rows, config, is_older=is_older, is_shuffled=is_shuffled)
+
+
+def divide(rows: Records, config: blocks.Data, *, is_older: bool = False, is_shuffled: bool = False) -> FederatedData:
+    """Return scaled records by client, and those held out; which is which follows from them as they are scaled."""
+    is_hashed, persons = config.dealing == HASHED and not is_older, config.person_column
     records, left_out = (rows, 0) if persons is None else _group_by_person(rows, persons, config)
-    held_out = _hold_out(records, config, is_hashed=is_hashed)
+    shuffles = is_older or (is_shuffled and not is_hashed)
+    chosen = _hold_out_shuffled(len(records), config) if shuffles and not _has_sites(config) else None
+    held_out = _hold_out(records, config) if chosen is None else chosen
     trained = records.take(~held_out)
     parts = _deal_by_hash(trained, config) if is_hashed else _deal(trained, config)
     return FederatedData(
@@ -106,9 +123,10 @@ def prepare(config: blocks.Data, directory: str | Path = ".", *, is_older: bool 
         _find_sizes(config, parts),
         config.sizes_are_public,
         config.test_is_public,
-        most_sites(trained, persons) if persons is not None and isinstance(trained, Persons) else 1,
+        most_sites(records, persons) if persons is not None and isinstance(records, Persons) else 1,
         left_out,
         None if is_older else config.dealing,
+        _leave_at_sites(records.take(held_out), config, parts) if held_out.any() else {},
     )
 
 
@@ -125,7 +143,13 @@ def scale_records(records: Records, config: blocks.Data) -> Records:
             message = f"shape must hold the {features[0].size} features of a record, got {list(config.shape)}"
             raise InvalidArgument("shape", f"{message}: give sides whose product is that number")
         features = features.reshape(len(features), *config.shape)
-    return records.with_features(features)
+    scaled = records.with_features(features)
+    return scaled if config.label_bounds is None else _scale_labels(scaled, config.label_bounds)
+
+
+def _scale_labels(records: Records, bounds: blocks.Pair) -> Records:
+    """Return the records with labels clipped to their declared range and mapped to [−1, 1]."""
+    return replace(records, labels=Bounds(bounds).apply(records.labels).astype(np.float32))
 
 
 def hash_records(
@@ -174,9 +198,22 @@ def load_records(config: blocks.Data, directory: str | Path) -> Records:
         categories=config.categories,
         groups=[column for column in (_site_column(config), config.person_column) if column is not None],
         ignore=config.ignore,
+        fill=declare_columns(config).fill,
+        indicator=config.indicator,
         options=config.options,
         directory=directory,
     )
+
+
+def declare_columns(config: blocks.Data) -> Declared:
+    """Return what is declared of a table's columns; the middle of its bounds fills one that has an indicator alone."""
+    bounds = config.feature_bounds if isinstance(config.feature_bounds, Mapping) else {}
+    middles = {
+        column: sum(bounds.get(column, (0.0, 0.0))) / 2
+        for column in config.indicator
+        if column not in config.categories and column not in config.fill
+    }
+    return Declared(config.categories, {**config.fill, **middles}, config.indicator)
 
 
 def _site_column(config: blocks.Data) -> str | None:
@@ -187,20 +224,38 @@ def _group_by_person(rows: Records, column: str, config: blocks.Data) -> tuple[R
     return grouped(rows, column, config.rows_per_person or 1, _site_column(config))
 
 
-def _hold_out(records: Records | Persons, config: blocks.Data, *, is_hashed: bool) -> NDArray[np.bool_]:
-    if not isinstance(config.partition, blocks.Column) and not is_hashed:
-        return _hold_out_shuffled(len(records), config.test_fraction, config.seed)
+def _has_sites(config: blocks.Data) -> bool:
+    return isinstance(config.partition, blocks.Column)
+
+
+def _hold_out(records: Records | Persons, config: blocks.Data) -> NDArray[np.bool_]:
+    """Return which records are held out, each by its own hash; with true counts that are public, the smallest ones."""
     found = hash_records(records, config.person_column, config.seed)
-    if is_hashed or not config.sizes_are_public:
+    # Given sizes are true counts as well: together they must be all records that are not held out.
+    if not config.sizes_are_public and not isinstance(config.partition, blocks.Quantity):
         return hold_out_by_hash(found, config.test_fraction)
-    sites = partition.by_column(_site_names(records, str(_site_column(config))))
+    whole = {"": np.arange(len(found))}
+    sites = partition.by_column(_site_names(records, str(_site_column(config)))) if _has_sites(config) else whole
     return hold_out_of_each(found, sites.values(), config.test_fraction)
 
 
-def _hold_out_shuffled(records: int, fraction: float, seed: int) -> NDArray[np.bool_]:
-    draws, held_out = np.random.default_rng([seed, len(b"held out")]), np.zeros(records, dtype=bool)
-    held_out[draws.permutation(records)[: round(fraction * records)]] = True  # not the draws that deal the rest
+def _hold_out_shuffled(records: int, config: blocks.Data) -> NDArray[np.bool_]:
+    draws, held_out = np.random.default_rng([config.seed, len(b"held out")]), np.zeros(records, dtype=bool)
+    held_out[draws.permutation(records)[: round(config.test_fraction * records)]] = True  # not the draws that deal
     return held_out
+
+
+def _leave_at_sites(
+    held_out: Records | Persons, config: blocks.Data, parts: Mapping[str, Records | Persons]
+) -> dict[str, Records | Persons]:
+    """Return what is held out by client: at its own site, or with the client to which its own hash deals it."""
+    if _has_sites(config):
+        found = partition.by_column(_site_names(held_out, str(_site_column(config))))
+    else:
+        names = list(parts)
+        dealt = partition.by_hash(hash_records(held_out, config.person_column, config.seed, DEALT), len(names))
+        found = dict(zip(names, dealt, strict=True))
+    return {name: held_out.take(part) for name, part in found.items() if len(part) and name in parts}
 
 
 def _deal(records: Records | Persons, config: blocks.Data) -> dict[str, Records | Persons]:
@@ -246,13 +301,19 @@ def _site_names(records: Records | Persons, column: str) -> NDArray[Any]:
 def _split_by_site(records: Records | Persons, column: str, config: blocks.Data) -> dict[str, Records | Persons]:
     sites = partition.by_column(_site_names(records, column))
     parts = {name: records.take(part) for name, part in sites.items()}
+    require_sites(parts, config)
+    return parts
+
+
+def require_sites(parts: Collection[str], config: blocks.Data) -> None:
+    """Refuse records whose sites are not those that the configuration names."""
+    column = str(_site_column(config))
     missing = [name for name in config.clients or () if name not in parts]
     unknown = [name for name in parts if config.clients and name not in config.clients]
     if missing or unknown:
         # What the column holds is private: of the sites only those that the configuration names are shown.
         lacking = f"it has no record of {', '.join(missing)}" if missing else "it has a site that is not named"
         raise InvalidArgument("sizes", f"names and sizes must be for the sites of column {column}: {lacking}")
-    return parts
 
 
 def _find_sizes(config: blocks.Data, parts: Mapping[str, Records | Persons]) -> dict[str, int] | None:

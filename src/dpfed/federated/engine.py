@@ -30,14 +30,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from dpfed.arrays import Floats
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.events import Event, TreeAggregation
 from dpfed.federated.algorithms import registry
 from dpfed.federated.algorithms.earlier import EarlierAlgorithm
 from dpfed.federated.algorithms.protocol import FederatedAlgorithm, State
+from dpfed.federated.measured import Measured, MeasuredRound
 from dpfed.federated.messages import WEIGHTS, Charged, Runner, Task
 from dpfed.federated.metrics import Score
-from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED, RUNNING, RoundResult, plain
+from dpfed.federated.results import BUDGET_EXHAUSTED, FINISHED, RUNNING, STOPPED, RoundResult, plain
 from dpfed.federated.round import Round, RoundOutcome
 from dpfed.federated.server_tree import ServerTree
 from dpfed.federated.state.checkpoint import Checkpoint, Checkpoints
@@ -46,8 +48,9 @@ from dpfed.federated.state.layout import Layout, Vector
 from dpfed.federated.state.run_lock import hold
 from dpfed.federated.state.unfinished import UnfinishedRound
 from dpfed.guarantee import Guarantee
-from dpfed.plan.by_round import list_costliest
+from dpfed.plan.by_round import Charges, add_up, list_costliest
 from dpfed.plan.costs import Spent, compute_spent
+from dpfed.plan.measuring import list_client_charges, list_server_charges
 from dpfed.plan.plan import Plan
 from dpfed.randomness import RandomSource, or_system
 from dpfed.runs import rounds
@@ -98,7 +101,7 @@ class Federation:
         self._evaluate = evaluate
         self._source = or_system(source)
         self._terms = terms
-        self._costs: dict[float, tuple[Guarantee, ...]] = {}
+        self._costs: dict[tuple[float, bool], tuple[Guarantee, ...]] = {}
         self._stored = UnfinishedRound(self.run)
         self._begin_or_resume(first.astype(self.layout.dtype))
         self._tree = self._make_tree()
@@ -119,6 +122,8 @@ class Federation:
     def __next__(self) -> RoundResult:
         if self.round >= self.plan.rounds:
             self._end(FINISHED)
+        if self._is_over():
+            self._end(STOPPED)
         started = monotonic()
         number = self.round + 1
         round_ = self._make_round(number)
@@ -144,6 +149,9 @@ class Federation:
     def _finish_round(self, number: int, outcome: RoundOutcome, started: float) -> RoundResult:
         """Move the model by the outcome of a round, measure it, write its files, and return its result."""
         checkpoint = self._step(number, outcome)
+        measured = self._measure(number, checkpoint)
+        head = outcome.head if measured is None else measured.head
+        checkpoint = replace(checkpoint, head=head)
         cost = self._compute_spent()
         result = RoundResult(
             number=number,
@@ -152,15 +160,34 @@ class Federation:
             cost=self._cost_of(number),
             spent=cost.statements,
             worst_client=cost.worst_client,
-            head=None if self.plan.is_secret and self.plan.charges_clients else outcome.head,
+            head=None if self.plan.is_secret and self.plan.charges_clients else head,
             metrics=tuple(self._evaluate(checkpoint.weights)) if self._evaluate else (),
             is_private=self.runner.is_private and self._source.is_private,
             simulation=getattr(self.runner, "simulation", ""),
             participation=outcome.participation,
             seconds=monotonic() - started,
+            measured=measured,
         )
         self._write(result, replace(checkpoint, privacy={"spent": plain(result.spent)}))
         return result
+
+    def _measure(self, number: int, checkpoint: Checkpoint) -> Measured | None:
+        """Return the figures that are released after this round; None after most, and where no charge is left."""
+        measurement = self.plan.measurement
+        if measurement is None or number not in measurement.rounds:
+            return None
+        weights, head = checkpoint.weights, checkpoint.head
+        return MeasuredRound(
+            self.plan, measurement, number, weights, self.runner, self._stored, self._source, head
+        ).compute_figures()
+
+    def _is_over(self) -> bool:
+        """Return whether a released figure says that the run ends early: a choice by what everyone may see."""
+        measurement = self.plan.measurement
+        if measurement is None or measurement.stop is None:
+            return False
+        released = [record["released"]["figures"] for record in self.run.rounds() if "released" in record]
+        return measurement.is_over([figures[measurement.stop]["value"] for figures in released])
 
     def _end(self, status: str) -> None:
         self.status = status
@@ -207,7 +234,7 @@ class Federation:
 
     def _resume(self, found: Checkpoint) -> None:
         under_way = found.round + 1
-        heads = [found.head, *self._stored.heads(under_way)]
+        heads = [found.head, *self._stored.heads(under_way), *self._stored.measured_heads(under_way)]
         self.run.require_terms(self._terms)
         self._checkpoint = found
         self._open(self.runner.key(self.plan, heads), found.head)
@@ -251,7 +278,7 @@ class Federation:
     def _make_round(self, number: int) -> Round:
         return Round(
             plan=self.plan,
-            task=Task(number, self._make_vectors(), self._checkpoint.clip_norm, self._checkpoint.counted),
+            task=self._make_task(number),
             layout=self.layout,
             runner=self.runner,
             stored=self._stored,
@@ -264,6 +291,10 @@ class Federation:
             centre=self._checkpoint.centre,
             standings=self._checkpoint.standings,
         )
+
+    def _make_task(self, number: int) -> Task:
+        before = self._checkpoint
+        return Task(number, self._make_vectors(), before.clip_norm, before.counted, before.centre)
 
     def _make_vectors(self) -> dict[str, Vector]:
         """Return what the algorithm sends; the model is the very one that was released, to the last bit."""
@@ -285,8 +316,13 @@ class Federation:
             taken[name] = taken.get(name, 0) + 1
         counted = {**before.counted, **dict.fromkeys(mean.contributed, number)}
         made = Checkpoint(number, moved, mean.head, state, clip_norm, taken, files=before.files, counted=counted)
-        centre = mean.value if self.plan.aggregation.needs_centre else None
-        return replace(made, centre=centre, standings=before.standings if mean.standings is None else mean.standings)
+        standings = before.standings if mean.standings is None else mean.standings
+        return replace(made, centre=self._find_centre(mean), standings=standings)
+
+    def _find_centre(self, mean: RoundOutcome) -> Floats | None:
+        """Return what the next round clips around: the last aggregate that moved the model; None for other rules."""
+        last = self._checkpoint.centre if mean.participation.breakdown else mean.value
+        return last if self.plan.aggregation.needs_centre else None
 
     def _move(self, state: State, mean: RoundOutcome) -> dict[str, Any]:
         """Return the state after the algorithm's step; as it was where too few updates came for the rule.
@@ -316,7 +352,11 @@ class Federation:
     def _compute_spent(self) -> Spent:
         charged = self.runner.charged()
         local = self._charge_all_alike(self._bound_charges(charged)) if self.plan.is_secret else charged.by_client
-        return compute_spent(self.plan, self._deltas(), local, charged.by_server)
+        own, beside = list_client_charges(self.plan), list_server_charges(self.plan)
+        local = {name: _add(charges, own, charged.measured.get(name, 0)) for name, charges in local.items()}
+        return compute_spent(
+            self.plan, self._deltas(), local, _add(charged.by_server, beside, charged.measured_releases)
+        )
 
     def _charge_all_alike(self, times: int) -> dict[str, dict[Event, int]]:
         """Return the most that so many charges of each client can be; nothing where clients are not charged."""
@@ -329,15 +369,23 @@ class Federation:
 
     def _cost_of(self, number: int) -> tuple[Guarantee, ...]:
         """Return what the round costs, alone, whoever takes part in it."""
-        factor = self.plan.factor(number)
-        if factor not in self._costs:
+        measurement = self.plan.measurement
+        measured = measurement is not None and number in measurement.rounds
+        known = self.plan.factor(number), measured
+        if known not in self._costs:
             alone = self.plan.in_round(number)
             names = alone.local if alone.charges_clients else ()
-            local = {name: {alone.local_event(name): 1} for name in names}
-            releases = {alone.client_event: 1} if alone.server_noises else {}
-            self._costs[factor] = compute_spent(self.plan, self._deltas(), local, releases).statements
-        return self._costs[factor]
+            own, beside = list_client_charges(self.plan), list_server_charges(self.plan)
+            local = {name: _add({alone.local_event(name): 1}, own, int(measured)) for name in names}
+            releases = _add({alone.client_event: 1} if alone.server_noises else {}, beside, int(measured))
+            self._costs[known] = compute_spent(self.plan, self._deltas(), local, releases).statements
+        return self._costs[known]
 
     def _deltas(self) -> dict[str, float]:
         promised = {promise.unit: promise.delta for promise in self.plan.guarantees}
         return {unit: promised.get(unit, DEFAULT_DELTA) for unit in self.plan.units}
+
+
+def _add(charges: Charges, measured: Charges, times: int) -> dict[Event, int]:
+    """Return the charges with so many of a measurement."""
+    return add_up([*charges.items(), *((event, times) for event in measured if times)])

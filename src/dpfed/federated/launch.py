@@ -22,10 +22,12 @@ TorchModel(Logistic, 15 numbers of float32)
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +40,19 @@ from dpfed.data.partition import number_clients
 from dpfed.data.persons import Persons
 from dpfed.data.poison import poison
 from dpfed.data.records import Records
+from dpfed.data.scaling import map_back
 from dpfed.errors import InvalidArgument
 from dpfed.federated import metrics
 from dpfed.federated.algorithms import registry
+from dpfed.federated.assessment import ClassAssessment, QuantityAssessment, assess_classes, assess_quantity
+from dpfed.federated.bounds import refuse_unbounded_label, require_bounds
 from dpfed.federated.data import DataFacts, FederatedData, load_records, scale_records
 from dpfed.federated.data import prepare as prepare_data
 from dpfed.federated.engine import Federation
 from dpfed.federated.messages import Runner
 from dpfed.federated.metrics import Score
 from dpfed.federated.planning import make_plan
+from dpfed.federated.probabilities import to_probabilities
 from dpfed.federated.runners import together
 from dpfed.federated.runners.attacked import AttackedRunner, choose_faulty
 from dpfed.federated.state.layout import Vector
@@ -55,9 +61,10 @@ from dpfed.federated.torch.client import TorchClient
 from dpfed.federated.torch.model import TorchModel
 from dpfed.ledger import inputs
 from dpfed.ledger.ledger import Ledger
+from dpfed.plan.measure import Measurement
 from dpfed.plan.plan import Plan
 from dpfed.randomness import RandomSource, SeededSource
-from dpfed.runs.directory import CONFIG, LEFT_OUT, OWN_LEDGER, OWNER_ONLY, RunDirectory, write_durably
+from dpfed.runs.directory import CONFIG, FEATURES, LEFT_OUT, OWN_LEDGER, OWNER_ONLY, RunDirectory, write_durably
 
 STUDY = "study"
 
@@ -86,6 +93,7 @@ class Launch:
     directory: Path
     left_out: int = field(default=0, repr=False)
     is_moved: bool = False
+    features: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def simulation(self) -> str:
@@ -104,7 +112,7 @@ class Launch:
         if not self.plan.units:
             return nullcontext()
         if self.config.ledger is not None:
-            return Ledger(self._resolve_url(self.config.ledger.url), create=False)
+            return Ledger(_resolve_url(self.config.ledger.url, self.directory), create=False)
         run = RunDirectory(run_directory)
         ledger = Ledger(run.path / OWN_LEDGER, create=not run.has_begun)
         self._open_accounts(ledger)
@@ -137,7 +145,26 @@ class Launch:
     def scores(self, weights: Vector, records: Records, *, is_public: bool) -> tuple[Score, ...]:
         """Return loss and metric on these records."""
         _, metric = metrics.find_metric(self.config.model.metric, self.directory)
-        return self.model.evaluate(weights, (records.features, records.labels), [metric], is_public=is_public)
+        data = (records.features, records.labels)
+        scores = self.model.evaluate(weights, data, [metric], is_public=is_public)
+        scores = metrics.in_unit(scores, self.config.data.label_bounds)
+        if self.plan.measurement is None:
+            return scores
+        outputs, _ = self.model.predict(weights, data)
+        exact = metrics.exact_figures(self.plan.measurement, outputs, records.labels, is_public=is_public)
+        known = {score.name for score in scores}
+        return (*scores, *(each for each in exact if each.name not in known))
+
+    def assess(self, weights: Vector, records: Records) -> ClassAssessment | QuantityAssessment | None:
+        """Return the usual figures on these records, exact and for their owner; None for images to be segmented."""
+        classes = self.config.data.classes or records.classes
+        if records.labels.ndim > 1 or (not classes and self.config.model.loss != "mse"):
+            return None
+        outputs, _ = self.model.predict(weights, (records.features, records.labels))
+        if not classes:
+            bounds = self.config.data.label_bounds
+            return assess_quantity(map_back(outputs, bounds), map_back(records.labels, bounds))
+        return assess_classes(to_probabilities(outputs, len(classes)), records.labels, tuple(classes))
 
     def records(self, source: str, directory: str | Path) -> Records:
         """Load other records in the form of the run's own: the same columns, the same public scale."""
@@ -156,9 +183,6 @@ class Launch:
             return runner
         return AttackedRunner(runner, _find_faulty(self.config, self.plan), self.simulation, source)
 
-    def _resolve_url(self, url: str) -> str | Path:
-        return url if "://" in url else self.directory / url
-
     def _open_accounts(self, ledger: Ledger) -> None:
         plan, accounts = self.plan, [client.account for client in self.clients]
         promise = plan.client_guarantee if plan.noises_updates else plan.guarantee
@@ -171,8 +195,8 @@ class Launch:
 
 def create_run(file: str | Path | ConfigFile, run_directory: str | Path) -> Launch:
     """Create a run in an empty directory from a configuration file, and return its launch."""
-    read = file if isinstance(file, ConfigFile) else ConfigFile.read(file)
-    launch = prepare(read.config, read.folder)
+    read = find_free_name(file if isinstance(file, ConfigFile) else ConfigFile.read(file))
+    launch = prepare(read.config, read.folder, is_new=True)
     run = RunDirectory(run_directory)
     if (run.path / CONFIG).exists() or (run.path / "plan.json").exists():
         message = f"{run.path} holds a run already: go on with it by `dpfed resume {run.path}`, or choose another"
@@ -181,8 +205,21 @@ def create_run(file: str | Path | ConfigFile, run_directory: str | Path) -> Laun
     if launch.config.data.person_column is not None:
         write_durably(run.folder("owner") / LEFT_OUT, str(launch.left_out).encode(), mode=OWNER_ONLY)
     run.write_origin(read.folder)
+    if launch.features:
+        write_durably(run.path / FEATURES, json.dumps(launch.features, ensure_ascii=False).encode())
     write_durably(run.path / CONFIG, read.content, mode=OWNER_ONLY)
     return launch
+
+
+def find_free_name(file: ConfigFile) -> ConfigFile:
+    """Return the file with a name that its ledger does not know yet: its own, or that with the first free number."""
+    config = file.config
+    if config.ledger is None or config.privacy.style == "none":
+        return file
+    with Ledger(_resolve_url(config.ledger.url, file.folder), create=False) as ledger:
+        names = chain([config.name], (f"{config.name}-{number}" for number in count(2)))
+        name = next(name for name in names if not ledger.has_run(name))
+    return file if name == config.name else file.with_name(name)
 
 
 def resume_run(run_directory: str | Path, moved_to: str | Path | None = None) -> Launch:
@@ -194,18 +231,32 @@ def resume_run(run_directory: str | Path, moved_to: str | Path | None = None) ->
             "directory", f"{path} holds no run that was begun by `dpfed run`: `dpfed run FILE` begins one"
         )
     run = RunDirectory(path)
+    if run.is_networked:
+        message = f"{path} is a run over a network, whose records are at its sites: go on with it there"
+        raise InvalidArgument("directory", f"{message}, by `dpfed resume` with the hub's address")
     folder = run.origin if moved_to is None else Path(moved_to).resolve()
-    launch = prepare(config, folder, is_older=run.is_older)
+    launch = prepare(config, folder, is_older=run.is_older, is_shuffled=run.is_shuffled)
     return launch if moved_to is None else replace(launch, is_moved=True)
 
 
-def prepare(config: RunConfig, directory: str | Path = ".", *, is_older: bool = False) -> Launch:
+def prepare(
+    config: RunConfig,
+    directory: str | Path = ".",
+    *,
+    is_older: bool = False,
+    is_shuffled: bool = False,
+    is_new: bool = False,
+) -> Launch:
     """Return the launch of a configuration; names of files and modules are looked up in `directory` first.
 
-    One that `is_older` than digests was dealt in another way, and goes on so.
+    One that `is_older` than digests was dealt in another way, and goes on so; so does one whose hold-outs were chosen
+    by a shuffle. One that `is_new` needs public bounds for every column of numbers.
     """
     inputs.name(name=config.name)  # the ledger's rule, before anything is made
-    data = prepare_data(config.data, directory, is_older=is_older)
+    data = prepare_data(config.data, directory, is_older=is_older, is_shuffled=is_shuffled)
+    if is_new:
+        require_bounds(config.data, data)
+        refuse_unbounded_label(config)
     return add_data(outline_run(config, data.facts, directory), data)
 
 
@@ -227,7 +278,25 @@ def add_data(outline: Outline, data: FederatedData) -> Launch:
     metric = metrics.find_metric(config.model.metric, directory)
     if data.test is not None:
         model.rehearse_metric(weights, metric, data.test.features, data.test.labels)
-    return Launch(config, plan, model, weights, clients, data.test, directory, data.left_out)
+        if plan.measurement is not None:
+            counted = ("metrics.release", _make_trial(plan.measurement))
+            model.rehearse_metric(weights, counted, data.test.features, data.test.labels)
+    features = next(iter(data.clients.values())).rows.columns
+    return Launch(config, plan, model, weights, clients, data.test, directory, data.left_out, features=tuple(features))
+
+
+def _resolve_url(url: str, directory: Path) -> str | Path:
+    return url if "://" in url else directory / url
+
+
+def _make_trial(measurement: Measurement) -> metrics.Metric:
+    """Return a metric that refuses outputs which the measurement cannot count."""
+
+    def try_out(outputs: Any, targets: Any) -> Any:
+        measurement.require_outputs(outputs, targets)
+        return measurement.find_cells(outputs, targets)
+
+    return try_out
 
 
 def _find_faulty(config: RunConfig, plan: Plan) -> dict[str, str]:
@@ -244,7 +313,10 @@ def _make_clients(
         name: poison(poisoned[name], records, _count_classes(data)) if name in poisoned else records
         for name, records in data.clients.items()
     }
-    return tuple(TorchClient(name, _read_arrays(records), accounts[name], model) for name, records in parts.items())
+    return tuple(
+        TorchClient(name, _read_arrays(records), accounts[name], model, held_out=data.held_out.get(name))
+        for name, records in parts.items()
+    )
 
 
 def _count_classes(data: FederatedData) -> int:

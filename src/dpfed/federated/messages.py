@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dpfed.arrays import Floats, read_only
 from dpfed.federated.state.layout import Vector
 from dpfed.plan.by_round import Charges
+from dpfed.plan.measure import Measurement
 from dpfed.plan.plan import LocalPlan, Plan
 from dpfed.randomness import RandomSource
 from dpfed.training.objective import LocalObjective
@@ -31,17 +32,20 @@ class Task:
     """The message of a round to every client: named vectors, released before, with the model under "weights".
 
     They are the server's own and cannot be written into: what one client did there would reach all, past every clip.
-    `clip_norm` is what the server will clip to. `counted` names, where clients keep state, the last round of each whose
-    update was used; an algorithm is given that of its client alone (`of`).
+    `clip_norm` is what the server will clip to, around the `centre` where its rule has one. `counted` names, where
+    clients keep state, the last round of each whose update was used; an algorithm is given that of its client alone
+    (`of`).
     """
 
     round: int
     vectors: Mapping[str, Vector]
     clip_norm: float | None = None
     counted: Mapping[str, int] = field(default_factory=dict, repr=False)
+    centre: Vector | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "vectors", {name: read_only(vector) for name, vector in self.vectors.items()})
+        object.__setattr__(self, "centre", None if self.centre is None else read_only(self.centre))
 
     @property
     def weights(self) -> Vector:
@@ -82,13 +86,16 @@ class Charged:
 
     `left` are the releases that may still be committed. `begun` counts the attempts at a round: those in which the
     server was about to add noise or, where the cohort is secret, in which clients were about to be charged, whoever
-    these were.
+    these were. Measurements are counted apart: those of each client, those of the server, and how many are left to it.
     """
 
     by_client: Mapping[str, Charges]
     by_server: Charges = field(default_factory=dict)
     left: Charges = field(default_factory=dict)
     begun: int = 0
+    measured: Mapping[str, int] = field(default_factory=dict)
+    measured_releases: int = 0
+    left_measured_releases: int = 0
 
     @property
     def local(self) -> dict[str, int]:
@@ -122,6 +129,17 @@ class Client(Protocol):
 
     def train(self, local: LocalPlan, objective: LocalObjective, source: RandomSource) -> Floats:
         """Return the change from the objective's start: ``local.event`` for one record where the plan has noise."""
+
+
+@runtime_checkable
+class MeasuredClient(Protocol):
+    """A data owner that can tell how a model does on the records that it holds out."""
+
+    def find_cells(self, measurement: Measurement, weights: Vector) -> tuple[Any, Any]:
+        """Return the cell of each row held out (`Measurement.find_cells`), and the rows of each person or None.
+
+        Nothing else of the rows is counted, so that a record or person adds at most 1.
+        """
 
 
 class Runner(Protocol):
@@ -161,6 +179,16 @@ class Runner(Protocol):
 
         Nothing that a client does may raise here: it becomes a `Failure`, and does not stop the others.
         """
+
+    def measure(self, task: Task, clients: Iterable[str]) -> Iterator[Update | Failure]:
+        """Yield each client's counts of the plan's measurement for the model of the task, as a vector of whole numbers.
+
+        As in `train`: where clients noise their own counts, charges are durable before noise is drawn, and a client
+        that is charged sends noise around zero if it fails. A client that has no charge left is a `Failure`.
+        """
+
+    def charge_measurement(self) -> str:
+        """Commit one measurement to the study's account before the server draws noise, and return the ledger's head."""
 
     def charge_release(self, times: int, number: int) -> str:
         """Commit that many client events of the round before the server draws noise, and return the ledger's head.

@@ -14,8 +14,9 @@ accuracy 0.6667 (not covered)
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpfed.errors import InvalidArgument
+from dpfed.plan.measure import Measurement, add_records
 from dpfed.references import is_reference, place_of, resolve
 
 Metric = Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
@@ -74,7 +76,43 @@ def mse(outputs: NDArray[Any], targets: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(np.square(errors).mean(axis=1))
 
 
+def in_unit(scores: Sequence[Score], bounds: Sequence[float] | None) -> tuple[Score, ...]:
+    """Return the scores with the mean squared error in the unit of a label that was mapped from `bounds` to [−1, 1]."""
+    if bounds is None:
+        return tuple(scores)
+    half = (bounds[1] - bounds[0]) / 2
+    return tuple(replace(score, value=score.value * half**2) if score.name == "mse" else score for score in scores)
+
+
 KINDS: dict[str, Metric] = {"accuracy": accuracy, "dice": dice, "mse": mse}
+
+
+def exact_figures(
+    measurement: Measurement, outputs: NDArray[Any], targets: NDArray[Any], *, is_public: bool
+) -> tuple[Score, ...]:
+    """Return the figures that a measurement releases with noise, without it and without bins: for the owner.
+
+    NaN where nothing is known, such as the sensitivity where no record is positive.
+    """
+    shares = replace(measurement, metrics=tuple(name for name in measurement.metrics if name != "auc") or ("accuracy",))
+    counts = add_records(shares.find_cells(outputs, targets), shares.size)
+    known = {name: figure.value for name, figure in shares.find_figures(counts, noise=0.0).items()}
+    if "auc" in measurement.metrics:
+        known["auc"] = _rank(outputs, targets)
+    found = {name: known[name] for name in measurement.metrics if name in known}
+    return tuple(
+        Score(name, math.nan if value is None else value, is_public=is_public) for name, value in found.items()
+    )
+
+
+def _rank(outputs: NDArray[Any], targets: NDArray[Any]) -> float | None:
+    """Return the chance that a record of the second class has a higher score than one of the first."""
+    odds = outputs[:, 1] - outputs[:, 0] if outputs.ndim > 1 and outputs.shape[1] > 1 else outputs.reshape(len(outputs))
+    low, high = np.sort(odds[targets == 0]), odds[targets == 1]
+    if not len(low) or not len(high):
+        return None
+    below, up_to = np.searchsorted(low, high, side="left"), np.searchsorted(low, high, side="right")
+    return float((below + up_to).sum() / (2 * len(low) * len(high)))
 
 
 def find_metric(kind: str | Metric, directory: str | Path | None = None) -> tuple[str, Metric]:

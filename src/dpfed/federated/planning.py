@@ -33,6 +33,7 @@ from dpfed.plan.adaptive import AdaptiveClip
 from dpfed.plan.algorithm import Algorithm, server_rate
 from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
+from dpfed.plan.measure import Measurement
 from dpfed.plan.plan import Mean, Plan
 from dpfed.plan.schedule import make_geometric
 from dpfed.plan.tree import RoundTree, TreeNoise
@@ -61,6 +62,7 @@ def make_plan(config: RunConfig, data: FederatedData | DataFacts) -> Plan:
         noise_schedule=_make_schedule(config),
         aggregation=Mean() if config.aggregation is None else config.aggregation.make_rule(config.privacy.style),
         quarantine=None if config.quarantine is None else config.quarantine.make(),
+        measurement=_make_measurement(config, facts),
     )
     _require_fitting_algorithm(plan, config)
     record = config.privacy.local
@@ -82,6 +84,19 @@ def read_declared(config: RunConfig) -> DataFacts:
     by_name = sizes if isinstance(sizes, dict) else dict.fromkeys(data.clients, sizes)
     sizes = {name: by_name[name] for name in data.clients}
     return DataFacts(sizes, data.shape, tuple(data.classes), dealing=data.dealing)
+
+
+def _make_measurement(config: RunConfig, facts: DataFacts) -> Measurement | None:
+    block = config.metrics
+    if block is None:
+        return None
+    classes = len(facts.classes or config.data.classes) or config.model.options.get("classes", 0)
+    if not isinstance(classes, int) or classes < 2:
+        message = "metrics.release counts records by class, and no classes are declared"
+        raise InvalidArgument("metrics", f"{message}: declare data.classes, or leave metrics out")
+    rounds = block.find_rounds(config.rounds)
+    made = Measurement(block.release, block.epsilon, rounds, classes, config.data.test_fraction)
+    return made if config.stop is None else replace(made, stop=config.stop.metric, patience=config.stop.patience)
 
 
 def _add_kept_guarantees(plan: Plan, config: RunConfig) -> Plan:

@@ -18,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from dpfed.federated.measured import Measured
 from dpfed.federated.metrics import Score
 from dpfed.federated.state.layout import Vector
 from dpfed.guarantee import Guarantee
-from dpfed.runs.directory import BUDGET_EXHAUSTED, FINISHED, NOT_PRIVATE, RUNNING
+from dpfed.runs.directory import BUDGET_EXHAUSTED, FINISHED, NOT_PRIVATE, RUNNING, STOPPED
 from dpfed.runs.rounds import Participation, RoundRecord, ScoreRecord, StatementRecord
 
-__all__ = ["BUDGET_EXHAUSTED", "FINISHED", "RUNNING", "Participation", "RoundResult", "plain"]
+__all__ = ["BUDGET_EXHAUSTED", "FINISHED", "RUNNING", "STOPPED", "Participation", "RoundResult", "plain"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +35,7 @@ class RoundResult:
     `spent` is ex post; the promise is that of the whole plan. `worst_client` is the site whose records pay most.
     `head` is the ledger's, and None where the number in it would tell how many clients a secret cohort had.
     A result whose noise can be predicted is not private, and stamped so wherever it is shown; so is one of a
-    `simulation` in which clients attack.
+    `simulation` in which clients attack. `measured` is what was released about the model, if anything.
     """
 
     number: int
@@ -49,6 +50,7 @@ class RoundResult:
     simulation: str = ""
     participation: Participation = field(default_factory=Participation, repr=False)
     seconds: float = field(default=np.nan, repr=False)
+    measured: Measured | None = None
 
     @property
     def shareable_metrics(self) -> tuple[Score, ...]:
@@ -66,6 +68,8 @@ class RoundResult:
             "metrics": _plain_scores(self.shareable_metrics),
             "head": self.head,
         }
+        if self.measured is not None:
+            facts["released"] = self.measured.to_record()
         if not self.is_private:
             facts["noise"] = NOT_PRIVATE
         if self.simulation:

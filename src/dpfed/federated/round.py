@@ -133,7 +133,8 @@ class Round:
         values = {name: update.value for name, update in updates.items()}
         value, judged = self._combine(values, arrivals.describe(updates, reused))
         head = max({self.head, *(update.head for update in updates.values())}, key=sequence)
-        keepers = self._select_keepers(updates)
+        used = () if judged.participation.breakdown else watching.select_counted(self.standings, updates)
+        keepers = self._select_keepers(used)
         return RoundOutcome(value, head, judged.participation, contributed=keepers, standings=judged.standings)
 
     def _combine(self, values: Mapping[str, Floats], participation: Participation) -> tuple[Floats, Judged]:
@@ -167,7 +168,8 @@ class Round:
         that costs the round's charges again.
         """
         if found := self.stored.release(self.number):
-            return RoundOutcome(found[0].average, found[1], Participation())
+            took_part = Participation(breakdown=self.stored.breakdown(self.number))
+            return RoundOutcome(found[0].average, found[1], took_part)
         cohort = self._read_or_draw_cohort()
         arrivals = _Arrivals(self._make_check(cohort))
         updates = list(arrivals.gather(self.runner.train(self.task, cohort)))
@@ -175,7 +177,7 @@ class Round:
         reports = mixer.hand_on([update.value for update in updates])
         value, took_part = self._combine_reports(arrivals, reports, [each.client for each in updates if reports])
         head = max({self.head, *(update.head for update in updates)}, key=sequence)
-        self.stored.write_release(self.number, Released(value), head, ())
+        self.stored.write_release(self.number, Released(value), head, (), breakdown=took_part.breakdown)
         return RoundOutcome(value, head, took_part)
 
     def _combine_reports(

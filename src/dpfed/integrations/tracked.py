@@ -24,7 +24,8 @@ def numbers(record: RoundRecord) -> dict[str, float]:
     facts = read_round(record)
     epsilons = {f"epsilon/{unit}": epsilon for unit, epsilon in facts.epsilon.items()}
     scores = {score.name: score.value for score in facts.scores if score.value is not None and not score.mark}
-    return epsilons | scores
+    released = {f"released/{figure.name}": figure.value for figure in facts.released if figure.value is not None}
+    return epsilons | scores | released
 
 
 def constants(plan: Plan) -> dict[str, str]:

@@ -178,14 +178,22 @@ class Rappor:
         return self._fit(reports, candidates).solve_all()
 
     def decode(
-        self, reports: Reports | Iterable[Reports], candidates: Sequence[str], significance: float = 0.05
+        self,
+        reports: Reports | Iterable[Reports],
+        candidates: Sequence[str],
+        significance: float = 0.05,
+        select: str = regression.NNLS,
     ) -> regression.Decoded:
         """Return which candidates are there: non-negative least squares, and a test of each that it leaves above 0.
 
-        The level is shared by all candidates (Bonferroni). A text that is no candidate, but sets the same bits as
-        one, can make that one seem significant: the test does not cover it.
+        With select="lasso" the fit has a penalty: for many candidates of which few are there. The level is shared by
+        all candidates (Bonferroni), and the test is that of candidates chosen beforehand (`regression.Decoded`). A text
+        that is no candidate, but sets the same bits as one, can make that one seem significant: the test does not
+        cover it.
         """
-        return self._fit(reports, candidates).decode(checks.positive_probability(significance=significance))
+        if select not in (regression.NNLS, regression.LASSO):
+            raise InvalidArgument("select", f"select must be 'nnls' or 'lasso', got {select!r:.40}: choose one of them")
+        return self._fit(reports, candidates).decode(checks.positive_probability(significance=significance), select)
 
     def variance(self, users: int, frequency: ArrayLike = 0.0, *, sampled: bool = False) -> Any:
         """Return the variance of the estimate for a single candidate whose bits no other text sets."""

@@ -21,13 +21,19 @@ from dpfed.errors import InvalidArgument
 from dpfed.ldp.estimates import Estimate, Floats
 from dpfed.ldp.oracle import Codes
 
+NNLS, LASSO = "nnls", "lasso"
+_MOST_ROUNDS = 1000
+_STILL = 1e-9  # of a frequency, by which no coordinate moves any more
+
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
     """Candidates with a non-negative estimate each, and the test whether the true frequency is above 0.
 
-    A candidate that the non-negative fit leaves at 0 has the estimate 0 and the p-value 1. `residual` is the fit's
-    mean squared error over the one expected: far above 1, texts are missing among the candidates.
+    A candidate that the selection leaves at 0 has the estimate 0 and the p-value 1. p-values are those of a fit of the
+    chosen ones alone, as if they had been chosen beforehand: they are exact where no two candidates share a bit, and
+    somewhat too small where they do, the more so the more candidates there are. `residual` is the fit's mean squared
+    error over the one expected: far above 1, texts are missing among the candidates.
     """
 
     candidates: tuple[str, ...]
@@ -82,11 +88,14 @@ class Fit:
         frequencies, errors = self._solve(everything)
         return Estimate(frequencies, errors, int(self.users.sum()))
 
-    def decode(self, significance: float) -> Decoded:
-        """Return the non-negative fit: those it leaves above 0 are fitted again, without a bound, and tested."""
+    def decode(self, significance: float, select: str = NNLS) -> Decoded:
+        """Return the non-negative fit: those it leaves above 0 are fitted again, without a bound, and tested.
+
+        With "lasso" it has a penalty, so that most candidates that nobody has stay at 0.
+        """
         from scipy.special import ndtr
 
-        chosen = self._select()
+        chosen = _SELECTIONS[select](self)
         frequencies, errors, p_values = np.zeros((3, len(self.candidates)))
         p_values += 1.0
         frequencies[chosen], errors[chosen] = self._solve(chosen)
@@ -106,7 +115,7 @@ class Fit:
     def _right(self) -> Floats:
         return self._weighted.T @ self.shares.ravel()
 
-    def _select(self) -> NDArray[np.int64]:
+    def select_positive(self) -> NDArray[np.int64]:
         """Return the candidates above 0 in the non-negative least-squares fit; their filters can be told apart."""
         from scipy.optimize import nnls
 
@@ -116,6 +125,30 @@ class Fit:
         # ‖Rx − R⁻ᵀr‖² with RᵀR = XᵀWX differs from the whole problem's by a constant: same solution, fewer rows.
         solution, _ = nnls(root[:, None] * vectors[:, is_large].T, (vectors[:, is_large].T @ self._right()) / root)
         return np.flatnonzero(solution > 0)
+
+    def select_sparse(self) -> NDArray[np.int64]:
+        """Return the candidates above 0 in the non-negative LASSO (Erlingsson, Pihur and Korolova 2014).
+
+        The penalty of a candidate is √(2 ln M) standard deviations of what noise alone adds to its score, above which
+        hardly any of M candidates comes by chance: no part of the reports is needed to choose it.
+        """
+        gram, right = self._gram(), self._right()
+        is_set = np.diag(gram) > 0
+        needed = right - np.sqrt(2 * np.log(max(len(right), 2)) * self._score_variances())
+        found = np.zeros(len(right))
+        for _ in range(_MOST_ROUNDS):
+            before = found.copy()
+            for place in np.flatnonzero(is_set):
+                rest = needed[place] - gram[place] @ found + gram[place, place] * found[place]
+                found[place] = max(rest / gram[place, place], 0.0)
+            if np.abs(found - before).max(initial=0.0) < _STILL:
+                break
+        return np.flatnonzero(found > 0)
+
+    def _score_variances(self) -> Floats:
+        """Return the variance of each candidate's entry of the right side, by the coins alone."""
+        noise = self._noise(np.clip(self.shares, 0.0, 1.0))
+        return np.asarray(np.einsum("c,cb,cbm->m", self.users.astype(float), noise, self.design**2))
 
     def _solve(self, chosen: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """Return the weighted least-squares solution for these candidates, and its standard errors."""
@@ -142,3 +175,6 @@ class Fit:
         expected = (self._noise(shares) + shares * (1 - shares)) / self.users[:, None]
         squares = (self.shares - self.design @ frequencies) ** 2
         return float(np.mean(squares / expected))
+
+
+_SELECTIONS = {NNLS: Fit.select_positive, LASSO: Fit.select_sparse}

@@ -19,9 +19,10 @@ import sqlalchemy as sa
 
 from dpfed import checks
 from dpfed.accounting.filter import RenyiFilter
+from dpfed.checks import REPLACE_ONE
 from dpfed.errors import BudgetExceeded, InvalidArgument
 from dpfed.events import Event
-from dpfed.guarantee import Guarantee
+from dpfed.guarantee import CLIENT, Guarantee
 from dpfed.ledger import amounts, inputs, relations, seals
 from dpfed.ledger.journal import Journal
 from dpfed.ledger.rows import Draft, compact
@@ -92,6 +93,7 @@ def open_account(journal: Journal, terms: Terms, opening: Mapping[Event, int], k
         raise InvalidArgument("account", f"the ledger has an account {terms.name!r} already: choose another name")
     relations.require_sound(terms, known)
     everyone = {**known, terms.name: terms}
+    _require_carried(journal, terms, everyone)
     # What others still hold reserved may be committed at any time, so it is carried too.
     carried = {
         name: count_charges(journal.link, name, with_reserved=True) for name in relations.find_carried(terms, known)
@@ -103,6 +105,20 @@ def open_account(journal: Journal, terms: Terms, opening: Mapping[Event, int], k
         for account in relations.find_reached(terms.name, everyone):
             if account not in seen_by or account == terms.name:
                 _carry(journal, everyone[account], origin, bag)
+
+
+def _require_carried(journal: Journal, new: Terms, everyone: Mapping[str, Terms]) -> None:
+    """Refuse an account of records or persons that would not know what whole clients were charged for on its source.
+
+    Privacy: what hides a client's whole update, under replace-one, is spent of each of its records' budget as well.
+    """
+    if new.unit == CLIENT or not any(each.source == new.source and each.unit == CLIENT for each in everyone.values()):
+        return
+    for other in relations.find_uncarried([new.name], everyone)[new.name]:
+        if count_charges(journal.link, other, with_reserved=True):
+            message = f"account {other} has charges for whole clients from the same data, which {new.name} would lack"
+            remedy = f"open it for {REPLACE_ONE} with overlaps=[{other!r}], which carries them"
+            raise InvalidArgument("overlaps", f"{message}: {remedy}")
 
 
 def settle_source(journal: Journal, terms: Terms, source: Any) -> Terms:

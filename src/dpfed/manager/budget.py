@@ -24,13 +24,13 @@ from dpfed import events as ev
 from dpfed.accounting.closed_forms import gaussian_delta, gaussian_epsilon, gaussian_mu
 from dpfed.errors import InfeasibleTarget
 from dpfed.guarantee import Account
-from dpfed.prepaid import PaidSteps, reserve
+from dpfed.prepaid import PaidSteps, find_mark, reserve
 
 _ROUNDING = 2.0**-50
 
 
 class PrivacyBudgetWarning(UserWarning):
-    """Warns that four fifths of a budget's rounds are spent."""
+    """Warns that 50, 80 or 95 percent of a budget's rounds are spent."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,8 @@ class PrivacyBudget:
     def use_round(self) -> None:
         """Charge one round; raise BudgetExceeded and charge nothing when none is left."""
         used = self._num_rounds - self._rounds.take()
-        if 5 * (used - 1) < 4 * self._num_rounds <= 5 * used:
-            self._warn(used)
+        if find_mark(used, self._num_rounds) != find_mark(used - 1, self._num_rounds):
+            self._warn()
 
     def release(self) -> None:
         """Return the rounds that were never used to the account, if there is one."""
@@ -160,6 +160,7 @@ class PrivacyBudget:
             "rounds_remaining": self.rounds_remaining,
             "noise_multiplier": self._event.noise_multiplier,
             "is_exhausted": self.is_exhausted,
+            "warning": self._describe_mark(),
         }
 
     def __repr__(self) -> str:
@@ -174,13 +175,16 @@ class PrivacyBudget:
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         self._rounds.__reduce_ex__(protocol)
 
-    def _warn(self, used: int) -> None:
-        warnings.warn(
-            f"{used} of {self._num_rounds} rounds of ε = {self._epsilon:g} are spent, "
-            f"{self._num_rounds - used} are left",
-            PrivacyBudgetWarning,
-            stacklevel=_first_frame_outside(),
-        )
+    def _warn(self) -> None:
+        warnings.warn(self._describe_mark(), PrivacyBudgetWarning, stacklevel=_first_frame_outside())
+
+    def _describe_mark(self) -> str:
+        """Return a warning once 50, 80 or 95 percent of the rounds are spent; before, an empty text."""
+        mark = find_mark(self.rounds_used, self._num_rounds)
+        if mark is None:
+            return ""
+        used = f"{self.rounds_used} of {self._num_rounds} rounds of ε = {self._epsilon:g}"
+        return f"{mark} % of the budget is passed: {used} are spent, {self.rounds_remaining} are left"
 
 
 def compute_epsilon_from_delta(delta: float, noise_multiplier: float, num_rounds: int = 1) -> float:

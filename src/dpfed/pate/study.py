@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpfed.config.pate import PateConfig
+from dpfed.config.pate import PateConfig, PateDefence
 from dpfed.data.records import Records
 from dpfed.data.sources import load_unlabelled
 from dpfed.errors import InvalidArgument
-from dpfed.federated.data import load_records, scale_records
+from dpfed.federated.data import declare_columns, load_records, scale_records
 from dpfed.guarantee import Account
 from dpfed.pate.classifier import PATEClassifier
 from dpfed.runs import tensor_files
@@ -58,29 +58,32 @@ def run_study(config: PateConfig, directory: str | Path = ".", *, account: Accou
     private, classes = scale_records(records, config.data), _require_classes(config, records)
     public = _load_public(config, config.public, records, directory)
     test = _load_test(config, records, directory)  # a file that cannot be read is refused before anything is spent
-    # Bounds are those of the file, and applied already.
-    model = PATEClassifier(
-        config.guarantee,
-        teachers=config.teachers.count,
-        vote=config.vote.kind,
-        threshold=config.vote.threshold,
-        threshold_noise=config.vote.threshold_noise,
-        max_answers=config.vote.max_answers,
-        classes=range(classes),
-        feature_bounds=None if config.data.feature_bounds is None else (-1.0, 1.0),
-        hidden=config.teachers.hidden,
-        steps=config.teachers.steps,
-        batch_size=config.teachers.batch_size,
-        learning_rate=config.teachers.learning_rate,
-        student_steps=config.student_steps,
-        partition_key=config.teachers.key,
-        random_state=config.seed,
-        account=account,
-        run=None if account is None else config.name,
-    )
+    is_bounded, run = config.data.feature_bounds is not None, None if account is None else config.name
+    model = make_classifier(config, classes, is_bounded, random_state=config.seed, account=account, run=run)
     persons = None if config.data.person_column is None else records.groups[config.data.person_column]
     model.fit(_flatten(private.features), private.labels, public=public, persons=persons)
     return Study(config, model, _collect_facts(config, model) | _measure(model, test))
+
+
+def make_classifier(block: PateConfig | PateDefence, classes: int, is_bounded: bool, **more: Any) -> PATEClassifier:
+    """Return the classifier that a block describes, for features that are scaled already: if bounded, to [-1, 1]."""
+    teachers, vote = block.teachers, block.vote
+    settings = {
+        "teachers": teachers.count,
+        "vote": vote.kind,
+        "threshold": vote.threshold,
+        "threshold_noise": vote.threshold_noise,
+        "max_answers": vote.max_answers,
+        "classes": range(classes),
+        "feature_bounds": (-1.0, 1.0) if is_bounded else None,
+        "hidden": teachers.hidden,
+        "steps": teachers.steps,
+        "batch_size": teachers.batch_size,
+        "learning_rate": teachers.learning_rate,
+        "student_steps": block.student_steps,
+        "partition_key": teachers.key,
+    }
+    return PATEClassifier(block.guarantee, **settings | more)
 
 
 def _collect_facts(config: PateConfig, model: PATEClassifier) -> dict[str, Any]:
@@ -118,7 +121,7 @@ def _load_test(config: PateConfig, like: Records, directory: str | Path) -> Reco
 
 def _load_public(config: PateConfig, source: str, like: Records, directory: str | Path) -> NDArray[Any]:
     """Return the public examples, with the columns and the scaling of the private records."""
-    features = load_unlabelled(source, like, config.data.categories, directory)
+    features = load_unlabelled(source, like, declare_columns(config.data), directory)
     if features.shape[1:] != like.features.shape[1:]:
         raise InvalidArgument(
             "public", "public examples must have the same features as the records: give the same columns"

@@ -88,10 +88,11 @@ def find_least_noise(
     rounds: Factors,
     adaptive: AdaptiveClip | None = None,
     norm: str = "l2",
+    beside: ev.Event | None = None,
 ) -> float:
     """Return the least noise multiplier at which all rounds, with so many times it, keep the guarantee.
 
-    `run` builds so many rounds from one noised sum.
+    `run` builds so many rounds from one noised sum; `beside` is what else is charged, whatever the noise.
     """
     most = max(rounds)
 
@@ -100,6 +101,7 @@ def find_least_noise(
         fits = adaptive is not None and noise_multiplier * most < adaptive.count_multiplier
         used = adaptive if fits else None
         parts = [run(noised_event(noise_multiplier * each, used, norm), times) for each, times in rounds.items()]
+        parts += [] if beside is None else [beside]
         return parts[0] if len(parts) == 1 else ev.Composed(tuple(parts))
 
     found = calibrate_noise(guarantee.epsilon, guarantee.delta, whole, adjacency=guarantee.adjacency)

@@ -21,8 +21,9 @@ from dpfed.accounting.atoms import as_event
 from dpfed.errors import InvalidArgument
 from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
+from dpfed.plan.measuring import list_client_charges, list_server_charges
 from dpfed.plan.population import Population
-from dpfed.plan.schedule import Factors, list_covering, take_costliest
+from dpfed.plan.schedule import Factors, list_covering, multiply, take_costliest
 
 if TYPE_CHECKING:
     from dpfed.plan.plan import Plan
@@ -113,6 +114,18 @@ def list_costliest(plan: Plan, name: str, times: int) -> dict[ev.Event, int]:
     return list_local(plan, name, take_costliest(plan.record_factors, times))
 
 
+def list_client_all(plan: Plan, name: str) -> dict[ev.Event, int]:
+    """Return the most that the whole run takes from that client's account: its rounds, and what is measured."""
+    return add_up([*list_costliest(plan, name, plan.record_charges).items(), *list_client_charges(plan).items()])
+
+
+def list_for_client(plan: Plan, sites: int = 1) -> dict[ev.Event, int]:
+    """Return all charges for one client: those of the study or, in style `local`, of so many clients' own accounts."""
+    factors = plan.client_factors if sites == 1 else multiply(plan.record_factors, sites)
+    beside = list_client_charges(plan) if plan.noises_updates else list_server_charges(plan)
+    return add_up([*list_releases(plan, factors).items(), *((event, sites * times) for event, times in beside.items())])
+
+
 def cover_local(plan: Plan, name: str, number: int) -> tuple[ev.Event, ...]:
     """Return the events with which a client may pay for the round: its own, then less noise; only what is reserved."""
     covering = list_covering(plan.record_factors, plan.factor(number))
@@ -145,6 +158,8 @@ def allows_attempt(plan: Plan, number: int, begun: int) -> bool:
 
 def choose_payment(covering: Sequence[ev.Event], left: Charges) -> ev.Event:
     """Return the first of the events that is left to pay with; if none is, the first, which a ledger refuses."""
+    if len(covering) == 1:
+        return covering[0]
     return next((event for event in covering if left.get(event, 0) > 0), covering[0])
 
 

@@ -38,9 +38,10 @@ from dpfed.errors import InfeasibleTarget, InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.plan import rules
 from dpfed.plan.adaptive import find_least_noise
-from dpfed.plan.by_round import Charges, add_up, compose, list_costliest, list_local, list_releases
+from dpfed.plan.by_round import Charges, add_up, compose, list_costliest, list_for_client, list_local, list_releases
 from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
+from dpfed.plan.measuring import find_beside, list_client_charges, list_server_charges
 from dpfed.plan.population import kinds_of
 from dpfed.plan.schedule import Factors, multiply, reserve_rounds, take_costliest
 
@@ -86,17 +87,17 @@ def bound_together(events: Mapping[str, ev.Event], delta: float, sites: int, adj
 
 
 def calibrate_each(
-    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: Factors, sites: int
+    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: Factors, sites: int, beside: ev.Event | None = None
 ) -> dict[str, LocalPlan]:
     """Return the sites' plans, each with its own noise, such that any `sites` together keep the guarantee.
 
     Each is first given the noise for as many sites like itself; unequal ones may cost a little more together,
-    and then all aim a little lower.
+    and then all aim a little lower. `beside` is what else each site is charged.
     """
     target = guarantee
     for _ in range(30):
-        found = _calibrate_alone(local, target, multiply(rounds, sites))
-        worst = _worst(found, rounds, guarantee, sites)
+        found = _calibrate_alone(local, target, multiply(rounds, sites), _repeat(beside, sites))
+        worst = _worst(found, rounds, guarantee, sites, beside)
         if worst <= guarantee.epsilon:
             return found
         target = replace(target, epsilon=target.epsilon * guarantee.epsilon / worst * (1 - 1e-4))
@@ -106,7 +107,7 @@ def calibrate_each(
 
 
 def calibrate_alike(
-    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: Factors, sites: int
+    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: Factors, sites: int, beside: ev.Event | None = None
 ) -> dict[str, LocalPlan]:
     """Return the sites' plans with one least noise for all, at which any `sites` together keep the guarantee."""
 
@@ -118,11 +119,11 @@ def calibrate_alike(
         return {name: known[part] for name, part in local.items()}
 
     # As many sites like the worst need enough noise; one of it alone needs at least so much.
-    enough = max(part.noise for part in calibrate_each(local, guarantee, rounds, sites).values())
-    little = max(part.noise for part in _calibrate_alone(local, guarantee, rounds).values())
+    enough = max(part.noise for part in calibrate_each(local, guarantee, rounds, sites, beside).values())
+    little = max(part.noise for part in _calibrate_alone(local, guarantee, rounds, beside).values())
     while enough > little * (1 + TOLERANCE):
         middle = math.sqrt(little * enough)
-        if _worst(alike(middle), rounds, guarantee, sites) <= guarantee.epsilon:
+        if _worst(alike(middle), rounds, guarantee, sites, beside) <= guarantee.epsilon:
             enough = middle
         else:
             little = middle
@@ -131,9 +132,14 @@ def calibrate_alike(
 
 def compose_each(charges: Mapping[str, Charges]) -> dict[str, ev.Event]:
     """Return the event of all charges of each site; no entry for a site without any."""
-    kept = {name: tuple((event, times) for event, times in bag.items() if times) for name, bag in charges.items()}
-    known = {bag: compose(dict(bag)) for bag in dict.fromkeys(kept.values()) if bag}
-    return {name: known[bag] for name, bag in kept.items() if bag}
+    # By which object an event is, and not by its value: many clients share one, and hashing takes its time.
+    kinds: dict[tuple[int, ...], ev.Event | None] = {}
+    keys = {name: (*map(id, bag), *bag.values()) for name, bag in charges.items()}
+    for name, key in keys.items():
+        if key not in kinds:
+            kept = {event: times for event, times in charges[name].items() if times}
+            kinds[key] = compose(kept) if kept else None
+    return {name: event for name, key in keys.items() if (event := kinds[key]) is not None}
 
 
 def compute_spent(plan: Plan, deltas: Mapping[str, float], local: Mapping[str, Charges], releases: Charges) -> Spent:
@@ -166,12 +172,15 @@ def find_charges_until(plan: Plan, number: int) -> tuple[dict[str, Charges], Cha
     if plan.noise_schedule is not None and plan.participations == plan.rounds and not plan.is_secret:
         factors = reserve_rounds(plan.noise_schedule[:number], number, spare=0)  # each pays for its rounds themselves
     names = plan.local if plan.charges_clients else ()
-    local: dict[str, Charges] = {name: list_local(plan, name, factors) for name in names}
+    measured = 0 if plan.measurement is None else sum(each <= number for each in plan.measurement.rounds)
+    own = [(event, measured) for event in list_client_charges(plan) if measured]
+    local: dict[str, Charges] = {name: add_up([*list_local(plan, name, factors).items(), *own]) for name in names}
     if plan.client is None:
         return local, {}
     first = None if plan.noise_schedule is None else plan.noise_schedule[:number]
     releases = reserve_rounds(first, min(number, plan.client_charges), spare=0)
-    return local, list_releases(plan, releases)
+    beside = [(event, measured) for event in list_server_charges(plan) if measured]
+    return local, add_up([*list_releases(plan, releases).items(), *beside])
 
 
 def find_statements(plan: Plan, delta: float | None) -> tuple[Guarantee, ...]:
@@ -182,18 +191,26 @@ def find_statements(plan: Plan, delta: float | None) -> tuple[Guarantee, ...]:
     return tuple(Guarantee(costs[unit](at), at, unit, relations[unit]) for unit, at in deltas.items())
 
 
+def find_site_epsilon(plan: Plan, client: str, delta: float) -> float:
+    """Return the exact ε of all that is charged for one record or person of that client, rounded up."""
+    if plan.noises_updates:
+        return find_client_epsilon(plan, delta)
+    if not plan.noises_steps:
+        return plan.local[client].epsilon(delta, plan.record_factors)  # which has no noise, and says so
+    return epsilon_of(compose(plan.local_charges(client)), delta, adjacency=plan.record_adjacency)
+
+
 def find_record_epsilon(plan: Plan, delta: float) -> float:
     """Return the ε of all rounds for one record or person, in the worst site or sites that somebody may be in."""
     if plan.noises_updates:  # which have the same noise at all sites
-        together = list_releases(plan, multiply(plan.record_factors, plan.max_sites_per_person))
+        together = list_for_client(plan, plan.max_sites_per_person)
         return epsilon_of(compose(together), delta, adjacency=plan.client_adjacency)
     return bound_together(record_events(plan), delta, plan.max_sites_per_person, plan.record_adjacency)
 
 
 def find_client_epsilon(plan: Plan, delta: float) -> float:
     """Return the ε of all rounds for one client, rounded up."""
-    charges = list_releases(plan, plan.client_factors)
-    return epsilon_of(compose(charges), delta, adjacency=plan.client_adjacency)
+    return epsilon_of(compose(list_for_client(plan)), delta, adjacency=plan.client_adjacency)
 
 
 def find_worst_client(plan: Plan, delta: float | None) -> str:
@@ -215,7 +232,7 @@ def find_binding_client(plan: Plan, delta: float | None) -> str:
 
 def record_events(plan: Plan) -> dict[str, ev.Event]:
     """Return the event of all charges to each client's account."""
-    return compose_each({name: list_costliest(plan, name, plan.record_charges) for name in plan.local})
+    return compose_each({name: plan.local_charges(name) for name in plan.local})
 
 
 def calibrate(plan: Plan, guarantees: Iterable[Guarantee], noise: str) -> Plan:
@@ -223,10 +240,11 @@ def calibrate(plan: Plan, guarantees: Iterable[Guarantee], noise: str) -> Plan:
     asked = rules.by_unit(plan, guarantees, noise)
     changed = plan
     if (promise := asked.get(plan.local_unit)) is not None:
-        parts = _calibrate_records(plan, promise, noise, plan.record_factors)
+        parts = _calibrate_records(plan, promise, noise, plan.record_factors, find_beside(plan, promise.unit))
         changed = replace(changed, local=parts, guarantee=promise)
     if plan.client is not None and (promise := asked.get("client")) is not None:
-        client = _calibrate_updates(changed, plan.client, promise, plan.client_factors)
+        beside = find_beside(plan, "client")
+        client = _calibrate_updates(changed, plan.client, promise, plan.client_factors, beside)
         return replace(changed, client=client, client_guarantee=promise)
     return changed
 
@@ -251,9 +269,7 @@ def calibrate_rounds(plan: Plan, guarantees: Iterable[Guarantee], noise: str) ->
     if plan.client is not None and (promise := asked.get("client")) is not None:
         alone = replace(promise, delta=_choose_round_delta(plan, promise))
         changed = replace(changed, client=_calibrate_updates(changed, plan.client, alone, costliest))
-        whole = epsilon_of(
-            compose(list_releases(changed, plan.client_factors)), promise.delta, adjacency=promise.adjacency
-        )
+        whole = epsilon_of(compose(list_for_client(changed)), promise.delta, adjacency=promise.adjacency)
         changed = replace(changed, client_guarantee=replace(promise, epsilon=whole))
     return changed
 
@@ -275,12 +291,16 @@ def _choose_round_delta(plan: Plan, promise: Guarantee) -> float:
     return 0.0 if norms == {"l1"} else promise.delta
 
 
-def _calibrate_records(plan: Plan, promise: Guarantee, noise: str, rounds: Factors) -> dict[str, LocalPlan]:
+def _calibrate_records(
+    plan: Plan, promise: Guarantee, noise: str, rounds: Factors, beside: ev.Event | None = None
+) -> dict[str, LocalPlan]:
     search = calibrate_alike if noise == "shared" else calibrate_each
-    return search(plan.local, promise, rounds, plan.max_sites_per_person)
+    return search(plan.local, promise, rounds, plan.max_sites_per_person, beside)
 
 
-def _calibrate_updates(plan: Plan, client: ClientPlan, guarantee: Guarantee, rounds: Factors) -> ClientPlan:
+def _calibrate_updates(
+    plan: Plan, client: ClientPlan, guarantee: Guarantee, rounds: Factors, beside: ev.Event | None = None
+) -> ClientPlan:
     population = len(plan.local)
 
     def run(noised_sum: ev.Event, times: int) -> ev.Event:
@@ -290,7 +310,7 @@ def _calibrate_updates(plan: Plan, client: ClientPlan, guarantee: Guarantee, rou
             event = plan.cohort.event(noised_sum, population) if plan.server_noises else noised_sum
         return ev.Repeated(event, times)
 
-    least = find_least_noise(guarantee, run, rounds, client.adaptive, client.norm)
+    least = find_least_noise(guarantee, run, rounds, client.adaptive, client.norm, beside)
     return replace(client, noise_multiplier=least)
 
 
@@ -310,8 +330,11 @@ def _require_records(plan: Plan) -> None:
         raise InvalidArgument("style", f"{message}: choose style 'sample' or 'hybrid'")
 
 
-def _worst(local: Mapping[str, LocalPlan], rounds: Factors, guarantee: Guarantee, sites: int) -> float:
-    known = {part: _list_charges(part, rounds) for part in kinds_of(local)}
+def _worst(
+    local: Mapping[str, LocalPlan], rounds: Factors, guarantee: Guarantee, sites: int, beside: ev.Event | None
+) -> float:
+    more = [] if beside is None else [(beside, 1)]
+    known = {part: add_up([*_list_charges(part, rounds).items(), *more]) for part in kinds_of(local)}
     events = compose_each({name: known[part] for name, part in local.items()})
     return bound_together(events, guarantee.delta, sites, guarantee.adjacency)
 
@@ -320,8 +343,14 @@ def _list_charges(part: LocalPlan, rounds: Factors) -> Charges:
     return add_up((part.scaled(factor).event, times) for factor, times in rounds.items())
 
 
-def _calibrate_alone(local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: Factors) -> dict[str, LocalPlan]:
-    found = {part: part.calibrated(guarantee, rounds) for part in dict.fromkeys(local.values())}
+def _repeat(event: ev.Event | None, times: int) -> ev.Event | None:
+    return None if event is None else ev.Repeated(event, times)
+
+
+def _calibrate_alone(
+    local: Mapping[str, LocalPlan], guarantee: Guarantee, rounds: Factors, beside: ev.Event | None
+) -> dict[str, LocalPlan]:
+    found = {part: part.calibrated(guarantee, rounds, beside) for part in dict.fromkeys(local.values())}
     return {name: found[part] for name, part in local.items()}
 
 

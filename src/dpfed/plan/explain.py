@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from dpfed.aggregation.robust_rules import RobustRule
 from dpfed.aggregation.rules import Mean
-from dpfed.checks import ADD_REMOVE
+from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.guarantee import CLIENT, RECORD, UNITS, Guarantee
 from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
@@ -44,7 +44,7 @@ DELTAS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
 
 def explain_plan(plan: Plan) -> str:
     """Return the plan as Markdown, every number of it public."""
-    parts = (_sites, _server, _schedule, describe_rule)
+    parts = (_sites, _server, _schedule, describe_rule, measured)
     lines = [f"{plan.name}: {headline(plan)}", "", *(line for part in parts for line in part(plan))]
     lines += ["", *rounds_and_total(plan)] if plan.guarantees else []
     lines += ["", simulation(plan)] if simulation(plan) else []
@@ -101,13 +101,31 @@ def _range(plan: Plan) -> str:
 
 
 def simulation(plan: Plan) -> str:
-    """Return a sentence about clients that were made of one set; an empty text for others."""
-    if plan.dealing != ROWS:
+    """Return a sentence about clients that were made of one set; an empty text for others.
+
+    A table of one owner whose true count is public is none: with one record in place of another, one more at most
+    changes sides of the hold-out, and there is no other client to move to.
+    """
+    is_one_owner = len(plan.local) == 1 and (plan.local_unit, plan.record_adjacency) == (RECORD, REPLACE_ONE)
+    if plan.dealing != ROWS or is_one_owner:
         return ""
     return (
         "SIMULATION: clients made from one set of records, dealt all at once. The promise is for the deal as fixed: a "
         "record more or less in that set would move others between clients and hold-out."
     )
+
+
+def measured(plan: Plan) -> list[str]:
+    """Return what is released about the model beside it, for what part of the promise; nothing without that."""
+    measurement = plan.measurement
+    if measurement is None:
+        return []
+    names = ", ".join(measurement.metrics).replace("_", " ")
+    when = "round" if len(measurement.rounds) == 1 else "rounds"
+    numbers = ", ".join(map(str, measurement.rounds))
+    who = "the server noises the sum of all clients'" if plan.server_noises else "each client noises its own"
+    kept = f"ε = {measurement.epsilon:g} of the promise, for all of it together"
+    return [f"- released after {when} {numbers}: {names} of the records held out, from counts; {who} ({kept})"]
 
 
 def limits(plan: Plan) -> str:

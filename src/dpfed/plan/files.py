@@ -22,20 +22,22 @@ from dpfed.plan.adaptive import AdaptiveClip
 from dpfed.plan.algorithm import Algorithm
 from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
+from dpfed.plan.measure import Measurement
 from dpfed.plan.population import Population
 from dpfed.plan.tree import RoundTree
 
 if TYPE_CHECKING:
     from dpfed.plan.plan import Plan
 
-VERSION = 4
-WITH_POPULATION = 5  # the same with a population for `local`; a dict of clients is still written as version 4
+VERSION = 6  # since which hold-outs are chosen by hashes
+WITH_POPULATION = 7  # the same with a population for `local`
+POPULATIONS = (5, WITH_POPULATION)
 # A plan of version 1 is one of style `sample` with all clients in every round. What an older version does not say is
 # the default, and how records were dealt it does not know.
-READABLE = (1, 2, 3, VERSION, WITH_POPULATION)
+READABLE = (1, 2, 3, 4, *POPULATIONS, VERSION)
 LATER = {3: {"aggregation"}}  # fields that a version did not have yet; earlier ones may lack others too
 # Fields that a plan without them does not write; a reader that does not know them refuses.
-SOMETIMES = {"noise_schedule", "quarantine"}
+SOMETIMES = {"noise_schedule", "quarantine", "measurement"}
 
 
 def dumps(plan: Plan) -> str:
@@ -48,6 +50,7 @@ def dumps(plan: Plan) -> str:
     plain["aggregation"] = rules.to_plain(plan.aggregation)
     for name in ("guarantee", "client_guarantee", "client", "quarantine"):
         plain[name] = None if plain[name] is None else asdict(plain[name])
+    plain["measurement"] = None if plan.measurement is None else plan.measurement.to_plain()
     if plan.client is not None and plan.client.norm == "l2":
         del plain["client"]["norm"]  # which earlier plans did not have: theirs are written as ever
     if plan.client is not None and plan.client.shuffle_users is None:
@@ -88,6 +91,7 @@ def _read_fields(plain: dict[str, Any], expected: set[str]) -> dict[str, Any]:
         "aggregation": rules.from_plain,
         "algorithm": lambda value: Algorithm(**value),
         "quarantine": lambda value: Quarantine(**value),
+        "measurement": Measurement.from_plain,
     }
     for name, read in readers.items():
         if name in plain and plain[name] is not None:
@@ -103,7 +107,7 @@ def _plain_clients(local: Mapping[str, LocalPlan]) -> dict[str, Any]:
 
 def _read_clients(plain: Mapping[str, Any], version: int) -> Mapping[str, LocalPlan]:
     """Return the clients; the version tells a population from clients that are named like its fields."""
-    if version == WITH_POPULATION:
+    if version in POPULATIONS:
         return Population.from_plain(plain)
     return {name: LocalPlan.from_plain(part) for name, part in plain.items()}
 

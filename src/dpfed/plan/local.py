@@ -162,10 +162,11 @@ class LocalPlan:
         noise = self.noise_multiplier
         return self if noise is None or factor == 1 else replace(self, noise_multiplier=noise * factor)
 
-    def calibrated(self, guarantee: Guarantee, rounds: int | Factors = 1) -> LocalPlan:
+    def calibrated(self, guarantee: Guarantee, rounds: int | Factors = 1, beside: ev.Event | None = None) -> LocalPlan:
         """Return the plan with the least noise at which that many rounds together keep the guarantee.
 
-        Where `rounds` says how many there are of each factor, a round has so many times that noise.
+        Where `rounds` says how many there are of each factor, a round has so many times that noise. What is charged
+        `beside` them has its part of the guarantee.
         """
         self.require_unit(guarantee)
         if (self.adjacency, guarantee.adjacency) == (REPLACE_ONE, ADD_REMOVE):
@@ -178,7 +179,7 @@ class LocalPlan:
                 return ev.Repeated(self.tree.event(noised_sum.noise_multiplier, self.steps, self.pass_steps), times)
             return ev.Repeated(self._sample(noised_sum), times * self.steps)
 
-        noise_multiplier = find_least_noise(guarantee, run, multiply(rounds), self.adaptive, self.norm)
+        noise_multiplier = find_least_noise(guarantee, run, multiply(rounds), self.adaptive, self.norm, beside)
         delta, adjacency = guarantee.delta, guarantee.adjacency
         return replace(self, noise_multiplier=noise_multiplier, delta=delta, adjacency=adjacency)
 

@@ -36,6 +36,7 @@ from dpfed.plan.algorithm import Algorithm
 from dpfed.plan.client import ClientPlan
 from dpfed.plan.cohort import All, Cohort, FixedCohort, Participant, PoissonCohort, likely_participations
 from dpfed.plan.local import LocalPlan
+from dpfed.plan.measure import Measurement
 from dpfed.plan.population import Population, kinds_of, names_of, parts_of, weights_of
 from dpfed.plan.rules import CLIENT_TIMEOUT
 from dpfed.plan.schedule import find_factor, read_factors, reserve_rounds
@@ -76,9 +77,8 @@ class Plan:
     `aggregation` is the rule by which the updates of a round become one, `quarantine` who no longer counts in it (see
     `plan.robust`). `noise_schedule` has a public factor for each
     round, by which all its noise is multiplied (`in_round`); `plan.schedule` proves what is reserved for it.
-
-    `server_learning_rate` is handed to the algorithm unless it is 1, which leaves the rate to the algorithm's own
-    parameters.
+    `measurement` is what is released about the model beside it, from the records held out (see `plan.measuring`).
+    `server_learning_rate` is handed to the algorithm unless it is 1, which leaves the rate to its own parameters.
 
     Privacy: `guarantee` is that of one record or person (`local_unit`, `record_adjacency`), in the worst site, or in
     any `max_sites_per_person` sites together where a person may be in several. Each client's account is charged
@@ -110,6 +110,7 @@ class Plan:
     aggregation: Rule = field(default_factory=Mean)
     noise_schedule: tuple[float, ...] | None = None
     quarantine: Quarantine | None = None
+    measurement: Measurement | None = None
 
     def __post_init__(self) -> None:
         if self.noise_schedule is not None:
@@ -298,7 +299,7 @@ class Plan:
 
     def local_charges(self, name: str) -> dict[ev.Event, int]:
         """Return the most that the whole run takes from that client's account: nothing where no client adds noise."""
-        return by_round.list_costliest(self, name, self.record_charges) if self.charges_clients else {}
+        return by_round.list_client_all(self, name) if self.charges_clients else {}
 
     def local_event(self, name: str) -> ev.Event:
         """Return the event of one participation, for which that client's account is charged."""
@@ -307,7 +308,7 @@ class Plan:
 
     def study_charges(self) -> dict[ev.Event, int]:
         """Return the most that the run takes from the study's account: nothing where the server adds no noise."""
-        return by_round.list_releases(self, self.client_factors) if self.server_noises else {}
+        return by_round.list_for_client(self) if self.server_noises else {}
 
     def client_commits(self, taken: Mapping[str, int], cohort: Collection[str], committed: int, lost: int = 0) -> int:
         """Return how many client events a round commits, given how often clients took part and what is committed.
@@ -325,9 +326,7 @@ class Plan:
 
     def epsilon(self, client: str, delta: float) -> float:
         """Return the exact ε of all rounds for one record or person of that client, rounded up."""
-        if self.noises_updates:
-            return self.client_epsilon(delta)
-        return self.local[client].epsilon(delta, self.record_factors)
+        return costs.find_site_epsilon(self, client, delta)
 
     def record_epsilon(self, delta: float) -> float:
         """Return the ε of all rounds for one record or person, in the worst site or sites that somebody may be in."""

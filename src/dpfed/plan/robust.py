@@ -1,8 +1,9 @@
 """Which robust rule goes with which style: what is proved, refused with the nearest choice that is.
 
 A robust rule does not have the mean's sensitivity. Where the server adds noise to the aggregate (`user`, `hybrid`) only
-sums of clipped terms are offered: the mean, and one step of centred clipping around the last release. Where each client
-noises what it sends (`sample`, `local`), or nobody does (`none`), any rule is post-processing.
+sums of clipped terms are offered: the mean, and one step of centred clipping around the last release; and any rule
+behind fixed groups of clients, each of which is such a sum that the server noises first. Where each client noises what
+it sends (`sample`, `local`), or nobody does (`none`), any rule is post-processing.
 
 >>> from dpfed.aggregation.rules import Krum
 >>> from dpfed.plan.plan import ClientPlan, LocalPlan, Plan
@@ -12,7 +13,7 @@ Traceback (most recent call last):
     ...
 dpfed.errors.InvalidArgument: in style 'user' noise is added to the aggregate, and one client moves krum by up to two \
 clip norms, 7 times as far as the mean whose noise it would get: choose centered_clipping with max_faulty 2, or style \
-'sample' or 'local', where krum is post-processing
+'sample' or 'local', where krum is post-processing; or noise groups first, with before: groups
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dpfed.aggregation.quarantine import Quarantine
-from dpfed.aggregation.robust_rules import CenteredClipping, RobustRule
-from dpfed.aggregation.rules import Mean, Rule, is_noisable
+from dpfed.aggregation.robust_rules import CenteredClipping, FixedGroups, RobustRule
+from dpfed.aggregation.rules import Mean, Rule, find_groups, is_noisable
 from dpfed.errors import InvalidArgument
 from dpfed.plan.cohort import FixedCohort
+from dpfed.plan.population import Population
 
 if TYPE_CHECKING:
     from dpfed.plan.plan import Plan
@@ -59,7 +61,8 @@ def describe_rule(plan: Plan) -> list[str]:
     if isinstance(rule, Mean):
         return []
     how = _describe_noise(plan, rule)
-    lines = [f"- the aggregate: {rule}; {how}; a round with fewer than {rule.least} updates is not used"]
+    few = "" if plan.server_noises else f"; a round with fewer than {rule.least} updates is not used"
+    lines = [f"- the aggregate: {rule}; {how}{few}"]
     if isinstance(plan.quarantine, Quarantine):
         after = f"{plan.quarantine.strikes} strikes, back after {plan.quarantine.clean_rounds} clean rounds"
         lines.append(f"- quarantine: after {after}; at most {count_aside(plan)} clients at a time")
@@ -67,6 +70,10 @@ def describe_rule(plan: Plan) -> list[str]:
 
 
 def _describe_noise(plan: Plan, rule: RobustRule) -> str:
+    if groups := find_groups(rule):
+        sizes = sorted({*groups.sizes(len(plan.local))})
+        clients = " or ".join(map(str, sizes)) + (" client" if sizes == [1] else " clients")
+        return f"of {groups.groups} fixed groups of {clients}, each with the noise above on its sum"
     if plan.server_noises:
         return "a clipped sum around the last release, so that the noise above is proved for it"
     if plan.noises_steps or plan.noises_updates:
@@ -75,12 +82,30 @@ def _describe_noise(plan: Plan, rule: RobustRule) -> str:
 
 
 def _require_noisable(plan: Plan, rule: RobustRule) -> None:
+    if groups := find_groups(rule):
+        _require_groups(plan, rule, groups)
     if plan.client is not None and plan.client.tree is not None:
-        message = f"{rule.kind} around the last release is not offered with noise from a tree over the rounds"
+        message = f"{rule.kind} is not offered with noise from a tree over the rounds"
         raise InvalidArgument("aggregation", f"{message}: leave tree out, or choose mean")
     if is_noisable(rule):
         return
     raise InvalidArgument("aggregation", _refuse_centred(plan, rule) or _refuse_other(plan, rule))
+
+
+def _require_groups(plan: Plan, rule: RobustRule, groups: FixedGroups) -> None:
+    """Refuse groups whose sums would not be alike, that have nobody in them, or that say nothing of their clients."""
+    if isinstance(plan.local, Population):
+        message = "groups are of named clients, and those of a population are made when they are drawn"
+        raise InvalidArgument("aggregation", f"{message}: choose centered_clipping, or give local as a dict of clients")
+    if plan.weighting != "equal":
+        message = "groups count every client once: weights by size would let one faulty client be many"
+        raise InvalidArgument("weighting", f"{message}; say weighting: equal")
+    if groups.groups > len(plan.local):
+        message = f"groups must be at most the {len(plan.local)} clients, got {groups.groups}"
+        raise InvalidArgument("groups", f"{message}: an empty group is noise alone; give fewer")
+    if isinstance(rule, CenteredClipping):
+        message = "centered_clipping is noised as one sum, which needs no groups and has less noise"
+        raise InvalidArgument("before", f"{message}: leave before out, or choose trimmed_mean")
 
 
 def _refuse_centred(plan: Plan, rule: RobustRule) -> str:
@@ -103,13 +128,17 @@ def _refuse_other(plan: Plan, rule: RobustRule) -> str:
         )
     message = f"in style {plan.style!r} noise is added to the aggregate, and one client moves {rule.kind} by up to two"
     times = f"clip norms, {count_most(plan)} times as far as the mean whose noise it would get"
-    return f"{message} {times}: choose {nearest}, or style 'sample' or 'local', where {rule.kind} is post-processing"
+    remedy = f"choose {nearest}, or style 'sample' or 'local', where {rule.kind} is post-processing"
+    return f"{message} {times}: {remedy}; or noise groups first, with before: groups"
 
 
 def _require_post_processing(plan: Plan, rule: RobustRule) -> None:
     if plan.weighting != "equal":
         message = f"{rule.kind} counts every client once: weights by size would let one faulty client be many"
         raise InvalidArgument("weighting", f"{message}; say weighting: equal")
+    if find_groups(rule) is not None:
+        message = f"in style {plan.style!r} the server adds no noise that groups could share"
+        raise InvalidArgument("before", f"{message}: choose bucketing, or style 'user' or 'hybrid'")
     if isinstance(rule, CenteredClipping) and rule.clip_norm is None:
         message = f"in style {plan.style!r} no clip norm of the plan bounds whole updates at the server"
         raise InvalidArgument("aggregation", f"{message}: give centered_clipping a clip_norm of its own")

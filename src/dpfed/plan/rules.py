@@ -25,6 +25,7 @@ from dpfed.plan.client import ClientPlan
 from dpfed.plan.cohort import All, FixedCohort, PoissonCohort
 from dpfed.plan.limits import MOST_NORM
 from dpfed.plan.local import LocalPlan
+from dpfed.plan.measuring import require_measurable
 from dpfed.plan.population import Population
 from dpfed.plan.robust import require_robust
 from dpfed.plan.shuffling import require_shuffleable
@@ -50,6 +51,7 @@ def require_sound(plan: Plan) -> None:
     _require_server(plan)
     require_schedule(plan)
     require_robust(plan)
+    require_measurable(plan)
 
 
 def forbids_a_cap(plan: Plan) -> bool:

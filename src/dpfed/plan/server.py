@@ -27,7 +27,9 @@ import numpy as np
 
 from dpfed import checks
 from dpfed.aggregation.mean import sensitivity_of_mean
-from dpfed.aggregation.rules import Mean, Rule, is_noisable
+from dpfed.aggregation.robust_rules import FixedGroups, RobustRule
+from dpfed.aggregation.rows import Rows
+from dpfed.aggregation.rules import Mean, Rule, find_groups, is_noisable
 from dpfed.arrays import Floats, exact
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.clipping import clip_gradients, total_norm
@@ -58,9 +60,10 @@ class ServerRelease:
 
     Privacy: at fixed plan and model, adding or removing one client moves the sum by at most the clip norm,
     exactly, and replacing one by at most twice that, whether the sum is of updates (`Mean`) or of their differences
-    from what was released last (`CenteredClipping`); noise is ``client.sum_noise`` clip norms. With `adaptive` a
-    count is released of the same updates. Both are ``client.event``, which must be charged before. With a tree all
-    rounds are one event (`TreeMechanism`).
+    from what was released last (`CenteredClipping`); noise is ``client.sum_noise`` clip norms. With `FixedGroups` the
+    sum has a part for each group, of which a client moves its own alone, each number of it gets the same noise, and the
+    rule that follows is post-processing. With `adaptive` a count is released of the same updates. Both are
+    ``client.event``, which must be charged before. With a tree all rounds are one event (`TreeMechanism`).
     """
 
     client: ClientPlan
@@ -72,9 +75,18 @@ class ServerRelease:
         if not is_noisable(self.rule):
             message = f"the mean's noise is not proved behind {self.rule.kind}: one client moves it by more"
             raise InvalidArgument("aggregation", f"{message}; use Mean() or CenteredClipping(max_faulty=...)")
+        if self._groups is not None and (self.parts is None or len(set(self.parts.values())) != 1):
+            message = "groups are of named clients that count once each: weights would let one be many"
+            raise InvalidArgument("aggregation", f"{message}; give parts of 1 for each client")
+
+    @property
+    def _groups(self) -> FixedGroups | None:
+        return find_groups(self.rule)
 
     def largest_weight(self) -> Fraction:
-        """Return the factor of the largest client's update in the mean."""
+        """Return the factor of the largest client's update in the mean, or in that of the smallest group."""
+        if self._groups is not None:
+            return 1 / min(self._expected_groups)
         if self.parts is None:
             return 1 / self.expected
         share = Fraction(max(self.parts.values()), sum(self.parts.values()))
@@ -93,10 +105,13 @@ class ServerRelease:
     ) -> Floats:
         """Return the sum of clipped updates by relative weight; an update that is not finite counts as zero.
 
-        With centred clipping they are taken less the `centre`, which must be released already, or zero.
+        With centred clipping they are taken less the `centre`, which must be released already, or zero. With groups
+        it is their sums, one after the other.
         """
-        terms = self._find_terms(updates, centre)
-        return Mean().total(terms, dimension, self.parts, self._bound(clip_norm))
+        terms, bound = self._find_terms(updates, centre), self._bound(clip_norm)
+        if self._groups is None:
+            return Mean().total(terms, dimension, self.parts, bound)
+        return np.concatenate([Mean().total(each, dimension, None, bound) for each in self._split(terms)])
 
     def count(
         self, updates: Mapping[str, Floats], clip_norm: float | None = None, centre: Floats | None = None
@@ -131,8 +146,8 @@ class ServerRelease:
             return Released(tree.add_noise(self.query(updates, dimension)) * float(self.largest_weight()))
         bound = Sensitivity(self._bound(clip_norm), "l2", ADD_REMOVE)
         mechanism = GaussianMechanism.from_noise_multiplier(self.client.sum_noise, bound, source=source)
-        average = mechanism.add_noise(self.query(updates, dimension, clip_norm, centre)) * float(self.largest_weight())
-        average = average + centre if self._is_centred(centre) else average
+        noised = np.asarray(mechanism.add_noise(self.query(updates, dimension, clip_norm, centre)))
+        average = self._combine(noised, dimension, centre)
         if self.client.adaptive is None:
             return Released(average)
         half, noise = Sensitivity(0.5, "l2", ADD_REMOVE), self.client.adaptive.count_multiplier
@@ -144,6 +159,31 @@ class ServerRelease:
         if self.client.adaptive is None:
             return checks.positive(clip_norm=clip_norm)
         return self.client.adaptive.next_clip(clip_norm, noisy_count, float(self.expected))
+
+    def _combine(self, noised: Floats, dimension: int, centre: Floats | None) -> Floats:
+        """Return the mean that belongs to noised sums, or what the rule makes of those of groups: post-processing."""
+        if self._groups is None or not isinstance(self.rule, RobustRule):
+            average = noised * float(self.largest_weight())
+            return average + centre if self._is_centred(centre) else average
+        sizes = np.array([float(size) for size in self._expected_groups])
+        return self.rule.apply(Rows.read(noised.reshape(-1, dimension) / sizes[:, None]), np.zeros(dimension))
+
+    def _split(self, terms: Mapping[str, Floats]) -> list[dict[str, Floats]]:
+        """Return the terms of each group, by the places of their clients in the plan."""
+        groups, names = self._groups, self.parts
+        if groups is None or names is None or not terms.keys() <= names.keys():
+            raise InvalidArgument("updates", "updates must be of clients of the plan, each in a group of it")
+        found: list[dict[str, Floats]] = [{} for _ in range(groups.groups)]
+        for number, name in enumerate(names):
+            if name in terms:
+                found[groups.place(number)][name] = terms[name]
+        return found
+
+    @property
+    def _expected_groups(self) -> list[Fraction]:
+        """The expected number of clients of each group in a round: constants of the plan."""
+        count = len(self.parts or ())
+        return [self.expected * size / count for size in self._groups.sizes(count)] if self._groups else []
 
     def _is_centred(self, centre: Floats | None) -> TypeGuard[Floats]:
         return self.rule.needs_centre and centre is not None

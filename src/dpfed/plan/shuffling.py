@@ -21,12 +21,14 @@ import numpy as np
 
 from dpfed import events as ev
 from dpfed.accounting.queries import epsilon as epsilon_of
+from dpfed.aggregation.rules import Mean
 from dpfed.arrays import Floats
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import Guarantee
 from dpfed.plan.by_round import compose, list_releases
 from dpfed.plan.client import ClientPlan
 from dpfed.plan.cohort import FixedCohort
+from dpfed.plan.measuring import list_client_charges
 
 if TYPE_CHECKING:
     from dpfed.plan.plan import Plan
@@ -64,16 +66,18 @@ def find_shuffled(plan: Plan, delta: float) -> Guarantee | None:
     charges: dict[ev.Event, int] = {
         ev.Shuffled(event, users): times for event, times in list_releases(plan, plan.client_factors).items()
     }
+    charges |= list_client_charges(plan)  # which name their client
     amplified = epsilon_of(compose(charges), delta, adjacency=plan.client_adjacency)
     return Guarantee(min(amplified, plan.client_epsilon(delta)), delta, "client", plan.client_adjacency)
 
 
 def combine_reports(plan: Plan, reports: Sequence[Floats], size: int, **released: Any) -> Floats:
-    """Return the aggregate of a round from reports without names, zero where there are none.
+    """Return the aggregate of a round from reports without names.
 
-    A mean is over the expected cohort; another rule may refuse too few of them. `released` is what such rules need.
+    A mean is over the expected cohort, and zero where there are none; another rule refuses too few of them. `released`
+    is what such rules need.
     """
-    if not reports:
+    if not reports and isinstance(plan.aggregation, Mean):
         return np.zeros(size)
     share = float(1 / plan.cohort.expected(len(plan.local)))
     named = {str(place): report for place, report in enumerate(reports)}

@@ -10,12 +10,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from dpfed import __version__
 from dpfed.config.run import RunConfig
 from dpfed.report.facts import RunFacts
+from dpfed.report.inputs import list_inputs, write_snippet
 from dpfed.rounding import decimal_up
 from dpfed.runs.directory import NOT_PRIVATE
 
@@ -23,9 +25,14 @@ Card = Mapping[str, Any]
 
 
 def make_card(
-    facts: RunFacts, config: RunConfig, model: str, sha256: str, parameters: Mapping[str, Any]
+    facts: RunFacts,
+    config: RunConfig,
+    model: str,
+    sha256: str,
+    parameters: Mapping[str, Any],
+    features: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return what everyone may know of the model, as plain JSON values."""
+    """Return what everyone may know of the model, as plain JSON values; `features` are those of a table, in order."""
     data = config.data
     scaling = {"feature_bounds": data.feature_bounds, "mean": data.mean, "scale": data.scale}
     last = facts.by_round[-1].scores if facts.by_round else ()
@@ -35,7 +42,13 @@ def make_card(
         "run": facts.name,
         "kind": config.model.kind,
         "options": config.model.options,
+        "label": data.label,
         "classes": list(data.classes),
+        "label_bounds": None if data.label_bounds is None else list(data.label_bounds),
+        "features": list(features),
+        "inputs": list_inputs(data, features),
+        "categories": {column: list(values) for column, values in data.categories.items()},
+        "fill": dict(data.fill),
         "shape": None if data.shape is None else list(data.shape),
         "scaling": {name: value for name, value in scaling.items() if value is not None},
         "parameters": {name: list(shape) for name, shape in parameters.items()},
@@ -56,6 +69,7 @@ def render_card(card: Card) -> str:
     lines = [f"# {card['run']}: {card['model']}", ""]
     lines += [f"**{card['simulation']}**", ""] if card.get("simulation") else []
     lines += [*_render_privacy(card), "", "## The model", "", *_render_model(card)]
+    lines += _render_inputs(card)
     if card["scores"]:
         lines += ["", "## How good it is", "", "On held-out records that were declared public:", ""]
         lines += [f"- {name}: {value:.4g}" for name, value in card["scores"].items()]
@@ -86,6 +100,31 @@ def _render_privacy(card: Card) -> list[str]:
         figures = f"ε = {epsilon} at δ = {promise['delta']:g} for one {promise['unit']} ({relation})"
         lines.append(f"- {figures}, computed for {promise['arithmetic']}. {promise['sentence']}")
     return [*lines, *(["", f"The ledger's head after the last round: `{card['head']}`"] if card["head"] else [])]
+
+
+def _render_inputs(card: Card) -> list[str]:
+    """Return the inputs of a table's model, and a program that loads it."""
+    if not card.get("inputs"):
+        return []
+    rows = [f"| {place} | {each['feature']} | {_describe_input(each)} |" for place, each in enumerate(card["inputs"])]
+    lines = ["", "## Its inputs, in order", "", "| | feature | how it is made |", "|---|---|---|", *rows]
+    snippet = write_snippet(card["kind"], card["model"], f"{Path(card['model']).stem}.json", has_inputs=True)
+    return [*lines, "", "## Use it", "", "```python", *snippet.rstrip().splitlines(), "```"] if snippet else lines
+
+
+def _describe_input(each: Mapping[str, Any]) -> str:
+    if each.get("is_missing"):
+        text = f"1 where {each['column']} is missing, else 0"
+    elif "category" in each:
+        text = f"1 where {each['column']} is {each['category']}, else 0"
+    else:
+        text = f"the number in {each['column']}"
+    if "fill" in each:
+        text += f"; where missing, {each['fill']}"
+    if "low" in each:
+        return f"{text}; clipped to [{each['low']:g}, {each['high']:g}] and mapped to [-1, 1]"
+    scale = [f"{word} {each[key]:g}" for key, word in (("mean", "minus"), ("scale", "divided by")) if key in each]
+    return "; ".join([text, *scale])
 
 
 def _render_model(card: Card) -> list[str]:

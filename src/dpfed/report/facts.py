@@ -29,7 +29,7 @@ from dpfed.config.run import RunConfig
 from dpfed.guarantee import Guarantee
 from dpfed.ledger.rows import ACCOUNTANT
 from dpfed.plan import explain
-from dpfed.plan.by_round import compose, list_releases
+from dpfed.plan.by_round import compose, list_for_client
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.plan import Plan
 from dpfed.plan.population import Population
@@ -44,6 +44,10 @@ ALWAYS_OUTSIDE = (
     "The plan: the list of clients, their declared sizes and every other number of it are public.",
     "What was released about the same data outside the accounts of this run.",
     "The owner's view of this run (who took part, what failed, how long it took): it must not be shared.",
+)
+ATTESTED = (
+    "Each site has charged a ledger of its own, and its charges are as the site attests them; a request that it has "
+    "not answered counts as charged.",
 )
 
 
@@ -96,12 +100,23 @@ class ScoreFacts:
 
 
 @dataclass(frozen=True)
+class FigureFacts:
+    """A figure that was released about a model (None if the noise left none), with its interval at 95 %."""
+
+    name: str
+    value: float | None
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class RoundFacts:
-    """A round: ε so far of each unit, and the scores of its model."""
+    """A round: ε so far of each unit, the scores of its model, and the figures that were released about it."""
 
     round: int
     epsilon: Mapping[str, float]
     scores: tuple[ScoreFacts, ...]
+    released: tuple[FigureFacts, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -127,6 +142,7 @@ class RunFacts:
     versions: Mapping[str, str]
     shuffled: str = ""
     audits: tuple[str, ...] = ()
+    measured: str = ""
 
 
 def collect_facts(run: RunDirectory, config: RunConfig | None = None) -> RunFacts:
@@ -144,7 +160,7 @@ def collect_facts(run: RunDirectory, config: RunConfig | None = None) -> RunFact
         model="" if config is None else config.model.kind,
         algorithm=plan.algorithm.name,
         summary=explain.headline(plan),
-        protection=tuple(explain.protection(plan)),
+        protection=(*explain.protection(plan), *(ATTESTED if run.is_networked and plan.charges_clients else ())),
         units=units,
         by_round=by_round,
         sites=tuple(_collect_sites(plan, units)),
@@ -154,6 +170,7 @@ def collect_facts(run: RunDirectory, config: RunConfig | None = None) -> RunFact
         versions=list_versions(),
         shuffled=explain.shuffled(plan),
         audits=audits.read_lines(run),
+        measured=" ".join(line.removeprefix("- ") for line in explain.measured(plan)),
     )
 
 
@@ -189,7 +206,13 @@ def read_round(record: RoundRecord) -> RoundFacts:
         round=record["round"],
         epsilon={each["unit"]: each["epsilon"] for each in record["spent"]},
         scores=tuple(ScoreFacts(name, score["value"], score["mark"]) for name, score in record["metrics"].items()),
+        released=tuple(_read_figures(record)),
     )
+
+
+def _read_figures(record: RoundRecord) -> Iterable[FigureFacts]:
+    if "released" in record:
+        yield from (FigureFacts(name, **figure) for name, figure in record["released"]["figures"].items())
 
 
 def list_versions() -> dict[str, str]:
@@ -230,7 +253,7 @@ def _collect_units(plan: Plan, records: list[RoundRecord]) -> Iterable[UnitFacts
 def _find_event(plan: Plan, promised: Guarantee) -> ev.Event | None:
     """Return everything that the plan charges for the one with the largest ε."""
     if promised.unit == "client":
-        return compose(list_releases(plan, plan.client_factors))
+        return compose(list_for_client(plan))
     if plan.max_sites_per_person > 1:
         return None
     return compose(plan.local_charges(plan.worst(promised.delta)))

@@ -63,6 +63,22 @@ def draw_sweep(points: Sequence[Point], metric: str) -> str:
         return _write(figure)
 
 
+def draw_inversions(rows: Sequence[tuple[str, Sequence[Sequence[Sequence[float]]]]]) -> str:
+    """Draw pictures in labelled rows, one below the other: records, and what was read from their gradients."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    columns = max(len(pictures) for _, pictures in rows)
+    with mpl.rc_context(SETTINGS):
+        figure = Figure(figsize=(1.6 + 0.8 * columns, 0.85 * len(rows)), layout="constrained")
+        for line, (label, pictures) in zip(figure.subplots(len(rows), columns, squeeze=False), rows, strict=True):
+            for axes, picture in zip(line, pictures, strict=False):
+                axes.imshow(picture, cmap="gray_r")
+                axes.set(xticks=[], yticks=[])
+            line[0].set_ylabel(label, rotation=0, ha="right", va="center", fontsize=9)
+        return _write(figure)
+
+
 def _write(figure: Figure) -> str:
     drawn = io.StringIO()
     figure.savefig(drawn, format="svg", metadata=NO_METADATA)

@@ -15,7 +15,7 @@ from itertools import groupby
 from dpfed import events as ev
 from dpfed.report import charts
 from dpfed.report.documents import Alarm, Chart, Document, DocumentTable, Section
-from dpfed.report.facts import RunFacts, SiteFacts, UnitFacts
+from dpfed.report.facts import FigureFacts, RunFacts, SiteFacts, UnitFacts
 from dpfed.report.figures import format_epsilon, replace_controls
 
 MOST_ROWS = 30
@@ -42,6 +42,7 @@ def make_sections(facts: RunFacts) -> list[Section]:
         Section("What is promised", tables=_make_statements(facts), texts=_describe_promises(facts)),
         Section("What is protected, and from whom", bullets=tuple(map(replace_controls, facts.protection))),
         Section("What audits found", bullets=_list_audits(facts)),
+        Section("Released figures", tables=_make_figures(facts), texts=_describe_figures(facts)),
         Section("Rounds", charts=tuple(_make_charts(facts)), tables=_make_rounds(facts)),
         Section("Sites, as they were declared" if facts.units else "Sites", tables=(_make_sites(facts),)),
         Section("Not covered", bullets=tuple(map(replace_controls, facts.not_covered))),
@@ -64,6 +65,8 @@ def make_alarms(facts: RunFacts) -> Iterable[Alarm]:
     done = f"{facts.rounds_done} of {facts.rounds} rounds"
     if facts.status == "budget_exhausted":
         yield Alarm(f"Budget exhausted: the run ended after {done}; the next one did not fit what was reserved.", False)
+    elif facts.status == "stopped":
+        yield Alarm(f"Stopped early, after {done}: a released figure got no better. The promise is the plan's.", False)
     elif facts.status != "finished":
         yield Alarm(f"Not finished: {done} are done. The promise is that of the whole plan.", False)
 
@@ -167,6 +170,34 @@ def _make_rounds(facts: RunFacts) -> tuple[DocumentTable, ...]:
         rows.append((str(each.round), *epsilons, *(scores.get(name, "–") for name in names)))
     kept, note = shorten(rows, "rounds")
     return (DocumentTable(head, kept, numbers=tuple(range(len(head))), note=note),)
+
+
+def _make_figures(facts: RunFacts) -> tuple[DocumentTable, ...]:
+    rows = tuple(
+        (str(each.round), replace_controls(figure.name.replace("_", " ")), *_format_figure(figure))
+        for each in facts.by_round
+        for figure in each.released
+    )
+    if not rows:
+        return ()
+    head = ("After round", "Figure", "Value", "Interval at 95 %")
+    kept, note = shorten(rows, "figures")
+    return (DocumentTable(head, kept, numbers=(0, 2), note=note),)
+
+
+def _format_figure(figure: FigureFacts) -> tuple[str, str]:
+    if figure.value is None or (figure.low <= 0 and figure.high >= 1):
+        return "useless", "0 to 1: noise is larger than what was counted"
+    return f"{figure.value:.3f}", f"{figure.low:.3f} to {figure.high:.3f}"
+
+
+def _describe_figures(facts: RunFacts) -> tuple[str, ...]:
+    """Return what the released figures are and are not; nothing where none were planned."""
+    if not facts.measured:
+        return ()
+    what = replace_controls(facts.measured[0].upper() + facts.measured[1:])
+    has = "Intervals include the noise and the chance of who was held out; the promise above includes these figures."
+    return (f"{what}.", has)
 
 
 def _format_score(value: float | None) -> str:

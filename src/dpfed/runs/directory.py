@@ -5,12 +5,14 @@ ledger, and may be shown. Everything else is for the owner alone (mode 0600). A 
 (written beside, synced, renamed), and no pickle is ever read::
 
     plan.json          the plan, constants only
+    features.json      the names of a table's features, in the order of the model's inputs
     rounds.jsonl       one line per round: what it cost, metrics with their marks, the ledger's head
     status             how the run ended, once it did
     owner.jsonl        one line per round: every metric, who took part, failed or was refused, how long it took
     owner/             the cohort of the round that is under way
     released/          noised values of the round that is under way: used again after a crash, at no cost
     clients/           what an algorithm keeps at clients of this process, until the run has ended
+    asks.jsonl         of a run over a network: what sites were asked, and what they said they charged
     checkpoints/       the model after the last rounds, and digests of the other files when it was written
 
 Every line of a .jsonl file ends in a digest of itself and of all before it, and checkpoints and released values carry
@@ -48,17 +50,21 @@ NO_HEAD = "0:none"  # of a run without a ledger
 NOT_PRIVATE = "NOT PRIVATE"  # the stamp on a round whose noise can be predicted
 CONFIG = "config.yaml"  # what `dpfed run` was given
 LEFT_OUT = "rows-left-out"  # under owner/: how many rows were more than a person may have
+FEATURES = "features.json"  # the names of a table's features, in the order of the model's inputs
 ORIGIN = "origin"  # under owner/: the folder of that file, where others that it names are looked up
 OWN_LEDGER = "ledger.db"  # of a run whose configuration names none
 RUNNING, FINISHED, BUDGET_EXHAUSTED = "running", "finished", "budget_exhausted"
-ENDS = (FINISHED, BUDGET_EXHAUSTED)
+STOPPED = "stopped"  # by a released figure that got no better
+ENDS = (FINISHED, BUDGET_EXHAUSTED, STOPPED)
 ROUNDS, OWNER_ROUNDS = "rounds.jsonl", "owner.jsonl"
 DIGESTED = 3  # the first version of plan.json whose run has digests
 NUMBERED = 4  # and the first whose clients draw from a seed by the number of their own charge
+HELD_OUT_BY_HASH = 6  # and the first whose hold-outs are chosen by hashes, whatever the partition
 STATUS, CHECKPOINTS = "status", "checkpoints"
 CLIENTS = "clients"
+ASKS = "asks.jsonl"
 ORIGIN_FILE, LEFT_OUT_FILE = f"owner/{ORIGIN}", f"owner/{LEFT_OUT}"
-WHOLE = ("plan.json", LEFT_OUT_FILE, ORIGIN_FILE, STATUS)  # files that are written once
+WHOLE = ("plan.json", FEATURES, LEFT_OUT_FILE, ORIGIN_FILE, STATUS)  # files that are written once
 LINES = (ROUNDS, OWNER_ROUNDS)
 TERMS = "terms"  # among the digests of a checkpoint: that of what the run was begun with beside its plan
 
@@ -136,6 +142,16 @@ class RunDirectory:
     def has_other_seeds(self) -> bool:
         """Whether the run was begun by a version that drew other noise from a seed."""
         return 0 < self._version < NUMBERED
+
+    @property
+    def is_shuffled(self) -> bool:
+        """Whether the run was begun by a version that could hold records out by a shuffle of all."""
+        return 0 < self._version < HELD_OUT_BY_HASH
+
+    @property
+    def is_networked(self) -> bool:
+        """Whether the clients of the run are sites behind a network, each with its own ledger."""
+        return (self.path / ASKS).exists()
 
     def folder(self, name: str) -> Path:
         """Return a folder of the run that its owner alone may open, making it if needed."""
@@ -252,6 +268,8 @@ class RunDirectory:
             for record in self.rounds()[seen:]:
                 seen = record["round"]
                 yield record
+            if seen < last and self.status == STOPPED:
+                return
             if seen < last:
                 time.sleep(poll_seconds)
 

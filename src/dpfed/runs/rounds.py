@@ -53,6 +53,23 @@ class StatementRecord(TypedDict):
     adjacency: str
 
 
+class FigureRecord(TypedDict):
+    """A released figure, null if the noise left none, and its interval at 95 %."""
+
+    value: float | None
+    low: float
+    high: float
+
+
+class ReleasedRecord(TypedDict):
+    """What was released about a model: noised counts in steps of a grid, by their kind, and figures of them."""
+
+    kind: str
+    grid: int
+    counts: list[int]
+    figures: dict[str, FigureRecord]
+
+
 class RoundRecord(TypedDict, total=False):
     """A line of rounds.jsonl: what everyone may see of a round. `noise` is there if the noise can be predicted.
 
@@ -68,6 +85,7 @@ class RoundRecord(TypedDict, total=False):
     head: str | None
     noise: str
     simulation: str
+    released: ReleasedRecord
 
 
 class OwnerRecord(TypedDict, total=False):
@@ -278,6 +296,20 @@ def _is_score(value: Any) -> bool:
     return (value["value"] is None or _is_number(value["value"])) and _is_text(value["mark"])
 
 
+def _is_figure(value: Any) -> bool:
+    if not isinstance(value, dict) or set(value) != {"value", "low", "high"}:
+        return False
+    return (value["value"] is None or _is_number(value["value"])) and _is_number(value["low"] + value["high"])
+
+
+def _is_released(value: Any) -> bool:
+    if not isinstance(value, dict) or set(value) != {"kind", "grid", "counts", "figures"}:
+        return False
+    counts = value["counts"]
+    has_counts = isinstance(counts, list) and all(type(each) is int for each in counts) and _is_whole(value["grid"])
+    return has_counts and _is_text(value["kind"]) and _is_mapping_to(_is_figure)(value["figures"])
+
+
 def _is_promises(value: Any) -> bool:
     try:
         return isinstance(value, list) and all(isinstance(Guarantee(**each), Guarantee) for each in value)
@@ -302,6 +334,7 @@ FORMS: dict[str, Callable[[Any], bool]] = {
     "seconds": _is_number,
     "simulation": _is_text,
     "breakdown": _is_text,
+    "released": _is_released,
     "quarantine": lambda value: isinstance(value, list) and all(map(_is_decision, value)),
     **dict.fromkeys(("contributed", "reused", "exhausted", "failed"), _is_texts),
     **dict.fromkeys(("refused", "errors"), _is_mapping_to(_is_text)),

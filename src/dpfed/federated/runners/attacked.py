@@ -69,6 +69,14 @@ class AttackedRunner:
             is_changed = isinstance(outcome, Update) and outcome.client in sent
             yield replace(outcome, value=sent[outcome.client]) if is_changed else outcome
 
+    def measure(self, task: Task, clients: Iterable[str]) -> Iterator[Update | Failure]:
+        """Yield what the clients count: faulty ones count as the others do."""
+        return self._inner.measure(task, clients)
+
+    def charge_measurement(self) -> str:
+        """Commit a measurement to the study's account."""
+        return self._inner.charge_measurement()
+
     def charge_release(self, times: int, number: int) -> str:
         """Commit the server's release."""
         return self._inner.charge_release(times, number)

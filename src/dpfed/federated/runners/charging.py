@@ -16,7 +16,7 @@ charge its own ledger, and the server count how often it asked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from typing import NamedTuple
 
 from dpfed.checks import REPLACE_ONE
@@ -26,6 +26,7 @@ from dpfed.federated.messages import Charged
 from dpfed.ledger.ledger import Ledger
 from dpfed.ledger.reservation import Reservation
 from dpfed.plan.by_round import Charges, add_up, choose_payment, cover_local, cover_release
+from dpfed.plan.measuring import find_client_noise, find_server_noise, list_client_charges, list_server_charges
 from dpfed.plan.plan import Plan
 from dpfed.runs.directory import NO_HEAD
 
@@ -54,7 +55,11 @@ class SharedLedger:
         self._left: dict[str, dict[Event, int]] = {}
         self._releases: dict[Event, int] = {}
         self._left_releases: dict[Event, int] = {}
+        self._covers: tuple[int, dict[int, tuple[Event, ...]]] = 0, {}
         self._begun = 0
+        self._measured: dict[str, int] = {}
+        self._left_measured: dict[str, int] = {}
+        self._measured_releases = self._left_measured_releases = 0
 
     @property
     def head(self) -> str:
@@ -70,8 +75,9 @@ class SharedLedger:
 
         A ledger that lacks one of the `heads` was rolled back, and is refused.
         """
-        charges, known = self.charges(plan), list(heads)
-        self._plan = plan
+        charges: Mapping[str, Charges] = self.charges(plan)
+        known = list(heads)
+        self._plan, self._covers = plan, (0, {})
         if self.ledger is not None and charges:
             self._require_fitting(self.ledger, charges)
             charges = self._add_beside(self.ledger, charges)
@@ -81,6 +87,12 @@ class SharedLedger:
             self._count(self._reservation)
         elif charges:
             raise InvalidArgument("ledger", f"style {plan.style!r} charges accounts: give the runner a ledger")
+
+    def require_fitting(self, plan: Plan) -> None:
+        """Refuse accounts whose promise is about something else than what the plan protects, and reserve nothing."""
+        self._plan = plan
+        if self.ledger is not None:
+            self._require_fitting(self.ledger, self._accounts.values())
 
     def key(self, plan: Plan, heads: Iterable[str] = ()) -> bytes:
         """Return the digest of the entry by which the run was reserved: no file and no head shows it.
@@ -108,7 +120,10 @@ class SharedLedger:
         """
         if not self._plan.charges_clients:
             return 1
-        return sum(self._left[client].get(event, 0) for event in cover_local(self._plan, client, number))
+        left = self._left[client]
+        if self._plan.noise_schedule is None:  # every round has the one event that is reserved
+            return sum(left.values())
+        return sum(left.get(event, 0) for event in self._cover(client, number))
 
     def commit_local(self, clients: Collection[str], number: int) -> None:
         """Commit the event of the round for each of these clients, in one transaction, before the first draws noise.
@@ -118,8 +133,9 @@ class SharedLedger:
         """
         if self._reservation is None or not self._plan.charges_clients:
             return
-        chosen = {name: choose_payment(cover_local(self._plan, name, number), self._left[name]) for name in clients}
-        due = self._sum_charges({name: {event: 1} for name, event in chosen.items()})
+        chosen = {name: choose_payment(self._cover(name, number), self._left[name]) for name in clients}
+        once = {id(event): {event: 1} for event in {id(event): event for event in chosen.values()}.values()}
+        due = self._sum_charges({name: once[id(event)] for name, event in chosen.items()})
         if self._plan.is_secret:
             self._reservation.commit_unseen(due)
             self._begun += 1
@@ -144,10 +160,41 @@ class SharedLedger:
             _move(event, times, self._left_releases, self._releases)
         return self.head
 
+    def left_measured(self, client: str) -> int:
+        """Return how often the client may still be measured; any number of times where it is not charged for it."""
+        return self._left_measured[client] if self._plan.charges_clients else 1
+
+    def commit_measured(self, clients: Collection[str]) -> None:
+        """Commit the event of one measurement for each of these clients, in one transaction, before any noise."""
+        noise = find_client_noise(self._plan)
+        if self._reservation is None or noise is None or not clients:
+            return
+        self._reservation.commit(self._sum_charges({name: {noise.event: 1} for name in clients}))
+        for name in clients:
+            self._left_measured[name] -= 1
+            self._measured[name] += 1
+
+    def commit_measured_release(self) -> str:
+        """Commit the event of one measurement to the study's account, un-sampled, and return the ledger's head."""
+        noise = find_server_noise(self._plan)
+        if self._reservation is not None and self.study is not None and noise is not None:
+            self._reservation.commit({self.study: {noise.event: 1}})
+            self._left_measured_releases -= 1
+            self._measured_releases += 1
+        return self.head
+
     def charged(self) -> Charged:
         """Return what is committed so far."""
         by_client = {name: dict(charges) for name, charges in self._local.items()}
-        return Charged(by_client, dict(self._releases), dict(self._left_releases), self._begun)
+        return Charged(
+            by_client,
+            dict(self._releases),
+            dict(self._left_releases),
+            self._begun,
+            dict(self._measured),
+            self._measured_releases,
+            self._left_measured_releases,
+        )
 
     def release(self, run: str) -> None:
         """Return to the accounts what was never committed."""
@@ -157,11 +204,15 @@ class SharedLedger:
     def _count(self, reservation: Reservation) -> None:
         plan, left = self._plan, reservation.left_of_each()
         if plan.charges_clients:
-            self._left = {name: left[account] for name, account in self._accounts.items()}
-            self._local = {name: _subtract(plan.local_charges(name), rest) for name, rest in self._left.items()}
+            left_of_each = {name: left[account] for name, account in self._accounts.items()}
+            committed = {name: _subtract(plan.local_charges(name), rest) for name, rest in left_of_each.items()}
+            own = list_client_charges(plan)
+            self._left, self._left_measured = split_all(left_of_each, own)
+            self._local, self._measured = split_all(committed, own)
         if self.study is not None:
-            self._releases = reservation.committed_of_each(self.study)
-            self._left_releases = left[self.study]
+            own = list_server_charges(plan)
+            self._releases, self._measured_releases = _split(reservation.committed_of_each(self.study), own)
+            self._left_releases, self._left_measured_releases = _split(left[self.study], own)
         marks = reservation.marks()
         self._begun = max([marks, *map(self.times, self._local)]) if plan.is_secret else marks
 
@@ -177,15 +228,25 @@ class SharedLedger:
             raise InvalidArgument("plan", f"run {run!r} is spent in this ledger: {where}")
         return reservation
 
-    def _sum_charges(self, charges: Mapping[str, Charges]) -> dict[str, dict[Event, int]]:
+    def _sum_charges(self, charges: Mapping[str, Charges]) -> dict[str, Charges]:
         """Return what these charges of clients take from every account that pays for them."""
-        found: dict[str, dict[Event, int]] = {}
+        found: dict[str, Charges] = {}
         for name, own in charges.items():
             for account in (self._accounts[name], *self._beside.get(name, ())):
-                found[account] = add_up([*found.get(account, {}).items(), *own.items()])
+                # One and the same for many accounts, so that the ledger checks it once.
+                found[account] = add_up([*found[account].items(), *own.items()]) if account in found else own
         return found
 
-    def _add_beside(self, ledger: Ledger, charges: dict[str, dict[Event, int]]) -> dict[str, dict[Event, int]]:
+    def _cover(self, client: str, number: int) -> tuple[Event, ...]:
+        """Return the events with which a client may pay for the round, found once for all that have the same plan."""
+        if self._covers[0] != number:
+            self._covers = number, {}
+        known, part = self._covers[1], id(self._plan.local[client])
+        if part not in known:
+            known[part] = cover_local(self._plan, client, number)
+        return known[part]
+
+    def _add_beside(self, ledger: Ledger, charges: Mapping[str, Charges]) -> Mapping[str, Charges]:
         """Return the charges with those of other accounts on the same data, for other units, in style `local`.
 
         Privacy: what protects the whole client protects each of its records and persons as well, if one is replaced,
@@ -241,6 +302,20 @@ class SharedLedger:
 def _move(event: Event, times: int, left: dict[Event, int], committed: dict[Event, int]) -> None:
     left[event] -= times
     committed[event] = committed.get(event, 0) + times
+
+
+def _split(charges: Charges, measured: Container[Event]) -> tuple[dict[Event, int], int]:
+    """Return the charges of rounds, and how many there are of measurements."""
+    rounds = {event: times for event, times in charges.items() if event not in measured}
+    return rounds, sum(times for event, times in charges.items() if event in measured)
+
+
+def split_all(
+    charges: Mapping[str, Charges], measured: Container[Event]
+) -> tuple[dict[str, dict[Event, int]], dict[str, int]]:
+    """Return the charges of rounds of each client, and how many it has of measurements."""
+    found = {name: _split(own, measured) for name, own in charges.items()}
+    return {name: each[0] for name, each in found.items()}, {name: each[1] for name, each in found.items()}
 
 
 def _subtract(charges: Charges, left: Charges) -> dict[Event, int]:

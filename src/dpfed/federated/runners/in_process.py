@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -37,9 +38,13 @@ from dpfed.federated.runners.factory import ClientFactory
 from dpfed.federated.state.clients import ClientStates
 from dpfed.federated.state.layout import Vector
 from dpfed.ledger.ledger import Ledger
+from dpfed.mechanisms.counts import Counts
+from dpfed.plan import measuring
 from dpfed.plan.plan import Plan
 from dpfed.randomness import RandomSource, or_system
 from dpfed.training.objective import LocalObjective
+
+Found = TypeVar("Found")
 
 
 class LocalRunner:
@@ -101,6 +106,7 @@ class LocalRunner:
         self.charging.charges(plan)  # clients that are not the plan's are refused first
         for client in self.clients.values():
             client.rehearse(plan.local[client.name], shown)
+        measuring.require_counting(plan, self.clients)
         self._plan, self._run = plan, plan.name
         if counted is not None:  # what was changed is refused before the ledger hears of it
             self._open_states(folder, counted)
@@ -129,14 +135,47 @@ class LocalRunner:
         the owner, who is told of the failure, sees it.
         """
         names = list(dict.fromkeys(cohort))  # one charge, one update
-        able = [name for name in names if self.charging.left(name, task.round) > 0]
+        left = {name: self.charging.left(name, task.round) for name in names}
+        able = [name for name in names if left[name] > 0]
         self._read = {}
-        yield from (Failure(name, EXHAUSTED) for name in names if self.charging.left(name, task.round) < 1)
+        yield from (Failure(name, EXHAUSTED) for name in names if left[name] < 1)
         self.charging.commit_local(able, task.round)
         if able:
             head = self.charging.head
             for outcome in self._train_all(able, task, head):
                 yield from self._finish_update(outcome, task, head)
+
+    def measure(self, task: Task, clients: Iterable[str]) -> Iterator[Update | Failure]:
+        """Yield each client's counts of the plan's measurement, or why there are none.
+
+        Privacy: every charge is durable before the first client draws noise. A client that fails, or takes too long,
+        has counted nothing, and sends noise around zero where clients add noise; its owner is told.
+        """
+        names = list(dict.fromkeys(clients))
+        able = [name for name in names if self.charging.left_measured(name) > 0]
+        yield from (Failure(name, EXHAUSTED) for name in names if name not in able)
+        self.charging.commit_measured(able)
+        head = self.charging.head
+        for name in able:
+            counted = self._measure_one(name, task)
+            if isinstance(counted, Failure):
+                yield counted
+                counted = np.zeros(0, dtype=np.int64)
+            source = self.source.once(f"measure {self.charging.charged().measured.get(name, 0)} {task.round} {name}")
+            yield Update(name, task.round, measuring.release_client(self._plan, counted, source).astype(float), head)
+
+    def charge_measurement(self) -> str:
+        """Commit one measurement to the study's account, and return the ledger's head."""
+        return self.charging.commit_measured_release()
+
+    def _measure_one(self, name: str, task: Task) -> Counts | Failure:
+        """Return a client's counts, which have no noise yet, or its failure."""
+
+        def count(client: Any = self.clients[name]) -> Counts:
+            cells, rows = client.find_cells(self._plan.measurement, task.weights.copy())
+            return measuring.count_client(self._plan, np.asarray(cells), rows)
+
+        return self._run_client(name, count)
 
     def charge_release(self, times: int, number: int) -> str:
         """Commit that many client events of the round to the study's account, and return the ledger's head."""
@@ -162,13 +201,17 @@ class LocalRunner:
         """Return what the client makes of the task, or why it does not; it is made first unless it is given."""
         source, local = self._source_of(name, task), self._plan.in_round(task.round).local[name]
 
-        def train() -> Floats:
-            found = self._make_client(name, task) if client is None else client
-            return found.train(local, objective.copied(), source)
-
-        try:
+        def train() -> Update:
             objective = self._make_objective(name, task)
-            return Update(name, task.round, np.asarray(within(self._plan.client_timeout, train)), head)
+            found = self._make_client(name, task) if client is None else client
+            return Update(name, task.round, np.asarray(found.train(local, objective.copied(), source)), head)
+
+        return self._run_client(name, train)
+
+    def _run_client(self, name: str, work: Callable[[], Found]) -> Found | Failure:
+        """Return what the client's work gives within the time that it may take, or its failure."""
+        try:
+            return within(self._plan.client_timeout, work)
         except Late:
             return self._report_late(name)
         except INTERRUPTS:
@@ -241,8 +284,7 @@ class LocalRunner:
 
     def _compute_state(self, left: Floats, task: Task, state: State) -> State:
         """Return what a client keeps, from what the server will use of the vector that left it."""
-        used: Floats = left if task.clip_norm is None else clip_per_example(left[None], task.clip_norm)[0]
-        kept = self._algorithm.keeps(used, task, state)
+        kept = self._algorithm.keeps(_find_used(left, task), task, state)
         if not all(np.isfinite(array).all() for array in kept.values()):
             raise PrivacyError("what a client keeps is no longer finite: plan with smaller steps")
         return kept
@@ -277,3 +319,11 @@ class LocalRunner:
         # No charge comes twice, so even a seeded source never gives the same noise again after a crash. It is the
         # client's own number: what others were charged in the same ledger changes nothing.
         return self.source.once(f"charge {self.charging.times(name)} {task.round} {name}")
+
+
+def _find_used(left: Floats, task: Task) -> Floats:
+    """Return what the server makes of the vector: clipped to its clip norm, around the last release if its rule is."""
+    if task.clip_norm is None:
+        return left
+    centre = 0.0 if task.centre is None else np.asarray(task.centre, dtype=float)
+    return np.asarray(centre + clip_per_example((left - centre)[None], task.clip_norm)[0])

@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -34,7 +35,15 @@ from dpfed.runs.digests import Seal, digest, digest_arrays
 from dpfed.runs.directory import OWNER_ONLY, RunDirectory, write_durably, write_whole
 from dpfed.runs.rounds import is_head
 
-TEXTS = ("names", "heads", "head", "asked", "contributed")  # of the arrays that are stored; the others are numbers
+TEXTS = (
+    "names",
+    "heads",
+    "head",
+    "asked",
+    "contributed",
+    "breakdown",
+    "model",
+)  # of the arrays that are stored; the others are numbers
 END = "\x1f"  # after a name that NumPy would shorten
 PATIENCE = 0.05  # seconds of training that may be lost to a crash
 
@@ -99,13 +108,19 @@ class UnfinishedRound:
         head: str,
         asked: Iterable[str],
         contributed: Iterable[str] = (),
+        breakdown: str = "",
     ) -> None:
-        """Store what the server released of a round, who was asked where that is no secret, and who keeps a state."""
+        """Store what the server released of a round, who was asked where that is no secret, and who keeps a state.
+
+        `breakdown` says why the round must leave the model as it is, so that it does so after a crash too.
+        """
         count = np.nan if released.noisy_count is None else released.noisy_count
         arrays = {"average": released.average, "count": np.array(count), "head": np.array(head)}
         arrays["asked"] = _to_texts(asked)
         if kept := list(contributed):
             arrays["contributed"] = _to_texts(kept)
+        if breakdown:
+            arrays["breakdown"] = np.array(breakdown)
         write_whole(self._release_path(round_number), self._pack(round_number, **arrays), mode=OWNER_ONLY)
 
     def release(self, round_number: int) -> tuple[Released, str, tuple[str, ...], tuple[str, ...]] | None:
@@ -122,6 +137,49 @@ class UnfinishedRound:
         asked, contributed = map(_from_texts, names)
         return Released(average, None if np.isnan(count) else float(count)), str(head), asked, contributed
 
+    def breakdown(self, round_number: int) -> str:
+        """Return why the stored release of that round must not move the model; an empty text where it may."""
+        path = self._release_path(round_number)
+        return str(self._unpack(path, round_number, breakdown=0, head=0)[0]) if path.exists() else ""
+
+    def write_measured(self, round_number: int, model: str, updates: Sequence[Update]) -> None:
+        """Store the counts that clients released about the model of that digest; they may be used again at no cost."""
+        place = len(self._measured_paths(round_number))
+        content = self._pack(
+            round_number,
+            model=np.array(model),
+            names=_to_texts(update.client for update in updates),
+            heads=np.array([update.head for update in updates]),
+            values=np.stack([np.asarray(update.value, dtype=float) for update in updates]),
+        )
+        write_durably(self._released / f"measured-{round_number:06d}-{place:06d}.npz", content, mode=OWNER_ONLY)
+
+    def measured(self, round_number: int, model: str | None = None) -> dict[str, Update]:
+        """Return the stored counts of clients after that round, by client: those about the model of that digest.
+
+        Others are of a round that was done again, and cost what they did.
+        """
+        found: dict[str, Update] = {}
+        for path in self._measured_paths(round_number):
+            known, *parts = self._unpack(path, round_number, model=0, names=1, heads=1, values=2)
+            if model in (None, str(known)):
+                for name, head, value in zip(_from_texts(parts[0]), *parts[1:], strict=True):
+                    found.setdefault(name, Update(name, round_number, value, str(head)))
+        return found
+
+    def write_measured_release(self, round_number: int, model: str, total: NDArray[Any], head: str) -> None:
+        """Store the sum of counts that the server released about the model of that digest."""
+        content = self._pack(round_number, model=np.array(model), average=total.astype(float), head=np.array(head))
+        write_durably(self._measured_release_path(round_number), content, mode=OWNER_ONLY)
+
+    def measured_release(self, round_number: int, model: str | None = None) -> tuple[NDArray[Any], str] | None:
+        """Return the sum of counts that the server released about that model, and the head that paid for it."""
+        path = self._measured_release_path(round_number)
+        if not path.exists():
+            return None
+        known, total, head = self._unpack(path, round_number, model=0, average=1, head=0)
+        return (total, str(head)) if model in (None, str(known)) else None
+
     def contributed(self, round_number: int) -> tuple[str, ...]:
         """Return whose updates are in what was stored of that round, as far as it says."""
         released = self.release(round_number)
@@ -132,9 +190,15 @@ class UnfinishedRound:
         released = self.release(round_number)
         return [update.head for update in self.updates(round_number).values()] + ([released[1]] if released else [])
 
+    def measured_heads(self, round_number: int) -> list[str]:
+        """Return the ledger's heads that the stored counts after that round name."""
+        released = self.measured_release(round_number)
+        return [each.head for each in self.measured(round_number).values()] + ([released[1]] if released else [])
+
     def require(self, round_number: int, known: Container[str]) -> None:
         """Refuse what was stored of that round if any of it was changed or forged; `known` are the clients."""
         self.heads(round_number)
+        self.measured_heads(round_number)
         self.cohort(round_number, known)
 
     def forget(self, round_number: int) -> None:
@@ -144,7 +208,8 @@ class UnfinishedRound:
 
     def forget_all_but(self, round_number: int) -> None:
         """Remove the stored files of all other rounds: they belong to other weights and another head of the ledger."""
-        found = {*self._released.glob("round-*.npz"), *self._owner.glob("cohort-*.json")}
+        stored = (self._released.glob(f"{kind}-*.npz") for kind in ("round", "measured"))
+        found = {*self._owner.glob("cohort-*.json"), *chain.from_iterable(stored)}
         for path in found.difference(self._paths(round_number)):
             path.unlink(missing_ok=True)
 
@@ -159,8 +224,10 @@ class UnfinishedRound:
                 self._require_older()
             else:
                 self._require_own(_digest(round_number, found), known, seal)
-            if "contributed" in axes:  # older files have none, and those of algorithms that keep no state
-                found.setdefault("contributed", np.array([], dtype=str))
+            # Older files have neither, nor those of algorithms that keep no state and of rounds that moved the model.
+            for name, empty in (("contributed", np.array([], dtype=str)), ("breakdown", np.array(""))):
+                if name in axes:
+                    found.setdefault(name, empty)
             _require_forms(found, axes)
             return tuple(found[name] for name in axes)
 
@@ -178,13 +245,21 @@ class UnfinishedRound:
             raise ValueError("it has no digest")
 
     def _paths(self, round_number: int) -> list[Path]:
-        return [self._cohort_path(round_number), self._release_path(round_number), *self._update_paths(round_number)]
+        whole = (self._cohort_path, self._release_path, self._measured_release_path)
+        several = (self._update_paths, self._measured_paths)
+        return [*(path(round_number) for path in whole), *(path for find in several for path in find(round_number))]
 
     def _cohort_path(self, round_number: int) -> Path:
         return self._owner / f"cohort-{round_number:06d}.json"
 
     def _release_path(self, round_number: int) -> Path:
         return self._released / f"round-{round_number:06d}.npz"
+
+    def _measured_release_path(self, round_number: int) -> Path:
+        return self._released / f"measured-{round_number:06d}.npz"
+
+    def _measured_paths(self, round_number: int) -> list[Path]:
+        return sorted(self._released.glob(f"measured-{round_number:06d}-*.npz"))
 
     def _update_paths(self, round_number: int) -> list[Path]:
         return sorted(self._released.glob(f"round-{round_number:06d}-*.npz"))
@@ -239,7 +314,7 @@ def _require_forms(found: Mapping[str, NDArray[Any]], axes: Mapping[str, int]) -
     heads = np.atleast_1d(found["heads" if "heads" in axes else "head"])
     if not all(is_head(str(head)) for head in heads):
         raise ValueError("it names a head that no ledger can have")
-    if "names" in axes and len({len(found[name]) for name in axes}) != 1:
+    if "names" in axes and len({len(found[name]) for name in axes if axes[name]}) != 1:
         raise ValueError("names and updates differ in number")
 
 

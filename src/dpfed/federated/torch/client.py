@@ -25,6 +25,7 @@ from torch.optim import Optimizer
 
 from dpfed.arrays import Floats
 from dpfed.data.persons import Persons
+from dpfed.data.records import Records
 from dpfed.errors import InvalidArgument
 from dpfed.federated.metrics import Score
 from dpfed.federated.state.layout import Vector
@@ -32,6 +33,7 @@ from dpfed.federated.torch.examples import Examples, Items, Tensors
 from dpfed.federated.torch.model import TorchModel, layout_of
 from dpfed.federated.torch.persons import PersonRows
 from dpfed.guarantee import PERSON, RECORD
+from dpfed.plan.measure import Measurement
 from dpfed.plan.plan import LocalPlan
 from dpfed.randomness import RandomSource
 from dpfed.training.extra import Canaries
@@ -56,6 +58,7 @@ class TorchClient:
 
     With `Persons`, all rows of one person are one record: plan with unit "person". Data that cannot be trained on are
     refused here, by their owner and before any round. `canaries` are for audits alone: see `dpfed.audit.canaries`.
+    `held_out` is what a measurement of the plan counts (`find_cells`), and never trained on.
     """
 
     name: str
@@ -63,6 +66,7 @@ class TorchClient:
     account: str
     model: TorchModel = field(repr=False)
     canaries: Canaries | None = field(default=None, repr=False)
+    held_out: Records | Persons | None = field(default=None, repr=False)
     examples: Examples = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -71,6 +75,8 @@ class TorchClient:
         if isinstance(self.data, Persons) and isinstance(records, Tensors):
             records = PersonRows(records, torch.from_numpy(self.data.counts))
         object.__setattr__(self, "examples", records)
+        if self.held_out is not None:
+            self.model.require_fitting(self.model.examples(_read_rows(self.held_out)), self.name)
 
     @property
     def takes_plain_steps(self) -> bool:
@@ -123,14 +129,28 @@ class TorchClient:
             _train_plainly(model, self.examples, local, optimizer, terms, source)
             return np.asarray(row.clone().numpy())
 
+    def find_cells(self, measurement: Measurement, weights: Vector) -> tuple[Any, Any]:
+        """Return the cell of each row held out by what the model says of it, and the rows of each person or None.
+
+        Privacy: none yet. What is counted from them is bounded and noised by `dpfed.plan.measuring`.
+        """
+        rows = self.held_out.counts if isinstance(self.held_out, Persons) else None
+        if self.held_out is None:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64) if isinstance(self.data, Persons) else None
+        outputs, _ = self.model.predict(weights, _read_rows(self.held_out))
+        return measurement.find_cells(outputs, self.held_out.rows.labels), rows
+
     def evaluate(self, weights: Vector) -> tuple[Score, ...]:
         """Return loss and accuracy on the client's own rows: for its owner, not covered by any guarantee."""
         return self.model.evaluate(weights, self._rows, is_public=False)
 
     @property
     def _rows(self) -> Any:
-        data = self.data
-        return (data.rows.features, data.rows.labels) if isinstance(data, Persons) else data
+        return _read_rows(self.data) if isinstance(self.data, Persons) else self.data
+
+
+def _read_rows(records: Records | Persons) -> tuple[Any, Any]:
+    return records.rows.features, records.rows.labels
 
 
 def _find_layers(model: TorchModel, layers: Sequence[str]) -> list[bool]:

@@ -42,7 +42,7 @@ def build_model(config: RunConfig, facts: DataFacts, directory: Path) -> TorchMo
         raise InvalidArgument("shape", message)
     classes = len(facts.classes or config.data.classes)
     factory = make_factory(block.kind, block.options, facts.shape, classes, directory)
-    return TorchModel(factory, losses.find_loss(block.loss, directory), recipe=_make_settings(config.local))
+    return TorchModel(factory, losses.find_loss(block.loss, directory), recipe=make_settings(config.local))
 
 
 def make_factory(
@@ -115,7 +115,8 @@ def _find_maker(kind: str, directory: Path) -> Callable[..., Any]:
     return made  # type: ignore[no-any-return]
 
 
-def _make_settings(local: Local) -> OptimizerSettings:
+def make_settings(local: Local) -> OptimizerSettings:
+    """Return the optimizer of a client, with its schedule."""
     kinds = {"constant": Constant, "cosine": Cosine, "step": Step}
     schedule: Any = kinds[local.schedule.kind](**local.schedule.model_dump(exclude={"kind"}))
     return OptimizerSettings(local.optimizer, local.momentum, local.weight_decay, schedule)

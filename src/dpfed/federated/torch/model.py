@@ -16,9 +16,10 @@ buffers, hooks and attributes are what the model was built with, and gradients a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import chain
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -139,7 +140,7 @@ class TorchModel:
         with (
             self._lock,
             computing(self.layout.size, self.threads),
-            Generators(or_system(source), devices_of(self.module)).scope(),
+            Generators(or_system(source), self._devices).scope(),
             torch.enable_grad(),  # and as it was at the end, whatever a client does to it
         ):
             self._restore()
@@ -254,8 +255,19 @@ class TorchModel:
                 start += parameter.numel()
         self._first = row.numpy().copy()
         self.module.train()
-        self._pristine = Pristine([*self.module.modules(), *(self.loss.modules() if _is_module(self.loss) else ())])
+        losses_of = [self.loss, getattr(self.loss, "__self__", None)]  # or a method of something
+        modules = [
+            *self.module.modules(),
+            *chain.from_iterable(each.modules() for each in losses_of if _is_module(each)),
+        ]
+        others = [each for each in losses_of if not _is_module(each)]
+        self._pristine = Pristine(dict.fromkeys(modules), self.parameters, others)
         return row
+
+    @cached_property
+    def _devices(self) -> Collection[torch.device]:
+        """The devices of the model as it was built, to which it is restored for each client."""
+        return devices_of(self.module)
 
     def _restore(self) -> None:
         _ = self._row

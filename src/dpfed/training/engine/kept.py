@@ -40,7 +40,7 @@ from torch.utils._python_dispatch import _disable_current_modes, _get_current_di
 from dpfed.training.engine.copied import Copies, are_same
 
 # What every module has: its tables of parameters, buffers, modules and hooks, and its mode.
-_TORCHS = frozenset(vars(nn.Module()))
+TORCHS = frozenset(vars(nn.Module()))
 _CONTAINERS = frozenset([dict, OrderedDict, list, set, deque])
 
 
@@ -84,7 +84,7 @@ class Restorer:
 
     def _begin(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
         if not self._scopes:
-            self._calls.append(Snapshot(Structure(self._modules, _TORCHS)))
+            self._calls.append(Snapshot(Structure(self._modules, TORCHS)))
 
     def _end(self, module: nn.Module, arguments: tuple[Any, ...], output: Any) -> None:
         if self._calls and not self._scopes:
@@ -146,9 +146,10 @@ class Structure:
         self.tables = [table for state in self._states for table in state.tables]
         every = {id(value): value for table in self.tables for value in table.values() if _is_own(value)}
         self.tensors: list[Tensor] = list(every.values())
-        self._modules, self._kinds, self._is_whole = modules, list(map(type, modules)), names is None
+        self.modules, self._kinds, self._is_whole = modules, list(map(type, modules)), names is None
         # All at once, since in most passes nothing is changed.
-        filled: list[Any] = [*map(vars, modules), *(part for state in self._states for part in state.filled)]
+        self._owns = list(map(vars, modules))
+        filled: list[Any] = [*self._owns, *(part for state in self._states for part in state.filled)]
         filled += [vars(type(module)) for module in modules if _has_class_of_its_own(module)]
         self._empty = [part for state in self._states for part in state.empty]
         self._dicts = [part for part in filled if isinstance(part, Mapping)]
@@ -169,7 +170,9 @@ class Structure:
     @property
     def is_same(self) -> bool:
         """Whether nothing was changed."""
-        if not self._is_whole or any(self._empty) or not all(map(is_, map(type, self._modules), self._kinds)):
+        if not self._is_whole or any(self._empty) or not all(map(is_, map(type, self.modules), self._kinds)):
+            return False
+        if not all(map(is_, map(vars, self.modules), self._owns)):
             return False
         if list(map(len, self._parts)) != self._lengths or self._list_names() != self._names:
             return False
@@ -185,12 +188,12 @@ class Structure:
 class ModuleState:
     """The class of a module, its attributes, and what is in those of them that are containers."""
 
-    __slots__ = ("_attributes", "_found", "_is_whole", "_kind", "_members", "_module", "empty", "filled")
+    __slots__ = ("_attributes", "_found", "_is_whole", "_kind", "_members", "_module", "_own", "empty", "filled")
 
     def __init__(self, module: nn.Module, names: Collection[str] | None) -> None:
         self._module, self._kind, self._is_whole = module, type(module), names is None
         self._members = dict(vars(self._kind)) if _has_class_of_its_own(module) else None
-        own = vars(module)
+        self._own = own = vars(module)
         self._attributes = own.copy() if names is None else {name: own[name] for name in names if name in own}
         containers = [value for value in self._attributes.values() if type(value) in _CONTAINERS]
         self.empty = [value for value in containers if not value]
@@ -209,6 +212,8 @@ class ModuleState:
         if self._members is not None:
             _bring_back_members(self._kind, self._members)
         own = vars(self._module)
+        if self._is_whole and own is not self._own:
+            self._module.__dict__ = own = self._own
         if self._is_whole and not are_same(own, self._attributes):
             own.clear()
         if not self._is_whole or not own:
@@ -240,7 +245,9 @@ def _are_same(one: Any, two: Any) -> bool:
     """Return whether two containers hold the same objects, in the same order."""
     if isinstance(one, dict):
         return are_same(one, two)
-    return one == two if isinstance(one, set) else len(one) == len(two) and all(map(is_, one, two))
+    if isinstance(one, set):  # by which they are: 1 and True are equal
+        return {*map(id, one)} == {*map(id, two)}
+    return len(one) == len(two) and all(map(is_, one, two))
 
 
 def _is_own(value: Any) -> bool:

@@ -42,10 +42,11 @@ class BatchTable:
     def split(self, width: int) -> Iterator[BatchTable]:
         """Yield tables of that many columns, the last one padded; none where nothing was drawn."""
         for start in range(0, self.rows.shape[1], width):
-            rows, is_there = self.rows[:, start : start + width], self.is_there[:, start : start + width]
-            missing = ((0, 0), (0, width - rows.shape[1]))
-            padded = np.pad(rows, missing, constant_values=self.padding)
-            yield BatchTable(padded, np.pad(is_there, missing), self.padding)
+            found = self.rows[:, start : start + width]
+            rows, is_there = np.full((len(found), width), self.padding), np.zeros((len(found), width), dtype=bool)
+            rows[:, : found.shape[1]] = found
+            is_there[:, : found.shape[1]] = self.is_there[:, start : start + width]
+            yield BatchTable(rows, is_there, self.padding)
 
 
 def find_width(plans: Collection[LocalPlan], models: int) -> int:

@@ -253,11 +253,12 @@ class _Group:
         )
         for step, table in enumerate(tables):
             held, is_first = self._weights_at(step, is_shared)
-            # No record drawn must not show: there is noise all the same.
-            sums = {name: torch.zeros_like(value) for name, value in self._parameters.items()}
+            sums: Stacked = {}
             for piece in table.split(self._width or table.rows.shape[1] or 1):
                 found = self._ensemble.clipped_sums(held, *self._fetch(piece), clip_norms, is_shared=is_first)
-                sums = {name: value.add_(found[name]) for name, value in sums.items()}
+                sums = {name: value.add_(found[name]) for name, value in sums.items()} or found
+            if not sums:  # no record was drawn, which must not show: there is noise all the same
+                sums = {name: torch.zeros_like(value) for name, value in self._parameters.items()}
             noisy = noise.add(sums)
             yield {name: value.div_(batches.view(-1, *[1] * (value.dim() - 1))) for name, value in noisy.items()}
 

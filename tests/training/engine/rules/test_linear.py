@@ -7,7 +7,7 @@ from torch import nn
 from clipped import BOUNDS, found_sum, require_parity
 from dpfed.errors import InvalidArgument
 from dpfed.training.engine.gradients import ClippedGradients
-from dpfed.training.engine.rules.linear import Ghost, OuterProduct
+from dpfed.training.engine.rules.linear import Ghost, OuterProduct, balance
 
 
 def bounds_of(method: str) -> dict[torch.dtype, float]:
@@ -109,3 +109,32 @@ def test_many_small_inputs_whose_squares_are_flushed_to_zero_do_not_hide_a_long_
         assert float(OuterProduct(x, g, ("weight",)).norms()) >= truth
     finally:
         torch.set_flush_denormal(False)
+
+
+@pytest.mark.parametrize("large", [2.0**59, 2.0**60, 2.0**60 * (1 + 2.0**-23), 1e30, -3.4e38])
+def test_one_large_input_among_many_is_balanced_by_a_power_of_two(large):
+    """None above 2⁶⁰ is left, however little it adds to the length of all, and no product changes."""
+    torch.manual_seed(0)
+    x, g = torch.randn(64, 30), torch.randn(64, 5) * 1e-30
+    x[7, 3] = large
+    balanced_x, balanced_g = balance(x, g)
+    assert float(balanced_x.abs().max()) <= 2.0**60
+    others = torch.arange(64) != 7
+    assert torch.equal(balanced_x[others], x[others])
+    assert torch.equal(balanced_g[others], g[others])
+    assert torch.equal(balanced_x[7].double().outer(balanced_g[7].double()), x[7].double().outer(g[7].double()))
+
+
+def test_many_inputs_that_are_long_together_and_small_alone_stay_as_they_are():
+    x, g = torch.full((64, 64), 2.0**56), torch.ones(64, 5)
+    found = balance(x, g)
+    assert torch.equal(found[0], x)
+    assert torch.equal(found[1], g)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (4, 0)])
+def test_no_inputs_are_balanced(shape):
+    x, g = torch.zeros(shape), torch.ones(shape[0], 5)
+    found = balance(x, g)
+    assert found[0] is x
+    assert found[1] is g

@@ -130,7 +130,8 @@ class Ghost:
 
 def balance(x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     """Return inputs and output gradients with the same products: powers of two are taken from inputs above 2⁶⁰."""
-    if not x.numel() or not float(torch.linalg.vector_norm(x, ord=math.inf)) > 2.0**MOST_BITS:
+    # No number is larger than the length of all, which takes a twentieth of the time of their maximum. Half: rounding.
+    if not float(torch.linalg.vector_norm(x)) > 2.0 ** (MOST_BITS - 1):
         return x, g
     _, bits = torch.frexp(x.flatten(1).abs().amax(1))
     powers = torch.exp2((bits - MOST_BITS).clamp_(min=0).to(x.dtype))

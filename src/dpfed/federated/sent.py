@@ -1,0 +1,186 @@
+"""What a site keeps of its runs: the exact values that left it, encrypted at rest, to be sent again free of charge.
+
+One file for a run and round holds the value that left and what the client keeps for its next round: both are there or
+neither is, whenever the power fails. Each is encrypted with AES-256-GCM under the site's own key and bound to its
+place, so a file that was changed, or put in the place of another, is refused. A round asked for with another model
+replaces the file: the value and the state in it always belong together.
+
+>>> import tempfile
+>>> store = SentStore(Path(tempfile.mkdtemp()), bytes(32))
+>>> store.keep("study-1", 1, Kept("plan", "model", np.ones(2), {"dual": np.zeros(2)}))
+>>> store.read("study-1", 1).value, store.read("study-1", 2)
+(array([1., 1.]), None)
+>>> store.advance("study-1", 7), store.advance("study-1", 7), store.last("study-1")
+(True, False, 7)
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from dpfed.arrays import Floats
+from dpfed.errors import InvalidArgument, MessageRefused
+from dpfed.federated.algorithms.protocol import State
+from dpfed.federated.wire import Message, from_blob, to_blob
+from dpfed.ledger import inputs
+from dpfed.runs.directory import OWNER_ONLY, write_durably
+
+KEY = 32  # bytes
+_NONCE = 12
+VALUE, STATE = "value", "state/"
+PLAN, LAST = "plan", "last"
+ROUND, MEASURED = "round-", "measured-"  # what is kept of a round: the update, and the counts of what is held out
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """A value that left, for which plan and model, and what the client keeps with it; None once it was confirmed.
+
+    `head` is that of the site's ledger once the value was charged.
+    """
+
+    plan: str
+    model: str
+    value: Floats | None = field(repr=False)
+    state: State = field(default_factory=dict, repr=False)
+    head: str = ""
+
+
+class SentStore:
+    """The values that left a site, the plans it agreed to, and the number of the last request of each run.
+
+    Privacy: in styles `none` and `user` these are raw updates: whoever has the folder and the key has them.
+    """
+
+    def __init__(self, folder: Path, key: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        if len(key) != KEY:
+            raise InvalidArgument("key", f"the key of what was sent must have {KEY} bytes: `dpfed site init` makes one")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = folder
+        self._cipher = AESGCM(key)
+
+    def runs(self) -> tuple[str, ...]:
+        """Return the runs that the site agreed to and that have not ended."""
+        return tuple(sorted(path.name for path in self._folder.iterdir() if (path / PLAN).exists()))
+
+    def keep_plan(self, run: str, terms: Message) -> None:
+        """Store what the site agreed to."""
+        self._write(run, PLAN, terms)
+
+    def plan(self, run: str) -> Message | None:
+        """Return what the site agreed to; None for a run that it does not know."""
+        return self._read(run, PLAN)
+
+    def last(self, run: str) -> int:
+        """Return the number of the last request of the run that was answered."""
+        found = self._read(run, LAST)
+        return 0 if found is None else int(found.header["number"])
+
+    def advance(self, run: str, number: int, head: str = "") -> bool:
+        """Note durably that a request of that number is answered; return false for one that is not the newest.
+
+        `head` is that of the site's ledger before the answer.
+        """
+        if number <= self.last(run):
+            return False
+        self._write(run, LAST, Message({"number": number, "head": head}))
+        return True
+
+    def heads(self) -> tuple[str, ...]:
+        """Return the heads that the site's ledger had in the runs that have not ended: it must have them still."""
+        found = [self._read(run, name) for run in self.runs() for name in self._names(run)]
+        return tuple({str(each.header.get("head", "")) for each in found if each is not None} - {""})
+
+    def keep(self, run: str, round_number: int, kept: Kept, kind: str = ROUND) -> None:
+        """Store what leaves in that round, and what stays, durably and together."""
+        arrays = {STATE + name: np.asarray(array, dtype=float) for name, array in kept.state.items()}
+        if kept.value is not None:
+            arrays[VALUE] = np.asarray(kept.value)
+        header = {"plan": kept.plan, "model": kept.model, "head": kept.head}
+        self._write(run, _name(round_number, kind), Message(header, arrays))
+
+    def read(self, run: str, round_number: int, kind: str = ROUND) -> Kept | None:
+        """Return what left in that round; None if nothing did, or not any more."""
+        found = self._read(run, _name(round_number, kind))
+        if found is None:
+            return None
+        state = {name.removeprefix(STATE): array for name, array in found.arrays.items() if name.startswith(STATE)}
+        plan, model, head = (str(found.header.get(name, "")) for name in ("plan", "model", "head"))
+        return Kept(plan, model, found.arrays.get(VALUE), state, head)
+
+    def confirm(self, run: str, round_number: int, counted: int) -> None:
+        """Delete the values of all rounds before that one, and the states before the one that counts."""
+        for number in self._rounds(run, MEASURED):
+            if number < round_number:
+                (self._place(run) / _name(number, MEASURED)).unlink(missing_ok=True)
+        for number in self._rounds(run):
+            kept = self.read(run, number) if number < round_number else None
+            if kept is None:
+                continue
+            if number < counted or not kept.state:
+                (self._place(run) / _name(number)).unlink(missing_ok=True)
+            elif kept.value is not None:
+                self.keep(run, number, replace(kept, value=None))
+
+    def forget(self, run: str) -> None:
+        """Delete all that was kept of a run."""
+        if self._place(run).is_dir():
+            shutil.rmtree(self._place(run))
+
+    def _place(self, run: str) -> Path:
+        if not inputs.is_name(run) or "/" in run:
+            raise InvalidArgument("run", f"run must be the name of a run at this site, got {run!r:.60}")
+        return self._folder / run
+
+    def _names(self, run: str) -> list[str]:
+        """Return the files of a run that name a head."""
+        return [LAST, *(_name(number, kind) for kind in (ROUND, MEASURED) for number in self._rounds(run, kind))]
+
+    def _rounds(self, run: str, kind: str = ROUND) -> list[int]:
+        return [int(path.name.removeprefix(kind)) for path in sorted(self._place(run).glob(f"{kind}??????"))]
+
+    def _write(self, run: str, name: str, message: Message) -> None:
+        nonce = os.urandom(_NONCE)
+        self._place(run).mkdir(mode=0o700, exist_ok=True)
+        content = nonce + self._cipher.encrypt(nonce, to_blob(message), f"{run}\0{name}".encode())
+        write_durably(self._place(run) / name, content, mode=OWNER_ONLY)
+
+    def _read(self, run: str, name: str) -> Message | None:
+        from cryptography.exceptions import InvalidTag
+
+        path = self._place(run) / name
+        try:
+            content = path.read_bytes()
+            return from_blob(self._cipher.decrypt(content[:_NONCE], content[_NONCE:], f"{run}\0{name}".encode()))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (InvalidTag, ValueError, MessageRefused):
+            message = f"{path} was changed, or the site's key is another: put back a copy of it"
+            raise InvalidArgument("sent", f"{message}, or end the run here by `dpfed site release {run}`") from None
+
+
+def make_key(path: Path) -> None:
+    """Write a new key for what a site sends, for its owner alone."""
+    write_durably(path, os.urandom(KEY).hex().encode(), mode=OWNER_ONLY)
+
+
+def read_key(path: Path) -> bytes:
+    """Return the key in a file that `make_key` wrote."""
+    try:
+        return bytes.fromhex(path.read_text(encoding="ascii").strip())
+    except (OSError, ValueError):
+        message = f"{path} holds no key that `dpfed site init` made, under which what leaves is kept"
+        raise InvalidArgument(
+            "sent_key", f"{message}: put back a copy, or make a new one if no run is under way"
+        ) from None
+
+
+def _name(round_number: int, kind: str = ROUND) -> str:
+    return f"{kind}{round_number:06d}"

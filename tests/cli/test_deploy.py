@@ -1,0 +1,79 @@
+"""What `dpfed deploy` writes and refuses; that a trial runs is in integrations/test_flower_node.py."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from dpfed.cli import deploy
+from dpfed.cli.main import main
+from dpfed.integrations.trial import make_trial_file
+
+
+def invoke(*words: str):
+    return CliRunner().invoke(main, ["deploy", *words])
+
+
+@pytest.fixture
+def run_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hospitals.yaml").write_bytes(make_trial_file(2).content)
+    return tmp_path / "hospitals.yaml"
+
+
+def test_init_says_what_goes_where(run_file):
+    result = invoke("init", str(run_file), "--hub", "hub.example:9092")
+    assert result.exit_code == 0, result.output
+    assert "dpfed run deployment/study/hospitals.yaml --on hub.example:9092" in result.output
+    again = invoke("init", str(run_file), "--hub", "hub.example:9092")
+    assert again.exit_code == 2
+    assert "is not empty" in again.output
+
+
+def test_init_speaks_json(run_file):
+    result = invoke("init", str(run_file), "--hub", "hub.example:9092", "--directory", "wards", "--json")
+    assert json.loads(result.output)["sites"] == ["north", "south"]
+
+
+@pytest.mark.parametrize("hub", ["hub.example", "https://hub.example:9092", "hub:port", ""])
+def test_an_address_without_host_and_port_is_refused(run_file, hub):
+    result = invoke("init", str(run_file), "--hub", hub)
+    assert (result.exit_code, "--hub must be a host and a port" in result.output) == (2, True)
+
+
+def test_register_refuses_what_is_no_deployment(tmp_path):
+    result = invoke("register", str(tmp_path))
+    assert (result.exit_code, "is no deployment" in result.output) == (2, True)
+
+
+def test_register_says_that_the_superlink_is_away(run_file):
+    invoke("init", str(run_file), "--hub", "127.0.0.1:1")
+    result = invoke("register", "deployment")
+    assert (result.exit_code, "the SuperLink cannot be reached" in result.output) == (2, True)
+
+
+def test_without_flower_it_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(click.UsageError, match=r"pip install 'dpfed\[flower\]'"):
+        deploy.import_flower("flower_node")
+
+
+def test_a_trial_of_no_sites_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = invoke("up", "--local", "0")
+    assert (result.exit_code, "between 1 and 20 sites" in result.output) == (2, True)
+
+
+def test_all_but_the_connection_itself_is_imported_without_flower():
+    names = ["cli.main", "cli.deploy", "cli.remote", "integrations.deployment", "integrations.trial"]
+    names += ["integrations.flower_run", "integrations.flower_files", "integrations.flower_processes"]
+    modules = ", ".join(f"dpfed.{name}" for name in names)
+    code = f"import sys; sys.modules['flwr'] = None; import {modules}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from dpfed.cli import init_questions as questions
+from dpfed.config.drafts import TableDraft
+from dpfed.data.survey import survey
+from dpfed.data.tables import TextTable
+
+CELLS = {
+    "patient": tuple(f"P{n:03}" for n in range(8)),
+    "age": ("61", "47", "", "30", "20", "25", "26", "27"),
+    "sex": ("f", "m") * 4,
+    "seen": tuple(f"2024-01-0{n + 1}" for n in range(8)),
+    "site": ("n", "s") * 4,
+    "y": ("0", "1") * 4,
+}
+TABLE = TextTable("my.csv", CELLS, range(2, 10))
+COLUMNS = {each.name: each for each in survey(TABLE)}
+
+
+def ask(answers):
+    made = []
+
+    @click.command()
+    def command():
+        label = questions.ask_label(TABLE)
+        draft = TableDraft("my.csv", tuple(CELLS), label, site_column=questions.ask_site_column(TABLE))
+        draft = questions.ask_columns(questions.ask_person_column(draft, COLUMNS), COLUMNS)
+        made.append(questions.ask_facts(draft, TABLE))
+
+    result = CliRunner().invoke(command, input="\n".join(answers) + "\n")
+    return result, made[0] if made else None
+
+
+def test_answers_declare_and_found_publishes():
+    answers = ["y", "site", "y", "0:110", "found", "", "found", "n,s", "40"]
+    result, draft = ask(answers)
+    assert result.exit_code == 0, result.output
+    assert (draft.person_column, draft.bounds, draft.categories) == ("patient", {"age": (0, 110)}, {"sex": ("f", "m")})
+    assert (draft.indicator, draft.ignore, draft.classes) == (("age",), ("seen",), ("0", "1"))
+    assert (draft.sites, draft.sizes) == (("n", "s"), 40)
+    assert draft.is_complete
+    assert "seen is ignored: a date" in result.output
+
+
+def test_an_answer_that_cannot_be_read_is_asked_again():
+    answers = ["z", "y", "", "n", "ignore", "maybe:not", "f,m", "found", "0"]
+    result, _ = ask(answers)
+    assert "it must be one of patient" in result.output
+
+
+@pytest.mark.parametrize(("answer", "sizes"), [("found", "public"), ("25", 25)])
+def test_true_sizes_are_published_only_if_asked(answer, sizes):
+    _, draft = ask(["y", "", "n", "found", "ignore", "ignore", "50", "number", answer])
+    assert draft is None or draft.sizes == sizes

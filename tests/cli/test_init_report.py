@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import replace
+
+import pytest
+
+from dpfed.cli.init_report import InitReport
+from dpfed.config.drafts import TableDraft
+from dpfed.data.survey import survey
+from dpfed.data.tables import TextTable
+
+CELLS = {
+    "a long name of a column": ("1,5", "2,5", "", "3,5"),
+    "sex": ("f", "m", "f", "m"),
+    "seen": ("2024-01-01", "2024-01-02", "2024-01-03", "2024-01-03"),
+    "y": ("0", "1", "0", "1"),
+}
+TABLE = TextTable("my.csv", CELLS, (2, 3, 4, 5), separator=";")
+DRAFT = TableDraft("my.csv", tuple(CELLS), "y", classes=("0", "1"), sizes=30)
+
+
+def report(**changed):
+    columns = {each.name: each for each in survey(TABLE)}
+    return InitReport(replace(DRAFT, **changed), TABLE, columns, "my.csv", "my.yaml")
+
+
+def test_everything_open_is_listed_with_its_option():
+    lines = " ".join(report().list_open())
+    for option in ("--bounds 'a long name of a column'=LOW:HIGH", "--categories sex=A,B", "--ignore seen"):
+        assert option in lines
+    assert report().make_command().startswith("dpfed init my.csv --label y --classes 0,1 --size 30 ")
+
+
+def test_missing_cells_are_to_declare_too():
+    done = {"bounds": {"a long name of a column": (0, 9)}, "categories": {"sex": ("f", "m")}, "ignore": ("seen",)}
+    assert [line for line in report(**done).list_open() if "missing" in line]
+    assert report(**done, indicator=("a long name of a column",)).is_ready
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_counts_and_ranges_are_on_a_terminal_only_and_80_columns_hold_them(is_terminal, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal, raising=False)
+    report(bounds={"a long name of a column": (0, 9)}).show()
+    shown = capsys.readouterr().out
+    assert ("1.5 to 3.5" in shown) is is_terminal
+    assert ("0 2, 1 2" in shown) is is_terminal
+    assert ("all 4" in shown) is is_terminal
+    if is_terminal:
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+        assert max(map(len, plain.splitlines())) <= 80
