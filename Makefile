@@ -22,7 +22,7 @@ test-alone: $(VENV)/.dev ## each test file in a process of its own; a tenth of t
 	@TENTH=$(TENTH) WORKERS=$(WORKERS) $(BIN)/python tests/alone.py
 
 test-network: $(VENV)/.dev ## kill and cut off the real processes of a network on loopback, in a few minutes
-	@$(BIN)/python -m pytest -n 0 -m network tests/network
+	@timeout --kill-after=30 1200 $(BIN)/python -m pytest -n 0 -o faulthandler_timeout=500 -m network tests/network
 
 mutants: $(VENV)/.dev ## put faults into our own code, one at a time, and see that the tests find each
 	@$(BIN)/python -m pytest -n $(WORKERS) -m mutants tests/mutants

@@ -129,6 +129,26 @@ def test_a_message_of_which_nothing_is_heard_is_lost_after_a_while_and_then_for_
     assert transport.pull([token]) == []
 
 
+@pytest.mark.parametrize("verb", ["get_nodes", "push_messages"])
+def test_a_superlink_that_is_gone_ends_the_run_though_flower_would_ask_for_ever(monkeypatch, tmp_path, verb):
+    """Where nobody reaps Flower's processes (a container without an init), its own watch never ends the server."""
+    monkeypatch.setattr(flower, "HUB_SILENCE", 0.05)
+    never, grid = threading.Event(), MemoryGrid()
+    monkeypatch.setattr(grid, verb, lambda *_: never.wait())
+    transport = GridTransport(grid)
+
+    def run(*_, **__):
+        transport.sites()
+        transport.push("7", b"a question", deadline=time.time())
+
+    monkeypatch.setattr(flower.network_launch, "run", run)
+    monkeypatch.setattr(flower, "LEAST_SECONDS", 0.01)
+    with pytest.raises(ConnectionError, match=r"the SuperLink has not answered for 0\.05 s: start it again"):
+        flower.work(tmp_path, transport)
+    never.set()
+    assert server_status.read_status(tmp_path).state == BROKEN
+
+
 def test_a_grid_that_fails_says_so_where_the_run_is():
     def fail(message):
         raise ConnectionError("the SuperLink is gone")

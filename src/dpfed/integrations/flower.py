@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from cryptography.hazmat.primitives import serialization
 from flwr.app import Context, Message
@@ -37,13 +38,16 @@ PATIENCE = 0.5  # seconds for replies that are there; one that takes longer is f
 MOST_FETCHING = 16
 SHARE, LEAST_SILENCE = 0.25, 30.0  # of a message's life, and seconds, without a word before it counts as lost
 LEAST_SECONDS = 1.0  # that a message lives: Flower refuses one that has expired
+HUB_SILENCE = 30.0  # seconds without a word of the SuperLink, after which it counts as gone
+_Answer = TypeVar("_Answer")
 
 
 class GridTransport:
     """Bytes to sites and back, through the Grid of one Flower run.
 
     A site may announce a reply and send its parts late, or never. Flower waits for them where it stands; here a thread
-    of its own does, so that the other sites' replies are not held up and deadlines hold.
+    of its own does, so that the other sites' replies are not held up and deadlines hold. Flower also asks a SuperLink
+    that is gone again and again, for ever: here the run ends, and goes on when it is resumed.
     """
 
     def __init__(self, grid: Grid) -> None:
@@ -55,14 +59,15 @@ class GridTransport:
 
     def sites(self) -> Mapping[str, str]:
         """Return the address of each site that is connected now, by its public key in OpenSSH's form."""
-        online = [node for node in self._grid.get_nodes() if node.status == ONLINE]
+        online = [node for node in _ask_hub(self._grid.get_nodes, HUB_SILENCE) if node.status == ONLINE]
         return {format_public_key(node.public_key): str(node.node_id) for node in online if node.public_key}
 
     def push(self, address: str, content: bytes, *, deadline: float) -> Sent:
         """Send the content; `deadline` is in seconds since 1970. The SuperLink drops what was not fetched by then."""
         lives = max(deadline - time.time(), LEAST_SECONDS)
         message = Message(wrap(content), int(address), TYPE, ttl=lives)
-        tokens = [token for token in self._grid.push_messages([message]) if token]
+        pushed = _ask_hub(lambda: list(self._grid.push_messages([message])), max(lives, HUB_SILENCE))
+        tokens = [token for token in pushed if token]
         if not tokens:
             return Sent(self._lose())
         self._silent[tokens[0]] = time.monotonic() + max(SHARE * lives, LEAST_SILENCE)
@@ -113,6 +118,27 @@ class GridTransport:
         return token
 
 
+def _ask_hub(ask: Callable[[], _Answer], seconds: float) -> _Answer:
+    """Return what the SuperLink answers, or raise after so many seconds without an answer."""
+    answers: queue.SimpleQueue[_Answer | BaseException] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            answers.put(ask())
+        except BaseException as error:  # it is raised again, where the run is
+            answers.put(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        answer = answers.get(timeout=seconds)
+    except queue.Empty:
+        message = f"the SuperLink has not answered for {seconds:g} s: start it again, if it has ended"
+        raise ConnectionError(message) from None
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
 def _read(reply: Message) -> Arrived:
     token = reply.metadata.reply_to_message_id
     if reply.has_error():
@@ -150,7 +176,8 @@ def work(directory: Path, transport: Transport) -> None:
     except _Stop:
         _say(directory, STOPPED)
     except BaseException as error:
-        _say(directory, BROKEN, f"{error}" if isinstance(error, PrivacyError) else f"{type(error).__name__}: {error}")
+        is_plain = isinstance(error, PrivacyError | ConnectionError)
+        _say(directory, BROKEN, f"{error}" if is_plain else f"{type(error).__name__}: {error}")
         raise
 
 
