@@ -28,7 +28,7 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -535,13 +535,16 @@ def rows(quick: bool, only: Collection[str] = ()) -> list[Row]:
 
 
 def measured(
-    contestants: Iterable[Contestant], verb: str, names: Iterable[str], turns: int
+    contestants: Sequence[Contestant], verb: str, names: Iterable[str], turns: int
 ) -> tuple[dict[Key, Result], dict[Key, str]]:
-    """What everybody says last, after so many turns of each; and what those say who do not take part."""
+    """What everybody says last, after so many turns of each; and what those say who do not take part.
+
+    Each model has workers of its own: they keep their heaps, and those of all models are more than a machine has.
+    """
     found: dict[Key, Result] = {}
     said: dict[Key, str] = {}
-    with workers_of(contestants) as workers:
-        for name in names:
+    for name in names:
+        with workers_of(contestants) as workers:
             running = list(workers)
             for _ in range(turns):
                 for worker in list(running):
