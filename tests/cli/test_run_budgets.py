@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -135,7 +136,7 @@ def test_a_run_warns_once_when_it_passes_50_80_and_95_percent_of_its_promise(dpf
     said = dpfed("run run.yaml --directory here").output
     spent = [0.0, *(each["spent"][0]["epsilon"] for each in RunDirectory("here").rounds())]
     marks = [find_mark(epsilon, 2.0) for epsilon in spent]
-    passed = [mark for before, mark in zip(marks, marks[1:], strict=False) if mark != before]
+    passed = [mark for before, mark in pairwise(marks) if mark != before]
     assert tuple(passed) == WARN_AT == (50, 80, 95)
     found = [said.find(f"{mark} % of the ε for one record is spent") for mark in passed]
     assert found == sorted(found)
