@@ -195,7 +195,7 @@ class TestPrivacyStatus:
             manager.apply_privacy(np.ones(1))
         said.append(manager.get_privacy_status()["warning"])
         passed = {used: text.partition(" of")[0] for used, text in enumerate(said)}
-        assert passed == {used: "" for used in range(10)} | {
+        assert passed == dict.fromkeys(range(10), "") | {
             used: f"{50 if used < 16 else 80 if used < 19 else 95} %" for used in range(10, 21)
         }
         assert said[19] == "95 % of the budget is passed: 19 of 20 rounds of ε = 2 are spent, 1 are left"

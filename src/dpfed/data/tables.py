@@ -140,9 +140,13 @@ class TextTable:
         """Refuse missing cells of all columns at once, except where it is declared what fills them."""
         known = {**declared.categories, **(classes or {})}
         wanted = [*(column for column in features if not declared.bears_missing(column)), *others]
-        found = {column: self.find_missing(column, known.get(column, ())) for column in wanted}
-        if missing := {column: each for column, each in found.items() if each is not None}:
+        if missing := self.list_missing(wanted, known):
             raise refuse_missing(self.name, self.place, missing, features, declared)
+
+    def list_missing(self, columns: Iterable[str], known: Mapping[str, Sequence[Any]]) -> dict[str, Missing]:
+        """Return what is missing in those of the columns that miss any cell, beside what is `known` to be a text."""
+        found = {column: self.find_missing(column, known.get(column, ())) for column in columns}
+        return {column: each for column, each in found.items() if each is not None}
 
     def require(self, column: str, argument: str = "column") -> None:
         """Refuse the name of a column that the file does not have."""
