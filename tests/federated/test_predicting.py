@@ -38,3 +38,18 @@ def test_a_run_on_other_data_is_refused(run):
     (run / "nothing").mkdir()
     with pytest.raises(InvalidArgument, match="not trained on a table"):
         open_predictor(run / "nothing")
+
+
+def test_missing_cells_are_refused_with_what_still_helps_a_finished_run(run):
+    names, first, *others = (run / "iris.csv").read_text().splitlines()
+    place = names.split(",").index("b")
+    cells = first.split(",")
+    cells[place] = ""
+    (run / "new.csv").write_text("\n".join([names, ",".join(cells), *others]))
+    with pytest.raises(InvalidArgument) as refused:
+        open_predictor(run / "run").predict(read_table(run / "new.csv"))
+    said = str(refused.value)
+    assert "new.csv: cells are missing in b (1, the first in line 2)" in said
+    assert "write a value into these cells of new.csv, or leave their records out" in said
+    assert "`dpfed run` it anew" in said
+    assert "under data: write" not in said  # which would come too late

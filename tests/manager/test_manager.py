@@ -188,6 +188,18 @@ class TestPrivacyStatus:
         assert (status["unit"], status["adjacency"], status["is_private"]) == ("client", "add_remove", True)
         assert status["epsilon_spent"] == compute_epsilon_from_delta(1e-6, manager.event.noise_multiplier)
 
+    def test_the_status_warns_at_50_80_and_95_percent_of_the_budget(self):
+        manager, said = PrivacyManager(epsilon=2.0, num_rounds=20), []
+        for _ in range(20):
+            said.append(manager.get_privacy_status()["warning"])
+            manager.apply_privacy(np.ones(1))
+        said.append(manager.get_privacy_status()["warning"])
+        passed = {used: text.partition(" of")[0] for used, text in enumerate(said)}
+        assert passed == dict.fromkeys(range(10), "") | {
+            used: f"{50 if used < 16 else 80 if used < 19 else 95} %" for used in range(10, 21)
+        }
+        assert said[19] == "95 % of the budget is passed: 19 of 20 rounds of ε = 2 are spent, 1 are left"
+
     def test_the_status_is_the_same_whatever_the_data(self):
         managers = [PrivacyManager(), PrivacyManager()]
         managers[0].apply_privacy(np.full(3, 1e6))

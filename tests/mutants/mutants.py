@@ -18,6 +18,7 @@ from mutants.of_network import NETWORKS
 from mutants.of_pate import PATE
 from mutants.of_robust import ROBUST_RULES
 from mutants.of_shuffling import SHUFFLING
+from mutants.of_tables import TABLES
 from mutants.of_training import TRAINING
 
 MUTANTS = (
@@ -32,6 +33,7 @@ MUTANTS = (
     *MECHANISMS,
     *ACCOUNTING,
     *SHUFFLING,
+    *TABLES,
     *PATE,
     *AUDIT,
     *ROBUST_RULES,

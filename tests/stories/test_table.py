@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from dpfed.cli.main import main
 from dpfed.config import RunConfig
 from dpfed.federated.data import prepare
+from dpfed.federated.predicting import open_predictor
 from dpfed.runs.directory import RunDirectory
 
 ROWS = 240
@@ -40,10 +41,10 @@ def dpfed(line: str, code: int = 0) -> str:
     return result.output
 
 
-def make_rows() -> list[dict[str, str]]:
+def make_rows(count: int = ROWS) -> list[dict[str, str]]:
     draws = np.random.default_rng(7)
-    ages, weights = draws.integers(20, 90, ROWS), np.round(draws.normal(75, 14, ROWS), 1)
-    ill = ages - 55 + weights - 75 + draws.normal(0, 5, ROWS) > 0
+    ages, weights = draws.integers(20, 90, count), np.round(draws.normal(75, 14, count), 1)
+    ill = ages - 55 + weights - 75 + draws.normal(0, 5, count) > 0
     return [
         {
             "age": str(age),
@@ -247,3 +248,55 @@ def test_a_quantity_is_predicted_in_its_own_unit():
     exec(re.search("```python\n(.*?)```", Path("model.md").read_text(), re.DOTALL)[1], scope)  # noqa: S102
     own = scope["predict"]([row | {"age": float(row["age"]), "weight": float(row["weight"])} for row in rows])
     assert own == pytest.approx(said, abs=1e-2)
+
+
+def count_exactly(run: str) -> tuple[dict[str, int], list[int]]:
+    """Return what nobody but the owner may know of the records held out: their numbers, and the confusion matrix."""
+    data = prepare(RunConfig.read("ward.yaml").data)
+    found = open_predictor(run).predict_features(data.test.features).argmax(axis=1)
+    table = np.zeros((2, 2), dtype=int)
+    np.add.at(table, (data.test.labels, found), 1)
+    sites = {name: len(part) for name, part in data.held_out.items()}
+    trained = {f"trained at {name}": len(part) for name, part in data.clients.items()}
+    return {"all": len(data.test), "hits": int(np.trace(table)), **sites, **trained}, table.ravel().tolist()
+
+
+def read_shared(run: RunDirectory, said: str) -> dict[str, str]:
+    """Return all that may be shared of a run as texts, without drawings and without the counts that were noised."""
+    html = re.sub("(?s)<(svg|style|script).*?</\\1>", "", (run.path / "report.html").read_text("utf-8"))
+    rounds = [{key: value for key, value in each.items() if key != "released"} for each in run.rounds()]
+    files = {name: (run.path / name).read_text("utf-8") for name in ("plan.json", "features.json", "status")}
+    told = {
+        "terminal": said,
+        "markdown": dpfed(f"report {run.path} --markdown"),
+        "ward.yaml": Path("ward.yaml").read_text(),
+    }
+    return {"report.html": html, "rounds.jsonl": json.dumps(rounds), **files, **told}
+
+
+def test_released_figures_are_in_the_report_to_share_and_nothing_exact_is():
+    write(make_rows(3000))
+    public = "--public categories,classes,sites --size north=1500 --size south=750 --epsilon 4"
+    dpfed(f"init ward.csv --label outcome --site-column hospital {DECLARED} {public}")
+    with Path("ward.yaml").open("a", encoding="utf-8") as file:
+        file.write("metrics: {release: [accuracy], epsilon: 0.2}\n")
+    said = dpfed("run ward.yaml")
+    run = RunDirectory("runs/ward-1")
+    released = run.rounds()[-1]["released"]
+    shared, (counts, table) = read_shared(run, said), count_exactly("runs/ward-1")
+    figure = released["figures"]["accuracy"]
+    value, interval = f"{figure['value']:.3f}", f"{figure['low']:.3f} to {figure['high']:.3f}"
+    assert 0.5 < figure["low"] < figure["value"] <= figure["high"]
+    for text in (shared["report.html"], shared["markdown"]):
+        assert "ε = 0.2 of the promise" in text
+        assert re.search(rf"accuracy\W[^0-9]*{re.escape(value)}\W[^0-9]*{re.escape(interval)}", text)
+    assert f"accuracy {value} (95 %: {interval})" in said
+    # Noise has a standard deviation of 10 in each of the four counts: all of them are exact one in 10⁵ times.
+    assert released["counts"] != table
+    constants = set(re.findall(r"\d+", dpfed("plan ward.yaml --json")))  # made of the first line of the table alone
+    exact = {str(count) for count in (*counts.values(), *table) if count >= 100} - constants
+    exact.add(f"{counts['hits'] / counts['all']:.6f}"[:7])
+    assert {str(counts[name]) for name in ("all", "north", "south")} <= exact
+    for name, text in shared.items():
+        assert not re.search(rf"(?<![\w.])({'|'.join(map(re.escape, exact))})(?![\w.])", text), name
+    assert counts["hits"] / counts["all"] == pytest.approx(figure["value"], abs=0.15)

@@ -74,7 +74,6 @@ def refuse_missing(
     name: str, place: str, found: Mapping[str, Missing], features: Collection[str], declared: Declared
 ) -> InvalidArgument:
     """Return the refusal of all missing cells at once, with the lines that would fill them."""
-    listed = ", ".join(f"{column} ({each.count}, the first in {place} {each.line})" for column, each in found.items())
     ways = []
     if open_ := [column for column in found if column in features]:
         form = ", ".join(f"{column}: {_form(column, declared)}" for column in open_)
@@ -85,8 +84,21 @@ def refuse_missing(
         )
     if fixed := [column for column in found if column not in features]:
         ways.append(f"fill in {' and '.join(fixed)}, or leave these records out of the file")
-    message = f"{name}: cells are missing in {listed}; what stands for them is your choice: {'; '.join(ways)}"
+    message = f"{_list_missing(name, place, found)}; what stands for them is your choice: {'; '.join(ways)}"
     return InvalidArgument(next(iter(found)), message)
+
+
+def refuse_missing_later(name: str, place: str, found: Mapping[str, Missing]) -> InvalidArgument:
+    """Return the refusal of missing cells in a table for a model that is trained already, with what still helps."""
+    why = "the model was trained without missing cells there, and `fill:` in its file would come too late"
+    ways = f"write a value into these cells of {name}, or leave their records out"
+    anew = "for a model that bears missing cells, add `fill:` or `indicator:` to the file and `dpfed run` it anew"
+    return InvalidArgument(next(iter(found)), f"{_list_missing(name, place, found)}; {why}: {ways}; {anew}")
+
+
+def _list_missing(name: str, place: str, found: Mapping[str, Missing]) -> str:
+    listed = ", ".join(f"{column} ({each.count}, the first in {place} {each.line})" for column, each in found.items())
+    return f"{name}: cells are missing in {listed}"
 
 
 def _form(column: str, declared: Declared) -> str:

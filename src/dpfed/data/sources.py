@@ -88,12 +88,18 @@ def load_unlabelled(source: str, like: Records, declared: Declared, directory: s
 
 def encode_features(table: TextTable, features: Sequence[str], declared: Declared) -> Any:
     """Return the features of these names, in their order, from the columns of a table that may have more of them."""
+    columns = find_columns(table, features, declared)
+    table.require_complete(columns, declared)
+    return table.features(columns, declared)
+
+
+def find_columns(table: TextTable, features: Sequence[str], declared: Declared) -> list[str]:
+    """Return the columns that become these features; refuse a table that has not all of them."""
     column_of = {name: column for column in declared.columns for name in declared.name_features(column)}
     columns = list(dict.fromkeys(column_of.get(name, name) for name in features))
     for column in columns:
         table.require(column)
-    table.require_complete(columns, declared)
-    return table.features(columns, declared)
+    return columns
 
 
 def read_column_names(path: Path) -> tuple[str, ...]:

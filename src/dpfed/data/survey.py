@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dpfed.data.cells import Kind, is_date, is_missing, mixes_decimals
+from dpfed.data.cells import Kind, is_date, is_missing
 from dpfed.data.tables import TextTable
 
 NUMBER, CATEGORY, DATE, TEXT, EMPTY, BROKEN = "number", "category", "date", "text", "empty", "broken"
@@ -98,7 +98,7 @@ def _find_fault(table: TextTable, name: str) -> tuple[str, str]:
         word = "no numbers" if read.count(Kind.TEXT) else "infinite"
         first = table.lines[read.first(Kind.INFINITE, Kind.TEXT) or 0]
         return f"some cells are {word}", f"{bad:,} of them, the first in {table.place} {first}"
-    mixed = mixes_decimals(table.columns[name], read)
+    mixed = table.mixes_decimals(name)
     return "decimal commas beside decimal points" if mixed else "", ""
 
 

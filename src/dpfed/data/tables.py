@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from dpfed.data.cells import MISSING, Cells, Kind, is_missing, mixes_decimals, read_cells
 from dpfed.data.declared import Declared, Missing, refuse_missing
+from dpfed.data.plain import PlainColumns, split_plain
 from dpfed.data.progress import follow
 from dpfed.data.records import Records
 from dpfed.data.text_files import find_separator, read_text, split_declaration
@@ -104,11 +105,24 @@ class TextTable:
     def cells(self, column: str) -> Cells:
         """Return the column's cells as numbers, and what each of them is."""
         if column not in self._read:
-            self._read[column] = read_cells(self.columns[column], has_decimal_comma=self.separator != ",")
+            self._read[column] = self._read_cells(column)
         return self._read[column]
+
+    def mixes_decimals(self, column: str) -> bool:
+        """Return whether the column has decimal commas and decimal points: one of them may be for thousands."""
+        read = self.cells(column)
+        return read.count(Kind.COMMA) > 0 and mixes_decimals(self.columns[column], read)
+
+    def _read_cells(self, column: str) -> Cells:
+        numbers = self.columns.read_numbers(column) if isinstance(self.columns, PlainColumns) else None
+        if numbers is not None:
+            return Cells(numbers, np.zeros(len(numbers), np.int8))
+        return read_cells(self.columns[column], has_decimal_comma=self.separator != ",")
 
     def find_missing(self, column: str, declared: Sequence[Any] = ()) -> Missing | None:
         """Return how many cells of the column are missing; a text that is declared is not, even if it is "none"."""
+        if not declared and not self.cells(column).count(Kind.MISSING):
+            return None
         known, cells = {str(value) for value in declared}, self.columns[column]
         absent = {cell for cell in set(cells) if is_missing(cell) and cell not in known}
         if not absent:
@@ -126,9 +140,13 @@ class TextTable:
         """Refuse missing cells of all columns at once, except where it is declared what fills them."""
         known = {**declared.categories, **(classes or {})}
         wanted = [*(column for column in features if not declared.bears_missing(column)), *others]
-        found = {column: self.find_missing(column, known.get(column, ())) for column in wanted}
-        if missing := {column: each for column, each in found.items() if each is not None}:
+        if missing := self.list_missing(wanted, known):
             raise refuse_missing(self.name, self.place, missing, features, declared)
+
+    def list_missing(self, columns: Iterable[str], known: Mapping[str, Sequence[Any]]) -> dict[str, Missing]:
+        """Return what is missing in those of the columns that miss any cell, beside what is `known` to be a text."""
+        found = {column: self.find_missing(column, known.get(column, ())) for column in columns}
+        return {column: each for column, each in found.items() if each is not None}
 
     def require(self, column: str, argument: str = "column") -> None:
         """Refuse the name of a column that the file does not have."""
@@ -160,7 +178,7 @@ class TextTable:
         if (bad := read.first(Kind.INFINITE, Kind.TEXT)) is not None:
             message = f"the cell is not a finite number: correct it, {otherwise}"
             raise self._make_refusal(self.lines[bad], column, message)
-        if mixes_decimals(self.columns[column], read):
+        if self.mixes_decimals(column):
             what = f"column {column} has decimal commas and decimal points, and one of them may be for thousands"
             raise InvalidArgument(column, f"{self.name}: {what}: write all numbers alike")
         return read.values
@@ -197,24 +215,25 @@ class TextTable:
 
 def read_table(path: str | Path) -> TextTable:
     """Read a file's cells; its first line names the columns, and shows what separates them."""
-    name, lines, rows, separator = _read_rows(path)
-    header = rows[0]
-    cells = [column[1:] for column in zip(*rows, strict=True)]
-    return TextTable(name, dict(zip(header, cells, strict=True)), lines[1:], separator=separator)
-
-
-def _read_rows(path: str | Path) -> tuple[str, list[int], list[list[str]], str]:
-    """Return the file's name, the numbers of its lines, their cells, the first line's too, and what separates them."""
     name = Path(path).name
     declared, text = split_declaration(read_text(path))
-    separator = declared or find_separator(_find_first_line(text))
-    lines, rows = _split_cells(name, text, separator, first=1 if declared is None else 2)
+    separator, first = declared or find_separator(_find_first_line(text)), 1 if declared is None else 2
+    if (plain := split_plain(text, separator)) is not None:
+        lines = range(first + 1, first + 1 + plain.records)
+        return TextTable(name, plain, lines, separator=separator)
+    return _read_any(name, text, separator, first)
+
+
+def _read_any(name: str, text: str, separator: str, first: int) -> TextTable:
+    """Return the cells of a text in any form of CSV, with the number of its first line."""
+    lines, rows = _split_cells(name, text, separator, first)
     if len(rows) < 2:
         raise InvalidArgument(
             "source", f"{name} must have a line of column names and at least one record: it has fewer than two lines"
         )
     _require_rectangle(name, rows[0], lines, rows)
-    return name, lines, rows, separator
+    cells = [column[1:] for column in zip(*rows, strict=True)]
+    return TextTable(name, dict(zip(rows[0], cells, strict=True)), lines[1:], separator=separator)
 
 
 def read_header(path: str | Path) -> tuple[str, ...]:
@@ -227,13 +246,9 @@ def read_header(path: str | Path) -> tuple[str, ...]:
 
 def read_column(path: str | Path, column: str) -> tuple[str, ...]:
     """Read one column of a file, and check no other; refuse a missing cell."""
-    name, lines, rows, separator = _read_rows(path)
-    header = rows[0]
-    alone = TextTable(name, dict.fromkeys(header, ()), ())
-    alone.require(column)
-    place = header.index(column)
-    cells = tuple(row[place] for row in rows[1:])
-    return TextTable(name, {column: cells}, lines[1:], separator=separator).complete(column)
+    table = read_table(path)
+    table.require(column)
+    return table.complete(column)
 
 
 def _find_first_line(text: str) -> str:

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from dpfed.config.kept import read_kept
 from dpfed.config.run import RunConfig
+from dpfed.data.declared import refuse_missing_later
 from dpfed.data.records import Records
 from dpfed.data.scaling import map_back
-from dpfed.data.sources import encode_features, is_table
+from dpfed.data.sources import find_columns, is_table
 from dpfed.data.tables import TextTable
 from dpfed.errors import InvalidArgument
 from dpfed.federated.data import DataFacts, declare_columns, scale_records
@@ -53,7 +54,12 @@ class Predictor:
 
     def read(self, table: TextTable) -> Floats:
         """Return a table's features as the model takes them; the label and other columns may be missing from it."""
-        encoded = encode_features(table, self.features, declare_columns(self.config.data))
+        declared = declare_columns(self.config.data)
+        columns = find_columns(table, self.features, declared)
+        bare = [column for column in columns if not declared.bears_missing(column)]
+        if missing := table.list_missing(bare, declared.categories):
+            raise refuse_missing_later(table.name, table.place, missing)
+        encoded = table.features(columns, declared)
         blank = Records(encoded, np.zeros(len(encoded), dtype=int), self.features)
         return np.asarray(scale_records(blank, self.config.data).features)
 

@@ -197,7 +197,7 @@ def find_site_epsilon(plan: Plan, client: str, delta: float) -> float:
         return find_client_epsilon(plan, delta)
     if not plan.noises_steps:
         return plan.local[client].epsilon(delta, plan.record_factors)  # which has no noise, and says so
-    return epsilon_of(compose(plan.local_charges(client)), delta, adjacency=plan.record_adjacency)
+    return epsilon(compose(plan.local_charges(client)), delta, plan.record_adjacency)
 
 
 def find_record_epsilon(plan: Plan, delta: float) -> float:

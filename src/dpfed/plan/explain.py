@@ -40,6 +40,7 @@ MOST_NAMES = 20  # more clients are listed by the plan they share
 MOST_RUNS = 12  # of rounds with one factor of noise
 MOST_CURVES = 30  # of unequal sites, each asked of the accountant
 DELTAS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
+FALSE_ALARMS = 0.01
 
 
 def explain_plan(plan: Plan) -> str:
@@ -62,9 +63,11 @@ def sentence(plan: Plan, promised: Guarantee) -> str:
     if len(plan.kinds) > MOST_CURVES:
         return promised.sentence()
     cost = plan.client_epsilon if promised.unit == "client" else plan.record_epsilon
-    return promised.sentence(
-        min(replace(promised, epsilon=cost(delta), delta=delta).detection_rate(0.01) for delta in DELTAS)
-    )
+    caught = 1.0
+    for delta in DELTAS:
+        if delta + FALSE_ALARMS < caught:  # what no ε is below, so that a larger δ need not be asked
+            caught = min(caught, replace(promised, epsilon=cost(delta), delta=delta).detection_rate(FALSE_ALARMS))
+    return promised.sentence(caught)
 
 
 def rounds_and_total(plan: Plan) -> list[str]:
