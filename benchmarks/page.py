@@ -27,8 +27,8 @@ LIMITS = {
     "whole_step": """\
 Rows of the logistic model, MLP, CNN, ResNet at batch 256, the five models that users write (TextCNN to
 TransformerEncoder), LSTM language model, ViT, ResNet18, the residual Embedding of 20,000×128, MobileNetV2, TCN and
-graph attention were measured with the present code, at a load of 1 to 3; the others are older. ResNet18 took 1.52 and 1.57
-times plain SGD's step in two runs, and 5.1 in a third, in which others worked; 1.28 in an earlier one.
+graph attention were measured with the present code, at a load of 1 to 3; the others are older. ResNet18 took
+1.52 and 1.57 times plain SGD's step in two runs, and 5.1 in a third, in which others worked; 1.28 in an earlier one.
 What limits the rows that miss their goals, by CPU time on one thread:
 
 * residual after an Embedding: noise on 0.67 million numbers (3 ns each, near the price of the cipher, a logarithm, a

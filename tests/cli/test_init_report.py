@@ -33,6 +33,22 @@ def test_everything_open_is_listed_with_its_option():
     assert report().make_command().startswith("dpfed init my.csv --label y --classes 0,1 --size 30 ")
 
 
+def test_the_command_that_releases_open_ranges_is_shown_if_it_is_wanted(capsys):
+    assert not report().make_release()
+    wanted = replace(report(), has_private_bounds=True)
+    command = "dpfed bounds my.csv --column 'a long name of a column' --account 'ACCOUNT-{id}' --epsilon EPSILON"
+    assert wanted.make_release() == command
+    wanted.show()
+    assert command in capsys.readouterr().out
+    assert not replace(report(bounds={"a long name of a column": (0, 9)}), has_private_bounds=True).make_release()
+
+
+def test_the_release_of_ranges_names_sites_and_persons():
+    draft = {"site_column": "sex", "sites": ("f", "m"), "person_column": "seen"}
+    command = replace(report(**draft), has_private_bounds=True).make_release()
+    assert " --person-column seen --site-column sex --sites f,m " in command
+
+
 def test_missing_cells_are_to_declare_too():
     done = {"bounds": {"a long name of a column": (0, 9)}, "categories": {"sex": ("f", "m")}, "ignore": ("seen",)}
     assert [line for line in report(**done).list_open() if "missing" in line]

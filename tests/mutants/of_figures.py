@@ -12,6 +12,8 @@ MEASURING = "tests/plan/test_measuring.py::test_"
 QUERIES = "tests/analytics/test_queries.py::test_"
 RELEASES = "tests/analytics/test_releases.py::test_"
 SITES = "tests/analytics/test_sites.py::test_"
+TABLES = "tests/analytics/test_tables.py::test_"
+BOUNDS = "tests/cli/test_bounds.py::test_"
 
 FIGURES = (
     Mutant(
@@ -251,5 +253,33 @@ FIGURES = (
         "record.unit == PERSON and any(owner.rows is None for owner in self.owners.values())",
         "record.unit == PERSON and not self.owners",
         (SITES + "a_promise_for_one_person_needs_to_know_whose_rows_there_are",),
+    ),
+    Mutant(
+        "rows of a person that are not brought together",
+        "analytics/tables.py",
+        '    return TablePart(values[np.argsort(persons, kind="stable")], counts[counts > 0].astype(np.int64))\n',
+        "    return TablePart(values, counts[counts > 0].astype(np.int64))\n",
+        (TABLES + "the_rows_of_a_person_stay_together_in_whatever_order_the_file_is",),
+    ),
+    Mutant(
+        "a person at any number of sites",
+        "analytics/tables.py",
+        "    if len(pairs) and np.bincount(pairs[:, 0]).max() > most:\n",
+        "    if len(pairs) and most < 1:\n",
+        (TABLES + "a_person_at_more_sites_than_is_said_is_refused",),
+    ),
+    Mutant(
+        "ranges for a person at several sites that have the noise of one",
+        "cli/bounds.py",
+        "    return ColumnRelease(query, promise, sites if promise.unit == PERSON else 1)\n",
+        "    return ColumnRelease(query, promise)\n",
+        (BOUNDS + "a_person_at_two_sites_has_noise_for_both",),
+    ),
+    Mutant(
+        "ranges that are released again under the same name",
+        "cli/bounds.py",
+        "    if ledger.has_run(name):\n",
+        "    if ledger.has_run(name) and not given:\n",
+        (BOUNDS + "the_same_release_again_is_refused_and_not_charged",),
     ),
 )

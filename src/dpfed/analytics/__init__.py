@@ -13,7 +13,9 @@ _HOME = {
     "ColumnStudy": "dpfed.analytics.sites",
     "ask_bounds": "dpfed.analytics.sites",
     "find_bounds": "dpfed.analytics.scaling",
+    "find_least_count": "dpfed.analytics.scaling",
     "find_scale": "dpfed.analytics.scaling",
+    "read_parts": "dpfed.analytics.tables",
 }
 
 __all__ = [*_HOME]

@@ -3,7 +3,6 @@
 They are released, so anybody may know them, and a model on features scaled by them costs nothing more. A column of
 which the noise leaves too little gets none: None, and not a guess.
 
->>> from dpfed.analytics.queries import Histogram
 >>> query = Histogram(((0.0, 10.0, 20.0, 30.0),))
 >>> find_bounds(HistogramAnswer(query, np.array([0.0, 400.0, 400.0, 200.0, 0.0]), noise=0.0))
 ((0.0, 30.0),)
@@ -18,6 +17,7 @@ import math
 import numpy as np
 
 from dpfed.analytics.answers import HistogramAnswer, MomentsAnswer
+from dpfed.analytics.queries import Histogram
 
 Pair = tuple[float, float]
 TAIL = 0.01  # of the values that may lie beyond each bound
@@ -41,11 +41,23 @@ def find_scale(answer: MomentsAnswer) -> tuple[Pair | None, ...]:
     return tuple(_find_standard(answer, place) for place in range(answer.query.columns))
 
 
+def find_least_count(query: Histogram, noise: float) -> int:
+    """Return how many values every column must have at least for bounds, if the noise of a count deviates by `noise`.
+
+    Privacy: of public constants alone, so that a release that would be useless need not be paid for.
+    """
+    return math.ceil(_find_least(noise, max(query.sizes)))
+
+
+def _find_least(noise: float, cells: int) -> float:
+    return 10 * noise * math.sqrt(cells)  # a tenth of the values could be noise
+
+
 def _find_pair(answer: HistogramAnswer, place: int, tail: float) -> Pair | None:
     counts, edges = answer.column(place), answer.query.edges[place]
     total = float(counts.sum())
     noise = answer.noise * math.sqrt(len(counts))
-    if total <= 10 * noise:  # a tenth of the values could be noise
+    if total <= _find_least(answer.noise, len(counts)):
         return None
     below = np.cumsum(counts)[:-1]
     low = _find_last(below <= max(tail * total, 2 * noise), 0)

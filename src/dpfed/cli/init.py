@@ -64,6 +64,12 @@ DATA, DECLARED = "The data", "What anybody may know"
     section=DECLARED,
     help="Write what is found in the file: any of bounds,categories,classes,sites,sizes.",
 )
+@options.option(
+    "--private-bounds",
+    is_flag=True,
+    section=DECLARED,
+    help="Show the command that releases ranges which nobody knows in public, charged.",
+)
 @options.option("--epsilon", type=click.FloatRange(min=0, min_open=True), default=4.0, show_default=True,
                 section=DECLARED, help="The promise for one record or person.")  # fmt: skip
 @options.option("--yes", is_flag=True, section=options.OUTPUT, help="Ask nothing; what is not declared stays open.")
@@ -117,6 +123,7 @@ def _collect_facts(report: InitReport) -> dict[str, Any]:
         "sizes_are_public": report.draft.sizes == "public",
         "to_declare": report.list_open(),
         "next": f"dpfed run {report.target}" if report.is_ready else report.make_command(),
+        **({"release": command} if (command := report.make_release()) else {}),
     }
 
 
@@ -157,7 +164,7 @@ def _declare(source: str, target: Path, given: dict[str, Any], *, is_quiet: bool
     draft = publish(_make_draft(_relative_source(target, Path(source)), table, given, is_asking), table, public)
     if is_asking:
         draft = _ask(draft, table, columns)
-    return InitReport(draft, table, columns, source, str(target))
+    return InitReport(draft, table, columns, source, str(target), given["private_bounds"])
 
 
 def _make_draft(source: str, table: TextTable, given: dict[str, Any], is_asking: bool) -> TableDraft:

@@ -30,6 +30,7 @@ class InitReport:
     columns: Mapping[str, ColumnSurvey]
     source: str
     target: str
+    has_private_bounds: bool = False
 
     def show(self) -> None:
         """Print the table of columns, the classes and sites, what is open, and the next command."""
@@ -56,6 +57,10 @@ class InitReport:
             say("Still to declare:")
             for line in self.list_open():
                 say(f"  {line}")
+            if command := self.make_release():
+                share = "EPSILON is part of what the account allows, and training takes the rest"
+                say(f"Ranges that nobody knows in public, with noise and charged ({share}):")
+                say(f"  {command}")
             say(f"Next: {self.make_command()}")
         else:
             say(f"Next: dpfed run {shlex.quote(self.target)}   (or `dpfed plan` to see the cost first)")
@@ -78,6 +83,22 @@ class InitReport:
         parts += [each for option in self._repeat_declared() for each in option]
         said = " ".join(map(shlex.quote, parts))
         return " ".join([said, *(option for _, option in self._find_open()), "--force"])
+
+    def make_release(self) -> str:
+        """Return the command that releases the ranges still open, if that is wanted and there are any."""
+        wanted = [name for name in self.draft.open_columns if self._is_open_range(name)]
+        if not self.has_private_bounds or not wanted:
+            return ""
+        parts = ["dpfed", "bounds", self.source, *(part for name in wanted for part in ("--column", name))]
+        draft = self.draft
+        parts += [] if draft.person_column is None else ["--person-column", draft.person_column]
+        if draft.site_column is not None:
+            parts += ["--site-column", draft.site_column, "--sites", ",".join(draft.sites or ("A", "B"))]
+        return " ".join([*map(shlex.quote, parts), "--account 'ACCOUNT-{id}' --epsilon EPSILON"])
+
+    def _is_open_range(self, name: str) -> bool:
+        each = self.columns[name]
+        return each.kind == "number" and name != self.draft.label and not each.may_name_persons
 
     def _repeat_declared(self) -> Iterator[tuple[str, str]]:
         draft = self.draft

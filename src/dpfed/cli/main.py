@@ -8,6 +8,7 @@ from dpfed import __version__
 from dpfed.cli import (
     attack,
     audit,
+    bounds,
     check,
     compare,
     deploy,
@@ -35,7 +36,7 @@ from dpfed.cli.sections import Group
 @click.group(
     cls=Group,
     sections={
-        "Train": (init.init, plan.plan, run.run, run.resume, pate.pate, doctor.doctor, check.check),
+        "Train": (init.init, bounds.bounds, plan.plan, run.run, run.resume, pate.pate, doctor.doctor, check.check),
         "Look at results": (
             runs.runs,
             report.report,

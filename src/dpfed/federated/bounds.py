@@ -32,10 +32,11 @@ def refuse_unbounded(config: Data, features: Sequence[str]) -> None:
         form = ", ".join(f"{column}: [LOW, HIGH]" for column in columns)
         what = f"{', '.join(columns)} {'has' if len(columns) == 1 else 'have'} no public range"
         why = "and without one the noise may drown what is to be learned"
-        remedy = "what anybody may know, such as the range of the device; or `scale: 1` to use numbers as they are"
+        remedy = "what anybody may know, such as the range of the device"
+        others = "`dpfed bounds` releases ranges with noise, charged; `scale: 1` uses numbers as they are"
         given = "to data.feature_bounds add" if config.feature_bounds else "under data: add `feature_bounds:"
         line = f"`{form}`" if config.feature_bounds else f"{{{form}}}`"
-        raise InvalidArgument("feature_bounds", f"{what}, {why}: {given} {line} with {remedy}")
+        raise InvalidArgument("feature_bounds", f"{what}, {why}: {given} {line} with {remedy}; or {others}")
 
 
 def refuse_unbounded_label(config: RunConfig) -> None:
