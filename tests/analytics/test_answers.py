@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpfed.analytics.answers import HistogramAnswer, make_answer
+from dpfed.analytics.answers import HistogramAnswer, MomentsAnswer, make_answer
 from dpfed.analytics.queries import Histogram, Moments
 from dpfed.errors import InvalidArgument
 
@@ -55,3 +55,14 @@ def test_a_count_has_its_own_interval():
 def test_a_vector_of_another_query_is_refused():
     with pytest.raises(InvalidArgument, match="has 22 numbers"):
         make_answer(GRID, np.zeros(3), 1.0)
+
+
+@pytest.mark.parametrize("place", [1, -1, "age", 0.0])
+def test_a_number_that_no_column_has_is_refused_with_those_that_there_are(place):
+    counted, summed = (
+        HistogramAnswer(GRID, np.arange(22.0), noise=2.0),
+        MomentsAnswer(Moments(((0.0, 1.0),)), np.array([50.0, 2.0, 3.0]), noise=1.0),
+    )
+    for ask in (lambda: counted.quantile(place, 0.5), lambda: summed.mean(place), lambda: summed.variance(place)):
+        with pytest.raises(InvalidArgument, match="number of a column, from 0 to 0"):
+            ask()

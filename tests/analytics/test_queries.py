@@ -74,3 +74,9 @@ def test_the_fixed_grid_has_every_number_in_a_cell():
 def test_what_is_no_query_and_no_table_is_refused(make):
     with pytest.raises(InvalidArgument):
         make()
+
+
+@pytest.mark.parametrize("make", [lambda: Histogram((0, 50, 100)), lambda: Moments((0, 100)), lambda: Moments(((1,),))])
+def test_numbers_that_are_not_given_by_column_are_refused_with_the_form(make):
+    with pytest.raises(InvalidArgument, match="column by column: write"):
+        make()

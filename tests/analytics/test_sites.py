@@ -132,6 +132,25 @@ def test_a_promise_for_one_person_needs_to_know_whose_rows_there_are(tmp_path):
         assert committed(ledger) == {}
 
 
+@pytest.mark.parametrize(
+    ("values", "rows", "why"),
+    [
+        (TABLES["north"][:, :1], None, "with 2 columns"),
+        (TABLES["north"][:, 0], None, "with 2 columns"),
+        (TABLES["north"].astype(str), None, "a table of numbers"),
+        (TABLES["north"], np.array([1]), "how many rows each person has"),
+    ],
+)
+def test_a_table_of_another_form_is_refused_before_anything_is_charged(tmp_path, values, rows, why):
+    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+        ledger.open("ward", epsilon=9.0, delta=1e-5)
+        study = ColumnStudy("ask", Moments(((0, 1), (0, 1))), {"ward": Owner("ward", values, rows)}, ledger)
+        with pytest.raises(InvalidArgument, match=why):
+            study.ask(record=Guarantee(1.0, 1e-5))
+        assert committed(ledger) == {}
+        assert not ledger.has_run("ask")
+
+
 def test_two_owners_on_one_account_are_refused(tmp_path):
     with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
         ledger.open("ward", epsilon=9.0, delta=1e-5)

@@ -52,6 +52,42 @@ def test_an_answer_that_cannot_be_read_is_asked_again():
     assert "it must be one of patient" in result.output
 
 
+@pytest.mark.parametrize("answer", ["0-110", "110:0", "0", "a:b"])
+def test_a_range_that_cannot_be_read_is_answered_with_the_form(answer):
+    result, _ = ask(["y", "", "y", answer, "0:110"])
+    assert "two numbers with a colon, the lower one first, such as 0:110" in " ".join(result.output.split())
+    assert "could not convert" not in result.output
+
+
+def test_a_list_that_cannot_be_read_is_answered_with_the_form():
+    result, _ = ask(["y", "", "y", "0:110", "f,,m", "f,m"])
+    assert "texts with commas, each one once" in result.output
+
+
+def test_the_columns_are_listed_before_one_is_asked_for():
+    result, _ = ask(["y"])
+    assert "(patient, age, sex, seen, site, y)" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("answers", "question"),
+    [
+        (
+            ["y", "", "y", "0:110", "found", "ignore", "", "found"],
+            "How many persons do you declare for training? There are 8; 20 % are held out",
+        ),
+        (
+            ["y", "site", "y", "0:110", "found", "", "found", "found"],
+            "How many persons does each site declare for training? There are 4 in n, 4 in s; 20 % are held out",
+        ),
+    ],
+)
+def test_the_question_for_sizes_says_how_many_there_are_and_that_some_are_held_out(answers, question):
+    result, draft = ask([*answers, "6"])
+    assert question in " ".join(result.output.split())
+    assert draft.sizes == 6
+
+
 @pytest.mark.parametrize(("answer", "sizes"), [("found", "public"), ("25", 25)])
 def test_true_sizes_are_published_only_if_asked(answer, sizes):
     _, draft = ask(["y", "", "n", "found", "ignore", "ignore", "50", "number", answer])

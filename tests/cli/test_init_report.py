@@ -67,3 +67,29 @@ def test_counts_and_ranges_are_on_a_terminal_only_and_80_columns_hold_them(is_te
     if is_terminal:
         plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
         assert max(map(len, plain.splitlines())) <= 80
+
+
+def test_missing_cells_are_listed_with_the_first_command_already():
+    lines = " ".join(report().list_open())
+    assert "--fill 'a long name of a column'=VALUE" in lines
+    assert "--fill 'a long name of a column'=VALUE" in report().make_command()
+    assert "--fill seen" not in lines
+
+
+def test_a_label_of_measured_numbers_is_asked_for_its_range_and_one_of_few_for_classes():
+    measured = report(label="a long name of a column", classes=None)
+    assert measured.make_command().split(" --force")[0].endswith("--bounds 'a long name of a column'=LOW:HIGH")
+    assert "--classes A,B" in report(classes=None).make_command()
+
+
+def test_ignoring_a_column_that_may_name_persons_says_whom_the_promise_is_for(capsys):
+    table = TextTable("my.csv", {"patient_id": tuple("1223"), "y": tuple("0101")}, (2, 3, 4, 5))
+    draft = TableDraft("my.csv", ("patient_id", "y"), "y", classes=("0", "1"), sizes=30, ignore=("patient_id",))
+    InitReport(draft, table, {each.name: each for each in survey(table)}, "my.csv", "my.yaml").show()
+    assert "the promise is for one row and not for all rows of a person" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_label_of_many_texts_does_not_stop_the_report():
+    table = TextTable("my.csv", {"x": ("1",) * 30, "y": tuple(f"t{n}" for n in range(30))}, tuple(range(2, 32)))
+    draft = TableDraft("my.csv", ("x", "y"), "y", sizes=30)
+    InitReport(draft, table, {each.name: each for each in survey(table)}, "my.csv", "my.yaml").show()

@@ -199,6 +199,13 @@ FIGURES = (
         (SITES + "at_zero_noise_one_unit_moves_the_answer_by_the_norm_at_most",),
     ),
     Mutant(
+        "a table of another form that is refused after it was paid for",
+        "analytics/sites.py",
+        "        self._require_tables()\n",
+        "",
+        (SITES + "a_table_of_another_form_is_refused_before_anything_is_charged",),
+    ),
+    Mutant(
         "columns that nobody pays for",
         "analytics/sites.py",
         "        self._charge(own, whole)\n",

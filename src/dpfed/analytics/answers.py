@@ -49,6 +49,7 @@ class HistogramAnswer:
 
     def column(self, place: int) -> Floats:
         """Return the noised counts of one column; noise may make some negative."""
+        place = _require_place(place, self.query)
         starts = np.cumsum((0, *self.query.sizes))
         return np.asarray(self.counts[starts[place] : starts[place + 1]])
 
@@ -89,7 +90,7 @@ class MomentsAnswer:
 
     def mean(self, place: int) -> ColumnEstimate:
         """Return the mean of a column, its values clipped to the bounds."""
-        low, high = self.query.bounds[place]
+        low, high = self.query.bounds[_require_place(place, self.query)]
         middle, half = (low + high) / 2, (high - low) / 2
         unit, square = self._find_units(place)
         spread = self._find_spread(1 + unit**2, max(square - unit**2, 0.0))
@@ -97,7 +98,7 @@ class MomentsAnswer:
 
     def variance(self, place: int) -> ColumnEstimate:
         """Return the variance of a column, its values clipped to the bounds."""
-        low, high = self.query.bounds[place]
+        low, high = self.query.bounds[_require_place(place, self.query)]
         half = (high - low) / 2
         unit, square = self._find_units(place)
         value = min(max(square - unit**2, 0.0), 1.0)
@@ -127,6 +128,14 @@ def make_answer(query: Histogram | Moments, released: Floats, noise: float) -> H
         raise InvalidArgument("released", f"{message}: give what was released for it")
     kind = HistogramAnswer if isinstance(query, Histogram) else MomentsAnswer
     return kind(query, np.asarray(released, dtype=float), noise)  # type: ignore[arg-type]
+
+
+def _require_place(place: int, query: Histogram | Moments) -> int:
+    """Return the number of a column; refuse a name, and a number that no column has."""
+    if not isinstance(place, int | np.integer) or not 0 <= place < query.columns:
+        message = f"place must be the number of a column, from 0 to {query.columns - 1}, got {place!r}"
+        raise InvalidArgument("place", f"{message}: columns are in the order in which they were asked")
+    return int(place)
 
 
 def _find_crossing(edges: Floats, gaps: Floats) -> float:

@@ -14,6 +14,7 @@ array([ 4.  , -0.56,  0.35])
 from __future__ import annotations
 
 import math
+from collections.abc import Sized
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -42,6 +43,7 @@ class Histogram:
     edges: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
+        _require_by_column("edges", self.edges, "((0, 50, 100),) for one column")
         edges = tuple(tuple(checks.finite(edges=edge) for edge in column) for column in self.edges)
         if not edges or any(not column or any(b <= a for a, b in pairwise(column)) for column in edges):
             message = "edges must be one or more rising numbers for each column"
@@ -93,6 +95,7 @@ class Moments:
     bounds: tuple[tuple[float, float], ...]
 
     def __post_init__(self) -> None:
+        _require_by_column("bounds", self.bounds, "((0, 100),) for one column", length=2)
         bounds = tuple((checks.finite(bounds=low), checks.finite(bounds=high)) for low, high in self.bounds)
         if not bounds or any(not low < high for low, high in bounds):
             message = "bounds must be a pair of low and high for each column, with low below high"
@@ -129,11 +132,17 @@ Query = Histogram | Moments
 
 def read_table(values: NDArray[Any], columns: int) -> Floats:
     """Return the values as a table of so many columns; text and tables of another form are refused."""
+    return require_table(values, columns).astype(np.float64)
+
+
+def require_table(values: NDArray[Any], columns: int) -> NDArray[Any]:
+    """Return the values as an array; refuse text, and tables that have not one column for each of the query's."""
     table = np.asarray(values)
     if table.ndim != 2 or table.shape[1] != columns or table.dtype.kind not in "iufb":
-        message = f"values must be a table of numbers with {columns} columns, got shape {table.shape} of {table.dtype}"
-        raise InvalidArgument("values", f"{message}: give one row for each record")
-    return table.astype(np.float64)
+        wanted = f"{columns} column" + ("s" if columns > 1 else "")
+        message = f"values must be a table of numbers with {wanted}, got shape {table.shape} of {table.dtype}"
+        raise InvalidArgument("values", f"{message}: give one row for each record, and the columns that are asked")
+    return table
 
 
 def find_weights(values: NDArray[Any], rows: NDArray[Any] | None) -> NDArray[np.int64]:
@@ -144,6 +153,12 @@ def find_weights(values: NDArray[Any], rows: NDArray[Any] | None) -> NDArray[np.
     if counts.ndim != 1 or counts.sum() != len(values) or (len(counts) and counts.min() < 1):
         raise InvalidArgument("rows", "rows must say how many rows each person has, in order: count them by person")
     return np.repeat(SHARES // counts, counts)
+
+
+def _require_by_column(name: str, columns: Any, form: str, length: int | None = None) -> None:
+    """Refuse numbers that are not grouped by column."""
+    if any(not isinstance(each, Sized) or length not in (None, len(each)) for each in columns):
+        raise InvalidArgument(name, f"{name} must be given column by column: write {form}")
 
 
 def _count(column: Floats, edges: Floats, weights: NDArray[np.int64]) -> Floats:

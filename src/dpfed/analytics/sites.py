@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dpfed.analytics.answers import HistogramAnswer, MomentsAnswer, make_answer
-from dpfed.analytics.queries import Histogram, Query
+from dpfed.analytics.queries import Histogram, Query, find_weights, require_table
 from dpfed.analytics.releases import ColumnRelease
 from dpfed.analytics.scaling import find_bounds
 from dpfed.arrays import Floats
@@ -68,6 +68,7 @@ class ColumnStudy:
         account pays, under replace_one.
         """
         self._require_promises(record, client)
+        self._require_tables()
         own = None if record is None else ColumnRelease(self.query, record, self.sites)
         whole = None if client is None else ColumnRelease(self.query, client)
         self._charge(own, whole)
@@ -143,6 +144,11 @@ class ColumnStudy:
         if record is not None and record.unit == PERSON and any(owner.rows is None for owner in self.owners.values()):
             message = "the promise is for one person, and it is not said whose rows there are: each would count as one"
             raise InvalidArgument("rows", f"{message}; give Owner(..., rows=) how many rows each person has, in order")
+
+    def _require_tables(self) -> None:
+        """Refuse a table of another form than the query's before anything is charged for it."""
+        for owner in self.owners.values():
+            find_weights(require_table(owner.values, self.query.columns), owner.rows)
 
     def _require_accounts(self, record: Guarantee | None, client: Guarantee | None) -> None:
         """Refuse accounts whose promise is about something else than what is asked."""

@@ -37,16 +37,32 @@ DATA, DECLARED = "The data", "What anybody may know"
     section=DATA,
     help="The most rows of a person that are used.  [default: 10]",
 )
-@options.option("--ignore", multiple=True, metavar="COLUMN", section=DATA, help="A column that is no feature.")
-@options.option("--fill", multiple=True, metavar="COLUMN=VALUE", section=DATA, help="What stands for missing cells.")
 @options.option(
-    "--indicator", multiple=True, metavar="COLUMN", section=DATA, help="A column with a feature for missing cells."
+    "--ignore", multiple=True, metavar="COLUMN", section=DATA, help="A column that is no feature (repeatable)."
 )
 @options.option(
-    "--bounds", multiple=True, metavar="COLUMN=LOW:HIGH", section=DECLARED, help="The public range of numbers."
+    "--fill", multiple=True, metavar="COLUMN=VALUE", section=DATA, help="What stands for missing cells (repeatable)."
 )
 @options.option(
-    "--categories", multiple=True, metavar="COLUMN=A,B", section=DECLARED, help="The texts that a column may hold."
+    "--indicator",
+    multiple=True,
+    metavar="COLUMN",
+    section=DATA,
+    help="A column with a feature for missing cells (repeatable).",
+)
+@options.option(
+    "--bounds",
+    multiple=True,
+    metavar="COLUMN=LOW:HIGH",
+    section=DECLARED,
+    help="The public range of numbers (repeatable).",
+)
+@options.option(
+    "--categories",
+    multiple=True,
+    metavar="COLUMN=A,B",
+    section=DECLARED,
+    help="The texts that a column may hold (repeatable).",
 )
 @options.option("--classes", metavar="A,B", section=DECLARED, help="What the label may be, in order.")
 @options.option("--sites", metavar="A,B", section=DECLARED, help="The names of the sites.")
@@ -56,7 +72,7 @@ DATA, DECLARED = "The data", "What anybody may know"
     multiple=True,
     metavar="[SITE=]N",
     section=DECLARED,
-    help="Declared number of records (or persons) of all sites or of one.",
+    help="Declared number of records (or persons) to train on, of all sites or of one (repeatable).",
 )
 @options.option(
     "--public",
@@ -174,7 +190,8 @@ def _make_draft(source: str, table: TextTable, given: dict[str, Any], is_asking:
     label, site = given["label"], given["site_column"]
     if label is None:
         if not is_asking:
-            raise click.UsageError(f"name the column to predict: dpfed init {source} --label COLUMN")
+            columns = ", ".join(table.columns)
+            raise click.UsageError(f"name the column to predict: dpfed init {source} --label COLUMN, one of {columns}")
         label = questions.ask_label(table)
         site = site or questions.ask_site_column(table)
     bounds = answers.parse_pairs("--bounds", given["bounds"], "COLUMN=LOW:HIGH", answers.parse_range)

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FOUND, IGNORE, QUANTITY = "found", "ignore", "number"
+LEAVE_OUT = f"'{IGNORE}' leaves the column out"
 
 
 def ask_label(table: TextTable) -> str:
     """Ask which column is to be predicted."""
-    return str(_ask("Which column is to be predicted?", _one_of(table, None)))
+    return str(_ask(f"Which column is to be predicted? ({', '.join(table.columns)})", _one_of(table, None)))
 
 
 def ask_site_column(table: TextTable) -> str | None:
@@ -62,19 +63,37 @@ def ask_facts(draft: TableDraft, table: TextTable) -> TableDraft:
         found = find_classes(table, draft.label)
         text = f"the {len(found)} found: {', '.join(found)}" if found else "none, it is a quantity"
         question = f"Classes of {draft.label}, with commas ('{FOUND}' publishes {text}; '{QUANTITY}' for a quantity)"
-        answer = _ask(question, _either(parse_list, FOUND, QUANTITY))
+        answer = _ask(question, _either(_read_list, FOUND, QUANTITY))
         draft = replace(draft, classes={FOUND: found, QUANTITY: ()}.get(answer, answer) if answer else ())
     if draft.classes == () and draft.label not in draft.bounds:
         draft = _ask_range(draft, survey_column(table, draft.label))
     if draft.needs_sites:
-        answer = _ask(f"Names of the sites, with commas ('{FOUND}' publishes those found)", _either(parse_list, FOUND))
+        answer = _ask(f"Names of the sites, with commas ('{FOUND}' publishes those found)", _either(_read_list, FOUND))
         draft = publish(draft, table, ["sites"]) if answer == FOUND else replace(draft, sites=answer)
     if draft.sizes is None:
-        whose = "each site declares" if draft.site_column else "you declare"
-        unit = "persons" if draft.person_column else "records"
-        answer = _ask(f"How many {unit} {whose} ('{FOUND}' publishes the true sizes)", _either(_read_size, FOUND))
+        answer = _ask(_word_sizes(draft, table), _either(_read_size, FOUND))
         draft = publish(draft, table, ["sizes"]) if answer == FOUND else replace(draft, sizes=answer)
     return draft
+
+
+def _word_sizes(draft: TableDraft, table: TextTable) -> str:
+    """Return the question for the sizes, with what there is; those held out do not count."""
+    from dpfed.config.templates import TEST_FRACTION
+
+    unit = "persons" if draft.person_column else "records"
+    question = f"How many {unit} does each site declare" if draft.site_column else f"How many {unit} do you declare"
+    held = f"{_list_sizes(draft, table)}{100 * TEST_FRACTION:g} % are held out: a round number near the rest"
+    return f"{question} for training? {held} ('{FOUND}' publishes the true sizes)"
+
+
+def _list_sizes(draft: TableDraft, table: TextTable) -> str:
+    from dpfed.config.publishing import count_sizes
+
+    named = [column for column in (draft.site_column, draft.person_column) if column is not None]
+    if any(table.find_missing(column) for column in named):
+        return ""
+    sizes = sorted(count_sizes(draft, table).items())
+    return "There are " + ", ".join(f"{count:,} in {site}" for site, count in sizes).removesuffix(" in all") + "; "
 
 
 def _ask_column(draft: TableDraft, each: ColumnSurvey) -> TableDraft:
@@ -85,11 +104,11 @@ def _ask_column(draft: TableDraft, each: ColumnSurvey) -> TableDraft:
         return replace(draft, ignore=(*draft.ignore, each.name))
     if each.kind == "number":
         question = f"{each.name}: numbers from {each.low:g} to {each.high:g}. Its public range LOW:HIGH"
-        answer = _ask(f"{question} ('{FOUND}' publishes this one, '{IGNORE}')", _either(parse_range, FOUND, IGNORE))
+        answer = _ask(f"{question} ('{FOUND}' publishes this one, {LEAVE_OUT})", _either(_read_range, FOUND, IGNORE))
         chosen = {"bounds": {**draft.bounds, each.name: find_range(each) if answer == FOUND else answer}}
     else:
         question = f"{each.name}: {', '.join(each.values)}. The texts it may hold, with commas"
-        answer = _ask(f"{question} ('{FOUND}' publishes these, '{IGNORE}')", _either(parse_list, FOUND, IGNORE))
+        answer = _ask(f"{question} ('{FOUND}' publishes these, {LEAVE_OUT})", _either(_read_list, FOUND, IGNORE))
         chosen = {"categories": {**draft.categories, each.name: each.values if answer == FOUND else answer}}
     if answer == IGNORE:
         return replace(draft, ignore=(*draft.ignore, each.name))
@@ -101,7 +120,7 @@ def _ask_range(draft: TableDraft, label: ColumnSurvey) -> TableDraft:
     from dpfed.config.publishing import find_range
 
     question = f"{label.name}: numbers from {label.low:g} to {label.high:g}. Its public range LOW:HIGH"
-    answer = _ask(f"{question} ('{FOUND}' publishes this one)", _either(parse_range, FOUND))
+    answer = _ask(f"{question} ('{FOUND}' publishes this one)", _either(_read_range, FOUND))
     return replace(draft, bounds={**draft.bounds, label.name: find_range(label) if answer == FOUND else answer})
 
 
@@ -127,6 +146,20 @@ def _read_fill(draft: TableDraft, column: str) -> Callable[[str], Any]:
         return value
 
     return read
+
+
+def _read_range(text: str) -> tuple[float, float]:
+    try:
+        return parse_range(text)
+    except ValueError:
+        raise ValueError("it must be two numbers with a colon, the lower one first, such as 0:110") from None
+
+
+def _read_list(text: str) -> tuple[str, ...]:
+    try:
+        return parse_list(text)
+    except ValueError:
+        raise ValueError("it must be texts with commas, each one once, such as no,yes") from None
 
 
 def _read_size(text: str) -> int:

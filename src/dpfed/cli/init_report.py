@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SHOWN = 6  # values of a column that are listed
 LABEL, SITE, PERSON = "the label", "names the site", "names the person"
+OPEN_LABEL = f"{LABEL}, a quantity; its range is to declare"
 
 
 @dataclass(frozen=True)
@@ -131,20 +132,42 @@ class InitReport:
         for name in draft.features:
             each = self.columns[name]
             is_filled = name in draft.fill or name in draft.indicator
-            if each.missing and name not in draft.open_columns and not is_filled:
+            if each.missing and self._may_be_feature(each) and not is_filled:
                 option = f"--fill {shlex.quote(name)}=VALUE"
                 yield f"{name}: what stands for its missing cells: {option}, or --indicator {name}", option
         for what, name in draft.special.items():
             if self.columns[name].missing:
                 yield f"{name}: some cells are missing, and it is the {what.replace('_', ' ')}: fill them in", ""
         if draft.classes is None:
-            range_ = f"--bounds {shlex.quote(draft.label)}=LOW:HIGH for a quantity"
-            yield f"the classes of the label: --classes A,B (or --public classes; {range_})", "--classes A,B"
+            yield self._describe_open_label()
         if draft.needs_sites:
             yield "the names of the sites: --sites A,B (or --public sites)", "--sites A,B"
         if draft.sizes is None:
-            whose = "the size that each site declares" if draft.site_column else "the size that you declare"
-            yield f"{whose}: --size N (or --public sizes for the true ones)", "--size N"
+            unit = "persons" if draft.person_column else "records"
+            whose = "each site declares" if draft.site_column else "you declare"
+            what = f"how many {unit} {whose} for training, those held out left aside"
+            yield f"{what}: --size N (or --public sizes for the true ones)", "--size N"
+
+    def _may_be_feature(self, each: ColumnSurvey) -> bool:
+        """Return whether a column is declared as a feature, or can become one as it is."""
+        return each.name not in self.draft.open_columns or (each.is_usable and not each.may_name_persons)
+
+    def _describe_open_label(self) -> tuple[str, str]:
+        """Return what is open of a label: its range if its numbers are a quantity, else its classes."""
+        range_ = f"--bounds {shlex.quote(self.draft.label)}=LOW:HIGH"
+        if not self._has_classes():
+            return f"the label's publicly known range, as it is a quantity: {range_} (or --classes A,B)", range_
+        return (
+            f"the classes of the label: --classes A,B (or --public classes; {range_} for a quantity)",
+            "--classes A,B",
+        )
+
+    def _has_classes(self) -> bool:
+        """Return whether the label holds texts, or a few whole numbers; otherwise it is a quantity."""
+        from dpfed.config.publishing import find_classes
+
+        is_number = self.columns[self.draft.label].kind == "number"
+        return not is_number or bool(find_classes(self.table, self.draft.label))
 
     def _describe_open(self, each: ColumnSurvey) -> tuple[str, str]:
         name = shlex.quote(each.name)
@@ -157,15 +180,17 @@ class InitReport:
         if each.kind == "category":
             option = f"--categories {name}=A,B"
             return f"{each.name}: the texts that it may hold: {option} (or --public categories)", option
-        return f"{each.name}: {each.why}: --ignore {name}", f"--ignore {name}"
+        return f"{each.name}: no feature as it is ({each.why}): --ignore {name}", f"--ignore {name}"
 
     def _describe(self, name: str) -> str:
         """Return what becomes of a column, from what was declared; nothing that was read is in it."""
         draft, each = self.draft, self.columns[name]
         if name == draft.label:
-            return _describe_label(draft.classes)
+            return _describe_label(draft.classes) if draft.classes is not None or self._has_classes() else OPEN_LABEL
         if name in draft.special.values():
             return SITE if name == draft.site_column else PERSON
+        if name in draft.ignore and each.may_name_persons and draft.person_column is None:
+            return "ignored; if it names persons, the promise is for one row and not for all rows of a person"
         if name in draft.ignore:
             return f"ignored: {each.why or 'as you say'}"
         if name in draft.open_columns:
