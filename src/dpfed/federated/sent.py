@@ -17,7 +17,6 @@ replaces the file: the value and the state in it always belong together.
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -33,8 +32,9 @@ from dpfed.runs.directory import OWNER_ONLY, write_durably
 KEY = 32  # bytes
 _NONCE = 12
 VALUE, STATE = "value", "state/"
-PLAN, LAST = "plan", "last"
+PLAN, LAST, ENDED = "plan", "last", "ended"
 ROUND, MEASURED = "round-", "measured-"  # what is kept of a round: the update, and the counts of what is held out
+RAW = "raw-"  # how many of either were made without noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,10 +129,24 @@ class SentStore:
             elif kept.value is not None:
                 self.keep(run, number, replace(kept, value=None))
 
+    def take_raw(self, run: str, kind: str, most: int) -> bool:
+        """Note durably that one more value without noise is made; return false if there were `most` of them before."""
+        found = self._read(run, RAW + kind)
+        made = 0 if found is None else int(found.header["made"])
+        if made < most:
+            self._write(run, RAW + kind, Message({"made": made + 1}))
+        return made < most
+
     def forget(self, run: str) -> None:
-        """Delete all that was kept of a run."""
-        if self._place(run).is_dir():
-            shutil.rmtree(self._place(run))
+        """Delete all that was kept of a run; a note stays that it has ended, so that no old request begins it again."""
+        self._write(run, ENDED, Message({}))
+        for path in self._place(run).iterdir():
+            if path.name != ENDED:
+                path.unlink()
+
+    def has_ended(self, run: str) -> bool:
+        """Return whether the run was forgotten."""
+        return (self._place(run) / ENDED).exists()
 
     def _place(self, run: str) -> Path:
         if not inputs.is_name(run) or "/" in run:

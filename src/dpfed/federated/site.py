@@ -80,8 +80,9 @@ class Site:
     """A site by its file. `handle` answers one request at a time; it is all that a transport needs.
 
     Privacy: what leaves is what the plan releases, charged to the site's own account before; a raw update leaves only
-    in styles that the policy names, encrypted at rest, and is deleted once a later round was asked for. A frozen site
-    sends nothing, also nothing again.
+    in styles that the policy names, as often as the plan has rounds and spare rounds, encrypted at rest, and is deleted
+    once a later round was asked for. A run that has ended does not begin again under its name. A frozen site sends
+    nothing, also nothing again.
     """
 
     def __init__(
@@ -179,6 +180,8 @@ class Site:
         terms = Message({"plan": message.header.get("plan_text"), "recipe": message.header.get("recipe")})
         if request.plan != wire.digest_text(str(terms.header["plan"])):
             raise MessageRefused("the plan is not the one that its digest names")
+        if self._store.has_ended(request.run):
+            raise _Refused(wire.STALE, "the run has ended at this site")
         known = self._store.plan(request.run)
         if known is not None and dict(known.header) != dict(terms.header):
             raise MessageRefused("the run was agreed to with another plan or recipe")
