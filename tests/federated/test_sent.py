@@ -79,6 +79,15 @@ def test_forgetting_a_run_leaves_a_note_that_it_ended_and_the_others_alone(store
     assert (store.has_ended("study-1"), store.has_ended("study-2")) == (True, False)
 
 
+def test_an_owner_asks_for_a_release_and_forgetting_the_run_settles_it(store, tmp_path):
+    store.keep_plan("study-1", Message({}))
+    store.ask_release("study-1", "it was stopped")
+    again = SentStore(tmp_path / "sent", bytes(range(32)))
+    assert (again.asked_releases(), again.runs()) == ({"study-1": "it was stopped"}, ("study-1",))
+    again.forget("study-1")
+    assert store.asked_releases() == {}
+
+
 def test_values_without_noise_are_counted_by_kind_also_after_a_restart(store, tmp_path):
     assert [store.take_raw("study-1", ROUND, 2) for _ in range(2)] == [True, True]
     again = SentStore(tmp_path / "sent", bytes(range(32)))

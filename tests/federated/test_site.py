@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from dpfed.errors import LeaseHeld
 from dpfed.federated import wire
 from dpfed.federated.keys import PublicKey, SigningKey
+from dpfed.federated.sent import SentStore, read_key
 from dpfed.federated.site_files import SITE_FILE
 from dpfed.ledger.ledger import Ledger
 from dpfed.plan.plan import Plan
@@ -274,6 +276,34 @@ def test_raw_updates_leave_as_often_as_the_plan_has_rounds_whichever_models_are_
     raw.restart("north")
     assert raw.ask("north", wire.TRAIN, 6, models[5]).header["code"] == "exhausted"
     assert raw.ask("north", wire.TRAIN, 7, models[4]).header["code"] == "ok"  # what left before
+
+
+def test_the_owner_ends_a_run_that_the_site_s_process_holds(enrolled):
+    enrolled.ask("north", wire.TRAIN, 2)
+    site, file = enrolled.sites["north"], enrolled.files["north"]
+    store = SentStore(file.find("sent"), read_key(file.find("sent.key")))
+    site.release_asked()
+    assert store.runs() == ("study-1",)
+    store.ask_release("study-1", "the study was stopped")
+    site.release_asked()
+    with Ledger(file.ledger_url) as ledger:
+        assert ledger.reservations() == ()
+        assert "the study was stopped" in str(ledger.statement("north-records").lines[-1])
+    assert (store.asked_releases(), store.has_ended("study-1")) == ({}, True)
+    assert enrolled.ask("north", wire.TRAIN, 3).header["code"] == "stale"
+
+
+def test_what_cannot_be_released_is_said_in_the_log_and_asked_no_more(enrolled, caplog, monkeypatch):
+    def refuse(*_, **__):
+        raise LeaseHeld("another process works on it")
+
+    store = enrolled.sites["north"]._store
+    monkeypatch.setattr(Ledger, "release", refuse)
+    store.ask_release("study-1", "the study was stopped")
+    enrolled.sites["north"].release_asked()
+    assert (store.asked_releases(), store.has_ended("study-1")) == ({}, False)
+    assert "study-1 was not released: another process" in caplog.text
+    assert enrolled.ask("north", wire.TRAIN, 3).header["code"] == "ok"
 
 
 def test_a_status_reply_tells_counts_and_no_round(enrolled):

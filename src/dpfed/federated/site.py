@@ -135,6 +135,24 @@ class Site:
         finally:
             self._lock.release()
 
+    def release_asked(self) -> None:
+        """End the runs for which the owner typed `dpfed site release` while this process holds them."""
+        with self._lock:
+            for run, reason in self._store.asked_releases().items():
+                self._release(run, reason)
+
+    def _release(self, run: str, reason: str) -> None:
+        try:
+            if any(held.run == run for held in self._ledger.reservations()):
+                self._ledger.release(run, reason=reason)
+        except PrivacyError as error:
+            _LOG.warning("%s was not released: %s", run, error)
+            self._store.withdraw_release(run)
+            return
+        self._runs.pop(run, None)
+        self._store.forget(run)
+        _LOG.info("released %s: %s", run, reason)
+
     def _answer_or_refuse(self, request: Message, echo: dict[str, Any]) -> bytes:
         facts: dict[str, Any] = {"code": wire.OK}
         arrays: Mapping[str, Any] = {}
