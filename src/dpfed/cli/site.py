@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dpfed.config.site import SiteConfig, SiteFile
     from dpfed.ledger.ledger import Ledger
 
-PATIENCE = 15.0  # seconds that the process which serves may take to release a run
+PATIENCE = 30.0  # seconds that the process which serves may take to release a run
 SITE, DATA, ACCOUNT, POLICY = "The site", "Its records", "Its account", "Its policy"
 
 site_file = click.argument("file", type=click.Path(dir_okay=False, path_type=Path), default="site.yaml")

@@ -89,7 +89,7 @@ def serve(
 ) -> None:
     """Answer what the SuperLink passes on, until `stop` is set; a message that is being answered is finished first.
 
-    `between` is called every few seconds at least while no message is being answered, connected or not.
+    `between` is called every ten seconds at least while no message is being answered, connected or not.
     """
     stop = stop or threading.Event()
     key = read_key(settings.node_key)
@@ -238,7 +238,7 @@ class _Session:
         handle: Handle,
         most_bytes: int,
         stop: threading.Event,
-        between: Callable[[], None],
+        between: Callable[[], None] = lambda: None,
     ) -> None:
         self._between = between
         self._client, self._node, self._handle, self._most, self._stop = client, node, handle, most_bytes, stop
@@ -360,6 +360,7 @@ class _Session:
                 last: httpx.HTTPError = error
             except httpx.TransportError as error:
                 last = error
+            self._between()
             if self._unknown.is_set() or self._stop.wait(pause):
                 break
         raise last
