@@ -50,7 +50,7 @@ CARRYING = (
     Mutant(
         "a site that is offline is asked",
         "integrations/flower.py",
-        "for node in self._grid.get_nodes() if node.status == ONLINE]",
+        "for node in _ask_hub(self._grid.get_nodes, HUB_SILENCE) if node.status == ONLINE]",
         "for node in self._grid.get_nodes()]",
         (GRID + "sites_are_those_online_by_the_key_that_was_registered",),
     ),

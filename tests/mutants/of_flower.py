@@ -144,7 +144,7 @@ FLOWER = (
     Mutant(
         "a round that stops when its records say so",
         "integrations/flower_round.py",
-        "        if self._private.steps_taken != self._plan.steps:\n",
+        "        if self._kept != self._plan.steps:\n",
         "        if False:\n",
         (APP + "steps_that_are_not_all_private_are_answered_with_a_fixed_code[stop_early]",),
     ),

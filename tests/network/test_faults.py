@@ -44,7 +44,7 @@ def require_sound(network: RealNetwork, most: dict[str, int]) -> None:
 
 @pytest.mark.network
 def test_a_killed_server_and_a_killed_superlink_lead_to_the_same_model(make):
-    """The ServerApp, the SuperLink with its database, that without, one in memory: each time `dpfed resume` goes on."""
+    """The ServerApp, the SuperLink with its database, and the SuperLink without: each time `dpfed resume` goes on."""
     network = make(sites=3, rounds=7, seed=7)
     network.start_hub()
     for name in network.made.sites:
@@ -62,7 +62,7 @@ def test_a_killed_server_and_a_killed_superlink_lead_to_the_same_model(make):
         network.wait_for_round(len(network.rounds()) + 1)
         network.kill("hub")
 
-    for database in ("superlink.db", None, None):  # the third that is killed has run in memory
+    for database in ("superlink.db", None):
         with network.disturbed_by(kill_hub) as raised:
             result = network.resume()
         assert (raised, result.exit_code) == ([], 1), result.output
