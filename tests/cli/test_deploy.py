@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from dpfed.cli import deploy
 from dpfed.cli.main import main
+from dpfed.integrations.deployment import write_deployment
 from dpfed.integrations.trial import make_trial_file
 
 
@@ -41,7 +42,7 @@ def test_init_speaks_json(run_file):
     assert json.loads(result.output)["sites"] == ["north", "south"]
 
 
-@pytest.mark.parametrize("hub", ["hub.example", "https://hub.example:9092", "hub:port", ""])
+@pytest.mark.parametrize("hub", ["hub.example", "https://hub.example:9092", "hub:port", "", "hüb:1", "hub:70000"])
 def test_an_address_without_host_and_port_is_refused(run_file, hub):
     result = invoke("init", str(run_file), "--hub", hub)
     assert (result.exit_code, "--hub must be a host and a port" in result.output) == (2, True)
@@ -68,6 +69,14 @@ def test_a_trial_of_no_sites_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = invoke("up", "--local", "0")
     assert (result.exit_code, "between 1 and 20 sites" in result.output) == (2, True)
+
+
+def test_another_number_of_sites_than_a_trial_has_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_deployment(make_trial_file(2), tmp_path / "trial", "127.0.0.1:9092")
+    result = invoke("up", "--local", "3")
+    assert (result.exit_code, "trial is a trial of 2 sites" in result.output) == (2, True), result.output
+    assert "type --local 2, or --directory with a new folder" in " ".join(result.output.split())
 
 
 def test_all_but_the_connection_itself_is_imported_without_flower():

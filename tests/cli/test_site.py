@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
 
+from dpfed.cli import site as site_command
 from dpfed.cli.main import main
 from dpfed.events import Gaussian
 from dpfed.federated.keys import SigningKey
@@ -67,6 +70,53 @@ def test_status_freeze_and_release_speak_of_the_account(north, dpfed, tmp_path):
     assert (facts["runs"], facts["kept"]) == ([], [])
     assert "froze north-records" in dpfed("site", "freeze", "north/site.yaml", "--reason", "an audit")
     assert json.loads(dpfed("site", "status", "north/site.yaml", "--json"))["status"] == "frozen"
+
+
+HOLD = """
+import sys, time
+from dpfed.config.site import SiteFile
+from dpfed.events import Gaussian
+from dpfed.federated.site import Site
+site = Site(SiteFile.read("north/site.yaml"))
+held = site._ledger.reserve({"north-records": {Gaussian(9.0): 3}}, run="study-1")
+print("ready", flush=True)
+while True:
+    time.sleep(0.05)
+    if sys.argv[1] == "serves":
+        site.release_asked()
+"""
+
+
+@pytest.fixture
+def hold(north, tmp_path):
+    """Start another process that holds a run, and may release what it is asked to, as `dpfed site serve` does."""
+    started = []
+
+    def holds(how: str) -> None:
+        command = [sys.executable, "-c", HOLD, how]
+        started.append(subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE))
+        assert started[-1].stdout.readline() == b"ready\n"
+
+    yield holds
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_release_asks_the_process_that_serves_and_waits_for_it(hold, dpfed):
+    hold("serves")
+    said = dpfed("site", "release", "study-1", "north/site.yaml", "--reason", "it was stopped")
+    assert "released study-1 on north-records" in said
+    assert json.loads(dpfed("site", "status", "north/site.yaml", "--json"))["runs"] == []
+
+
+def test_release_says_what_to_type_if_the_process_does_not_do_it(hold, dpfed, monkeypatch):
+    monkeypatch.setattr(site_command, "PATIENCE", 0.3)
+    hold("is busy")
+    said = dpfed("site", "release", "study-1", "north/site.yaml", "--reason", "it was stopped", fails=True)
+    assert "was asked to release study-1" in said
+    assert "stop serve" in said
+    assert json.loads(dpfed("site", "status", "north/site.yaml", "--json"))["runs"][0]["left"] == 3
 
 
 def test_a_run_that_the_site_does_not_know_is_not_released(north, dpfed):

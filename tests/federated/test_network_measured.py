@@ -56,6 +56,13 @@ def measure(network, number, shift=0.0, **changes):
     return network.ask("north", wire.MEASURE, number, {"weights": weights}, **changes)
 
 
+def test_raw_counts_leave_as_often_as_the_plan_measures_whichever_models_are_sent(make):
+    network = make(**ONE | {"privacy": STYLES["user"], "policy": FREE})
+    assert network.ask("north", wire.ENROLL, 1).header["code"] == "ok"
+    codes = [measure(network, number, shift=number).header["code"] for number in range(2, 6)]
+    assert codes == ["ok", "ok", "ok", "exhausted"]  # after two rounds, and once more for the spare one
+
+
 def measured(network, name="north") -> int:
     """Return how many measurements the site's ledger has committed."""
     with Ledger(network.files[name].ledger_url, create=False) as ledger:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpfed.errors import InvalidArgument
-from dpfed.federated.sent import Kept, SentStore, make_key, read_key
+from dpfed.federated.sent import MEASURED, ROUND, Kept, SentStore, make_key, read_key
 from dpfed.federated.wire import Message
 
 
@@ -70,12 +70,28 @@ def test_confirming_deletes_values_and_keeps_the_state_that_counts(store):
     assert store.read("study-1", 3).value is not None
 
 
-def test_forgetting_a_run_leaves_nothing_of_it_and_the_others_alone(store, tmp_path):
+def test_forgetting_a_run_leaves_a_note_that_it_ended_and_the_others_alone(store, tmp_path):
     for run in ("study-1", "study-2"):
         store.keep_plan(run, Message({"plan": "text"}))
     store.forget("study-1")
     assert store.runs() == ("study-2",)
-    assert [path.name for path in (tmp_path / "sent").iterdir()] == ["study-2"]
+    assert [path.name for path in (tmp_path / "sent" / "study-1").iterdir()] == ["ended"]
+    assert (store.has_ended("study-1"), store.has_ended("study-2")) == (True, False)
+
+
+def test_an_owner_asks_for_a_release_and_forgetting_the_run_settles_it(store, tmp_path):
+    store.keep_plan("study-1", Message({}))
+    store.ask_release("study-1", "it was stopped")
+    again = SentStore(tmp_path / "sent", bytes(range(32)))
+    assert (again.asked_releases(), again.runs()) == ({"study-1": "it was stopped"}, ("study-1",))
+    again.forget("study-1")
+    assert store.asked_releases() == {}
+
+
+def test_values_without_noise_are_counted_by_kind_also_after_a_restart(store, tmp_path):
+    assert [store.take_raw("study-1", ROUND, 2) for _ in range(2)] == [True, True]
+    again = SentStore(tmp_path / "sent", bytes(range(32)))
+    assert (again.take_raw("study-1", ROUND, 2), again.take_raw("study-1", MEASURED, 2)) == (False, True)
 
 
 @pytest.mark.parametrize("run", ["..", "a/../../b", "", "/etc"])

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from dpfed.errors import LeaseHeld
 from dpfed.federated import wire
 from dpfed.federated.keys import PublicKey, SigningKey
+from dpfed.federated.sent import SentStore, read_key
 from dpfed.federated.site_files import SITE_FILE
 from dpfed.ledger.ledger import Ledger
 from dpfed.plan.plan import Plan
@@ -24,6 +26,22 @@ NOISY = {"style": "sample", "record": {"noise_multiplier": 3.0, "delta": 1e-5, "
 @pytest.fixture
 def network(tmp_path):
     made = Network(tmp_path / "net", rounds=2, local={"steps": 1}, privacy=NOISY, sizes={"north": 455})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def raw(tmp_path):
+    """A site that trusts its server with raw updates."""
+    made = Network(
+        tmp_path / "net",
+        rounds=2,
+        spare_rounds=1,
+        local={"steps": 1},
+        privacy={"style": "user", "client": {"noise_multiplier": 3.0, "delta": 1e-5, "clip_norm": 1}},
+        sizes={"north": 455},
+        policy={"styles": ["user"]},
+    )
     yield made
     made.close()
 
@@ -233,8 +251,59 @@ def test_finishing_releases_the_rest_and_forgets_what_was_kept(enrolled):
     assert enrolled.ask("north", wire.FINISH, 3).header["code"] == "ok"
     with Ledger(enrolled.files["north"].ledger_url) as ledger:
         assert ledger.reservations() == ()
-    assert not list((enrolled.folder / "north" / "sent").iterdir())
+    assert [path.name for path in (enrolled.folder / "north" / "sent").rglob("*")] == ["study-1", "ended"]
     assert enrolled.ask("north", wire.TRAIN, 4).header["code"] == "stale"
+
+
+def test_what_was_asked_of_a_run_that_has_ended_does_not_begin_it_again(raw):
+    old = [raw.make_request("north", verb, number) for verb, number in ((wire.ENROLL, 1), (wire.TRAIN, 2))]
+    site = raw.sites["north"]
+    assert [read(raw, site.handle(each)).header["code"] for each in old] == ["ok", "ok"]
+    assert raw.ask("north", wire.FINISH, 3).header["code"] == "ok"
+    for each in old:
+        replayed = read(raw, site.handle(each))
+        assert (replayed.header["code"], replayed.arrays) == ("stale", {})
+    raw.restart("north")
+    assert read(raw, raw.sites["north"].handle(old[0])).header["code"] == "stale"
+    assert raw.ask("north", wire.ENROLL, 1, run="study-2").header["code"] == "ok"
+
+
+def test_raw_updates_leave_as_often_as_the_plan_has_rounds_whichever_models_are_sent(raw):
+    raw.ask("north", wire.ENROLL, 1)
+    models = {number: {"weights": np.full(62, number, dtype=np.float32)} for number in range(2, 6)}
+    codes = [raw.ask("north", wire.TRAIN, number, model).header["code"] for number, model in models.items()]
+    assert codes == ["ok", "ok", "ok", "exhausted"]  # two rounds and a spare one
+    raw.restart("north")
+    assert raw.ask("north", wire.TRAIN, 6, models[5]).header["code"] == "exhausted"
+    assert raw.ask("north", wire.TRAIN, 7, models[4]).header["code"] == "ok"  # what left before
+
+
+def test_the_owner_ends_a_run_that_the_site_s_process_holds(enrolled):
+    enrolled.ask("north", wire.TRAIN, 2)
+    site, file = enrolled.sites["north"], enrolled.files["north"]
+    store = SentStore(file.find("sent"), read_key(file.find("sent.key")))
+    site.release_asked()
+    assert store.runs() == ("study-1",)
+    store.ask_release("study-1", "the study was stopped")
+    site.release_asked()
+    with Ledger(file.ledger_url) as ledger:
+        assert ledger.reservations() == ()
+        assert "the study was stopped" in str(ledger.statement("north-records").lines[-1])
+    assert (store.asked_releases(), store.has_ended("study-1")) == ({}, True)
+    assert enrolled.ask("north", wire.TRAIN, 3).header["code"] == "stale"
+
+
+def test_what_cannot_be_released_is_said_in_the_log_and_asked_no_more(enrolled, caplog, monkeypatch):
+    def refuse(*_, **__):
+        raise LeaseHeld("another process works on it")
+
+    store = enrolled.sites["north"]._store
+    monkeypatch.setattr(Ledger, "release", refuse)
+    store.ask_release("study-1", "the study was stopped")
+    enrolled.sites["north"].release_asked()
+    assert (store.asked_releases(), store.has_ended("study-1")) == ({}, False)
+    assert "study-1 was not released: another process" in caplog.text
+    assert enrolled.ask("north", wire.TRAIN, 3).header["code"] == "ok"
 
 
 def test_a_status_reply_tells_counts_and_no_round(enrolled):
@@ -244,23 +313,14 @@ def test_a_status_reply_tells_counts_and_no_round(enrolled):
     assert set(header) == {*wire.ECHOED, "code", "counts", "head", "is_private", "last"}
 
 
-def test_raw_updates_are_deleted_when_the_next_round_is_asked_for(tmp_path):
-    client = {"noise_multiplier": 3.0, "delta": 1e-5, "clip_norm": 1}
-    network = Network(
-        tmp_path / "net",
-        rounds=2,
-        local={"steps": 1},
-        privacy={"style": "user", "client": client},
-        sizes={"north": 455},
-        policy={"styles": ["user"]},
-    )
+def test_raw_updates_are_deleted_when_the_next_round_is_asked_for(raw):
+    network = raw
     network.ask("north", wire.ENROLL, 1)
     first = network.ask("north", wire.TRAIN, 2).arrays["value"]
     kept = network.folder / "north" / "sent" / "study-1"
     assert first.tobytes() not in (kept / "round-000001").read_bytes()  # encrypted
     network.ask("north", wire.TRAIN, 3, round=2)
     assert not (kept / "round-000001").exists()
-    network.close()
 
 
 def test_a_plan_is_the_one_of_its_digest_and_a_run_keeps_it(enrolled):

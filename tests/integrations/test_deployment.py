@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import stat
 
 import pytest
+import yaml
 
 from dpfed.config.run import ConfigFile
 from dpfed.config.site import SiteFile
@@ -53,8 +55,11 @@ def test_the_nodes_that_may_connect_are_those_of_the_sites(made):
     assert sorted(made.node_keys) == sorted((each / "node.pub").read_text().strip() for each in made.sites.values())
 
 
-@pytest.mark.parametrize("name", ["hub/server.key", "study/study.key", "sites/north/node.key", "sites/north/site.key"])
-def test_private_keys_are_for_their_owner_alone(made, name):
+@pytest.mark.parametrize(
+    "name",
+    ["hub/server.key", "study/study.key", "sites/north/node.key", "sites/north/site.key", "sites/north/records.csv"],
+)
+def test_private_keys_and_records_are_for_their_owner_alone(made, name):
     assert (made.folder / name).stat().st_mode & 0o077 == 0
 
 
@@ -76,3 +81,41 @@ def test_keys_are_never_written_over(made):
 def test_a_folder_that_is_no_deployment_is_refused(tmp_path):
     with pytest.raises(InvalidArgument, match="is no deployment: `dpfed deploy init FILE --hub HOST:PORT`"):
         _ = Deployment(tmp_path).hub
+
+
+def renamed(tmp_path, change):
+    """Return the run file of a trial with a text in it changed."""
+    path = tmp_path / "run.yaml"
+    path.write_text(change(make_trial_file(2).content.decode()))
+    return ConfigFile.read(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["../../evil", "a/../../../evil", "a/b", "..", "-n", "a b", "a\nb", "x: {key: 1}", "x" * 300]
+)
+def test_a_site_s_name_that_makes_no_folder_is_refused_before_anything_is_written(tmp_path, name):
+    file = renamed(tmp_path, lambda text: text.replace("north", json.dumps(name), 1))
+    assert name in file.config.data.names
+    with pytest.raises(InvalidArgument, match="a site's name is that of its folder and account"):
+        write_deployment(file, tmp_path / "new", "127.0.0.1:9092")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.yaml"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: json.dumps(yaml.safe_load(text)),
+        lambda text: f"{text}\n...\n",
+    ],
+    ids=["JSON", "the end of a document"],
+)
+def test_a_run_file_that_nothing_can_be_added_to_is_refused_before_anything_is_written(tmp_path, change):
+    with pytest.raises(InvalidArgument, match="no network: block can be put at the end"):
+        write_deployment(renamed(tmp_path, change), tmp_path / "new", "127.0.0.1:9092")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_run_file_that_has_a_network_already_is_refused(made, tmp_path):
+    with pytest.raises(InvalidArgument, match="has a network: block"):
+        write_deployment(ConfigFile.read(made.run_file), tmp_path / "new", "127.0.0.1:9092")
+    assert not (tmp_path / "new").exists()

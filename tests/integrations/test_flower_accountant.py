@@ -88,6 +88,11 @@ def test_replacing_a_client_moves_flowers_mean_by_two_clip_norms_over_the_client
     assert distance == pytest.approx(2 * CLIP / CLIENTS, rel=1e-5)
 
 
+def test_flower_does_not_clip_what_is_not_a_number_which_is_said_to_be_not_covered():
+    assert np.isnan(mean_with(moved(np.nan))).all()
+    assert "NaN" in LedgerAccountant.__doc__.partition("Not covered:")[2]
+
+
 def test_a_client_less_is_no_release_at_all_so_add_or_remove_is_not_what_is_protected(ledger):
     def fails(message, context):
         raise RuntimeError

@@ -1,4 +1,4 @@
-"""One real network on loopback: a SuperLink with TLS and known nodes, three resident sites, three rounds."""
+"""One real network on loopback: a SuperLink with TLS and known nodes, three sites, three rounds of the example."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dpfed.federated.keys import SigningKey
 from dpfed.integrations import flower_files, flower_node
 from dpfed.integrations.flower_messages import TYPE, unwrap, wrap
 from dpfed.integrations.flower_node import NodeSettings
-from real_networks import RealNetwork
+from real_networks import RealNetwork, make_example_file
 
 ROUNDS, SITES = 3, 3
 
@@ -24,7 +24,7 @@ ROUNDS, SITES = 3, 3
 def done(tmp_path_factory):
     """A network on which the run was done, with a stranger's node that tried to take part."""
     folder = tmp_path_factory.mktemp("network")
-    network = RealNetwork(folder, SITES, rounds=ROUNDS, seed=7)
+    network = RealNetwork(folder, file=make_example_file(rounds=ROUNDS, seed=7))
     flower_files.write_node_key(folder)
     heard: list[bytes] = []
     stop = threading.Event()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 import pytest
 import torch
@@ -187,3 +189,93 @@ def test_a_round_trains_one_model():
     run(own, model)
     with pytest.raises(InvalidArgument, match="paid for once"):
         own.make_private(model, sgd(model), DATA, loss=squares)
+
+
+# ---- what a site's own code does beside the private steps ----
+
+
+def shift(model, optimizer):
+    """A step without noise, of a gradient that nobody clipped."""
+    for value in model.parameters():
+        value.grad = torch.full_like(value, -1000.0)
+    optimizer.step()
+
+
+def begin(optimizer_of=sgd, **settings):
+    model = nn.Linear(3, 1)
+    own, optimizer = SampleRound(sent_of(model), PLAN), optimizer_of(model, **settings)
+    return own, model, optimizer
+
+
+def take_all(private):
+    for batch in private.loader:
+        private.step(batch)
+
+
+@pytest.mark.parametrize("again", ["raw", "private", "another optimizer"])
+def test_what_is_trained_after_the_private_steps_stays_at_the_site(again):
+    own, model, optimizer = begin()
+    private = own.make_private(model, optimizer, DATA, loss=squares)
+    take_all(private)
+    paid = sent_of(model)
+    private.close()
+    if again == "private":  # with noise of next to nothing, that nobody was charged for
+        take_all(make_private(model, optimizer, DATA, PLAN, loss=squares))
+    else:
+        shift(model, optimizer if again == "raw" else sgd(model))
+    assert not np.array_equal(sent_of(model)["weight"], paid["weight"])
+    for name, array in own.released().items():
+        assert np.array_equal(array, paid[name])
+
+
+def test_a_step_that_failed_is_not_made_up_for_by_one_without_noise():
+    own, model, optimizer = begin()
+    private = own.make_private(model, optimizer, DATA, loss=squares)
+    batches = iter(private.loader)
+    private.step(next(batches))
+    after_one = {name: value.clone() for name, value in model.state_dict().items()}
+    last = next(batches)
+    optimizer.param_groups[0]["lr"] = float("inf")
+    with pytest.raises(PrivacyError, match="no longer finite"):
+        private.step(last)
+    private.close()
+    model.load_state_dict(after_one)
+    optimizer.param_groups[0]["lr"] = 0.5
+    shift(model, optimizer)
+    with pytest.raises(PrivacyError, match="a round has 2 steps"):
+        own.released()
+
+
+@pytest.mark.parametrize("register", ["register_step_pre_hook", "register_step_post_hook"])
+def test_an_optimizer_with_hooks_is_refused_whenever_it_got_them(register):
+    def change(optimizer, args, kwargs):
+        model.weight.data.fill_(1000.0)
+
+    own, model, optimizer = begin()
+    hook = getattr(optimizer, register)(change)
+    with pytest.raises(InvalidArgument, match="has hooks"):
+        own.make_private(model, optimizer, DATA, loss=squares)
+    hook.remove()
+    private = own.make_private(model, optimizer, DATA, loss=squares)
+    getattr(optimizer, register)(change)
+    with pytest.raises(PrivacyError, match="got hooks"):
+        take_all(private)
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_an_optimizer_whose_memory_was_changed_takes_no_step(steps):
+    own, model, optimizer = begin(momentum=0.9)
+    private = own.make_private(model, optimizer, DATA, loss=squares)
+    batches = iter(private.loader)
+    for batch in islice(batches, steps):
+        private.step(batch)
+    batch = next(batches)
+    optimizer.state[model.weight]["momentum_buffer"] = torch.full_like(model.weight, -1000.0)
+    with pytest.raises(PrivacyError, match="a state of its own"):
+        private.step(batch)
+
+
+def test_an_optimizer_with_a_memory_of_private_steps_goes_on():
+    own, model, optimizer = begin(lambda model: torch.optim.Adam(model.parameters(), lr=0.1))
+    take_all(own.make_private(model, optimizer, DATA, loss=squares))
+    assert np.array_equal(own.released()["weight"], sent_of(model)["weight"])

@@ -144,7 +144,7 @@ FLOWER = (
     Mutant(
         "a round that stops when its records say so",
         "integrations/flower_round.py",
-        "        if self._private.steps_taken != self._plan.steps:\n",
+        "        if self._kept != self._plan.steps:\n",
         "        if False:\n",
         (APP + "steps_that_are_not_all_private_are_answered_with_a_fixed_code[stop_early]",),
     ),
@@ -269,5 +269,30 @@ FLOWER = (
         "    return {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}\n",
         "    return dict(model.state_dict())\n",
         (ROUND + "what_leaves_is_not_what_a_state_dict_of_its_own_says",),
+    ),
+    Mutant(
+        "training without noise after the private steps",
+        "integrations/flower_round.py",
+        "        if self._count_steps() > self._taken:\n",
+        "        if True:\n",
+        (
+            ROUND + "what_is_trained_after_the_private_steps_stays_at_the_site[raw]",
+            ROUND + "what_is_trained_after_the_private_steps_stays_at_the_site[private]",
+            ROUND + "a_step_that_failed_is_not_made_up_for_by_one_without_noise",
+        ),
+    ),
+    Mutant(
+        "hooks of an optimizer that change the model",
+        "integrations/flower_round.py",
+        "        if _count_hooks(optimizer):\n",
+        "        if False:\n",
+        (ROUND + "an_optimizer_with_hooks_is_refused_whenever_it_got_them[register_step_post_hook]",),
+    ),
+    Mutant(
+        "an optimizer's memory that is put there between steps",
+        "integrations/flower_round.py",
+        " or not _are_equal(_list_memory(optimizer), self._memory):\n",
+        ":\n",
+        (ROUND + "an_optimizer_whose_memory_was_changed_takes_no_step[0]",),
     ),
 )

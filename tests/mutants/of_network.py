@@ -221,4 +221,22 @@ NETWORKS = (
         "if not answer.header:",
         (NETWORK + "an_answer_to_another_request_is_not_used[nonce]",),
     ),
+    Mutant(
+        "raw updates for as many models as a server likes",
+        "federated/site_run.py",
+        "        return not self.is_raw() or self._store.take_raw(self.run, kind, most)\n",
+        "        return True\n",
+        (
+            SITE + "raw_updates_leave_as_often_as_the_plan_has_rounds_whichever_models_are_sent",
+            "tests/federated/test_network_measured.py::test_"
+            "raw_counts_leave_as_often_as_the_plan_measures_whichever_models_are_sent",
+        ),
+    ),
+    Mutant(
+        "a run that begins again after its end",
+        "federated/site.py",
+        "        if self._store.has_ended(request.run):\n",
+        "        if False:\n",
+        (SITE + "what_was_asked_of_a_run_that_has_ended_does_not_begin_it_again",),
+    ),
 )

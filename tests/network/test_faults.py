@@ -6,6 +6,8 @@ sites' ledgers say.
 
 from __future__ import annotations
 
+import json
+import signal
 import socket
 import time
 from dataclasses import replace
@@ -69,6 +71,51 @@ def test_a_killed_server_and_a_killed_superlink_lead_to_the_same_model(make):
     assert result.exit_code == 0, result.output
     require_sound(network, dict.fromkeys(network.made.sites, 7))
     assert network.equals_embedded()
+
+
+@pytest.mark.network
+def test_ctrl_c_stops_after_the_round_and_resume_finishes(make):
+    network = make(sites=2, rounds=5, seed=7)
+    network.start_hub()
+    for name in network.made.sites:
+        network.start_site(name)
+    network.start_command()
+    network.wait_for_round(1)
+    network.processes["run"].send_signal(signal.SIGINT)
+    assert network.processes["run"].wait(timeout=120) == 130
+    done, said = len(network.rounds()), (network.folder / "command.log").read_text()
+    assert 1 <= done < 5, said
+    assert f"stopped after {done} of 5 rounds" in said
+    assert f"dpfed resume {network.run_directory}" in said
+    result = network.resume()
+    assert result.exit_code == 0, result.output
+    require_sound(network, dict.fromkeys(network.made.sites, 5))
+    assert network.equals_embedded()
+
+
+@pytest.mark.network
+def test_an_owner_releases_a_run_that_a_serving_site_holds(make):
+    network = make(sites=2, rounds=4, seed=7)
+    network.start_hub()
+    for name in network.made.sites:
+        network.start_site(name)
+
+    def kill_server() -> None:
+        network.wait_for_round(1)
+        network.kill_server()
+
+    with network.disturbed_by(kill_server) as raised:
+        result = network.begin()
+    assert (raised, result.exit_code) == ([], 1), result.output
+    network.kill("hub")
+    folder = network.made.sites["north"]
+    (held,) = json.loads(network.invoke("site", "status", folder / "site.yaml", "--json").output)["runs"]
+    words = ("site", "release", held["run"], folder / "site.yaml", "--reason", "the study was stopped")
+    result = network.invoke(*words)
+    assert result.exit_code == 0, result.output
+    facts = json.loads(network.invoke("site", "status", folder / "site.yaml", "--json").output)
+    assert (facts["runs"], facts["kept"]) == ([], [])
+    assert network.processes["north"].poll() is None
 
 
 @pytest.mark.network

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,25 +19,39 @@ from click.testing import CliRunner, Result
 from safetensors.numpy import load_file
 
 from dpfed.cli.main import main
+from dpfed.config.run import ConfigFile, RunConfig
 from dpfed.config.site import SiteFile
 from dpfed.federated.site import Site
 from dpfed.integrations import flower_node, trial
 from dpfed.integrations.deployment import Deployment, write_deployment
 from dpfed.integrations.flower_node import NodeSettings
+from dpfed.integrations.flower_processes import spawn
 from dpfed.ledger.ledger import Ledger
 from dpfed.plan.costs import compute_spent
 from dpfed.runs import server_status
 from dpfed.runs.directory import RunDirectory
+from networks import CLASSES, EXAMPLE, SIZES
 
 SECONDS = 240.0
+
+
+def make_example_file(**changes: Any) -> ConfigFile:
+    """Return `examples/hospitals.yaml` for three sites, of which the last has the records of the rest too."""
+    values = ConfigFile.read(EXAMPLE).config.model_dump(mode="json", exclude_unset=True)
+    values["data"] |= {"names": [*SIZES], "partition": {"kind": "quantity", "sizes": [*SIZES.values()]}}
+    values["data"] |= {"classes": CLASSES, "shape": [30]}
+    config = RunConfig.of(values | {"client_timeout": 120.0, **changes})
+    return ConfigFile(config, config.to_yaml().encode(), EXAMPLE.parent)
 
 
 class RealNetwork:
     """A deployment in a folder, with whatever of it is running."""
 
-    def __init__(self, folder: Path, sites: int = 3, deadline: float = 120.0, **changes: Any) -> None:
+    def __init__(
+        self, folder: Path, sites: int = 3, deadline: float = 120.0, file: ConfigFile | None = None, **changes: Any
+    ) -> None:
         self.folder = folder
-        file = trial.make_trial_file(sites, **changes)
+        file = file or trial.make_trial_file(sites, **changes)
         self.made: Deployment = write_deployment(file, folder / "study", f"127.0.0.1:{trial.free_port()}", deals=True)
         text = self.made.run_file.read_text()
         self.made.run_file.write_text(text.replace("\nnetwork:\n", f"\nnetwork:\n  deadline: {deadline}\n"))
@@ -84,6 +99,12 @@ class RealNetwork:
 
     def begin(self) -> Result:
         return self.invoke("run", self.made.run_file, "--on", self.hub.address, "--directory", self.run_directory)
+
+    def start_command(self) -> None:
+        """Start `dpfed run --on` as a process of its own; what it says is in command.log."""
+        words = ["run", self.made.run_file, "--on", self.hub.address, "--directory", self.run_directory]
+        command = [sys.executable, "-m", "dpfed", *map(str, words)]
+        self.processes["run"] = spawn(command, self.folder / "command.log", self.hub.environment())
 
     def resume(self) -> Result:
         return self.invoke("resume", self.run_directory)

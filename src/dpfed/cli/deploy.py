@@ -42,7 +42,7 @@ def init(config: Path, hub: str, directory: Path, as_json: bool) -> None:
     from dpfed.config.run import ConfigFile
     from dpfed.integrations.deployment import write_deployment
 
-    if not re.fullmatch(r"[^\s:/]+:\d{1,5}", hub):
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,253}:\d{1,5}", hub) or int(hub.rpartition(":")[2]) not in range(1, 2**16):
         raise click.UsageError(f"--hub must be a host and a port, such as hub.example:9092, got {hub!r}")
     made = write_deployment(ConfigFile.read(config), directory, hub)
     facts = {"directory": str(directory), "run_file": str(made.run_file), "sites": list(made.sites), "hub": hub}
@@ -100,7 +100,7 @@ def up(count: int, directory: Path) -> None:
     """Start a SuperLink and N sites on loopback, for a trial.
 
     With TLS, keys of nodes and a ledger at each site, as on a real network. Ctrl-C ends all of it; the same command
-    starts it again.
+    starts it again, with the same number of sites.
 
     \b
       dpfed deploy up --local 3
@@ -114,6 +114,11 @@ def up(count: int, directory: Path) -> None:
     import_flower("flower_node")
     trial = import_flower("trial")
     made = Deployment(directory) if (directory / "hub").is_dir() else _make_trial(count, directory)
+    if len(made.sites) != count:
+        message = (
+            f"{directory} is a trial of {len(made.sites)} sites, whose ledgers are in it, and --local asks for {count}"
+        )
+        raise click.UsageError(f"{message}: type --local {len(made.sites)}, or --directory with a new folder")
     ended = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda *_: ended.set())
     try:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dpfed.config.site import SiteConfig, SiteFile
     from dpfed.ledger.ledger import Ledger
 
+PATIENCE = 30.0  # seconds that the process which serves may take to release a run
 SITE, DATA, ACCOUNT, POLICY = "The site", "Its records", "Its account", "Its policy"
 
 site_file = click.argument("file", type=click.Path(dir_okay=False, path_type=Path), default="site.yaml")
@@ -147,7 +148,7 @@ def serve(file: Path) -> None:
     )
     click.echo(f"{site.name}: serving {config.superlink}", err=True)
     try:
-        node.serve(settings, site.handle)
+        node.serve(settings, site.handle, between=site.release_asked)
     except KeyboardInterrupt:
         click.echo(f"{site.name}: stopped; `dpfed site serve {file}` goes on", err=True)
     finally:
@@ -225,19 +226,42 @@ def freeze(file: Path, reason: str, as_json: bool) -> None:
 def release(run: str, file: Path, reason: str, as_json: bool) -> None:
     """End a run at the site, and return what it never used.
 
-    For a run whose server will not say so itself. What was charged stays charged; what left is not sent again. Stop
-    `dpfed site serve` first if the run is under way there.
+    For a run whose server will not say so itself. What was charged stays charged; what left is not sent again. Where
+    `dpfed site serve` holds the run, it is asked to end it, and this waits until it has.
 
     \b
       dpfed site release hospitals-0a1b2c3d4e5f north/site.yaml --reason "the study was stopped"
     """
+    from dpfed.errors import LeaseHeld
+
     read, book = _open(file)
     store = _open_store(read)
     with book:
-        if book.has_run(run) or run not in store.runs():  # a run of raw updates has reserved nothing
-            book.release(run, reason=reason)
-        store.forget(run)
+        try:
+            if book.has_run(run) or run not in store.runs():  # a run of raw updates has reserved nothing
+                book.release(run, reason=reason)
+            store.forget(run)
+        except LeaseHeld:
+            store.ask_release(run, reason)
+            _wait_for_release(store, run)
         ledger_access.say_done(book, read.config.ledger.account, f"released {run} on", as_json)
+
+
+def _wait_for_release(store: Any, run: str) -> None:
+    """Wait until the process that serves the site has released the run; refuse with what to type if it has not."""
+    import time
+
+    from dpfed.errors import LeaseHeld
+
+    until = time.monotonic() + PATIENCE
+    while run in store.asked_releases():
+        if time.monotonic() > until:
+            message = f"`dpfed site serve` was asked to release {run}, and has not done it within {PATIENCE:g} s"
+            remedy = "it does so when its training has ended; `dpfed site status` shows it. To have it now, stop serve"
+            raise LeaseHeld(f"{message}: {remedy}, and type this again")
+        time.sleep(0.1)
+    if not store.has_ended(run):
+        raise LeaseHeld(f"`dpfed site serve` could not release {run}: its log says why; stop it, and type this again")
 
 
 def _open(file: Path) -> tuple[SiteFile, Ledger]:

@@ -17,7 +17,6 @@ replaces the file: the value and the state in it always belong together.
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -33,8 +32,10 @@ from dpfed.runs.directory import OWNER_ONLY, write_durably
 KEY = 32  # bytes
 _NONCE = 12
 VALUE, STATE = "value", "state/"
-PLAN, LAST = "plan", "last"
+PLAN, LAST, ENDED = "plan", "last", "ended"
+RELEASE = ".release-"  # what an owner asks of the process that serves; no run has a name that begins so
 ROUND, MEASURED = "round-", "measured-"  # what is kept of a round: the update, and the counts of what is held out
+RAW = "raw-"  # how many of either were made without noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,15 +130,48 @@ class SentStore:
             elif kept.value is not None:
                 self.keep(run, number, replace(kept, value=None))
 
+    def take_raw(self, run: str, kind: str, most: int) -> bool:
+        """Note durably that one more value without noise is made; return false if there were `most` of them before."""
+        found = self._read(run, RAW + kind)
+        made = 0 if found is None else int(found.header["made"])
+        if made < most:
+            self._write(run, RAW + kind, Message({"made": made + 1}))
+        return made < most
+
     def forget(self, run: str) -> None:
-        """Delete all that was kept of a run."""
-        if self._place(run).is_dir():
-            shutil.rmtree(self._place(run))
+        """Delete all that was kept of a run; a note stays that it has ended, so that no old request begins it again."""
+        self._write(run, ENDED, Message({}))
+        for path in self._place(run).iterdir():
+            if path.name != ENDED:
+                path.unlink()
+        self.withdraw_release(run)
+
+    def ask_release(self, run: str, reason: str) -> None:
+        """Ask the process that serves the site to end the run."""
+        self._write(run, RELEASE, Message({"reason": reason}))
+
+    def asked_releases(self) -> dict[str, str]:
+        """Return the runs that are to end, and why."""
+        runs = sorted(path.name.removeprefix(RELEASE) for path in self._folder.glob(f"{RELEASE}*"))
+        found = {run: self._read(run, RELEASE) for run in runs if inputs.is_name(run)}
+        return {run: str(message.header["reason"]) for run, message in found.items() if message is not None}
+
+    def withdraw_release(self, run: str) -> None:
+        """Delete what was asked for a run, whether or not it was done."""
+        self._path(run, RELEASE).unlink(missing_ok=True)
+
+    def has_ended(self, run: str) -> bool:
+        """Return whether the run was forgotten."""
+        return (self._place(run) / ENDED).exists()
 
     def _place(self, run: str) -> Path:
         if not inputs.is_name(run) or "/" in run:
             raise InvalidArgument("run", f"run must be the name of a run at this site, got {run!r:.60}")
         return self._folder / run
+
+    def _path(self, run: str, name: str) -> Path:
+        place = self._place(run)
+        return self._folder / f"{RELEASE}{run}" if name == RELEASE else place / name
 
     def _names(self, run: str) -> list[str]:
         """Return the files of a run that name a head."""
@@ -150,12 +184,12 @@ class SentStore:
         nonce = os.urandom(_NONCE)
         self._place(run).mkdir(mode=0o700, exist_ok=True)
         content = nonce + self._cipher.encrypt(nonce, to_blob(message), f"{run}\0{name}".encode())
-        write_durably(self._place(run) / name, content, mode=OWNER_ONLY)
+        write_durably(self._path(run, name), content, mode=OWNER_ONLY)
 
     def _read(self, run: str, name: str) -> Message | None:
         from cryptography.exceptions import InvalidTag
 
-        path = self._place(run) / name
+        path = self._path(run, name)
         try:
             content = path.read_bytes()
             return from_blob(self._cipher.decrypt(content[:_NONCE], content[_NONCE:], f"{run}\0{name}".encode()))

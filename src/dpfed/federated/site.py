@@ -80,8 +80,9 @@ class Site:
     """A site by its file. `handle` answers one request at a time; it is all that a transport needs.
 
     Privacy: what leaves is what the plan releases, charged to the site's own account before; a raw update leaves only
-    in styles that the policy names, encrypted at rest, and is deleted once a later round was asked for. A frozen site
-    sends nothing, also nothing again.
+    in styles that the policy names, as often as the plan has rounds and spare rounds, encrypted at rest, and is deleted
+    once a later round was asked for. A run that has ended does not begin again under its name. A frozen site sends
+    nothing, also nothing again.
     """
 
     def __init__(
@@ -134,6 +135,24 @@ class Site:
         finally:
             self._lock.release()
 
+    def release_asked(self) -> None:
+        """End the runs for which the owner typed `dpfed site release` while this process holds them."""
+        with self._lock:
+            for run, reason in self._store.asked_releases().items():
+                self._release(run, reason)
+
+    def _release(self, run: str, reason: str) -> None:
+        try:
+            if any(held.run == run for held in self._ledger.reservations()):
+                self._ledger.release(run, reason=reason)
+        except PrivacyError as error:
+            _LOG.warning("%s was not released: %s", run, error)
+            self._store.withdraw_release(run)
+            return
+        self._runs.pop(run, None)
+        self._store.forget(run)
+        _LOG.info("released %s: %s", run, reason)
+
     def _answer_or_refuse(self, request: Message, echo: dict[str, Any]) -> bytes:
         facts: dict[str, Any] = {"code": wire.OK}
         arrays: Mapping[str, Any] = {}
@@ -179,6 +198,8 @@ class Site:
         terms = Message({"plan": message.header.get("plan_text"), "recipe": message.header.get("recipe")})
         if request.plan != wire.digest_text(str(terms.header["plan"])):
             raise MessageRefused("the plan is not the one that its digest names")
+        if self._store.has_ended(request.run):
+            raise _Refused(wire.STALE, "the run has ended at this site")
         known = self._store.plan(request.run)
         if known is not None and dict(known.header) != dict(terms.header):
             raise MessageRefused("the run was agreed to with another plan or recipe")

@@ -85,6 +85,7 @@ def _write_table(path: Path, records: Records) -> None:
     features = records.features.reshape(len(records), -1)
     columns = records.columns or [f"feature {number}" for number in range(1, features.shape[1] + 1)]
     labels = [records.classes[int(label)] for label in records.labels] if records.classes else records.labels
+    path.touch(mode=OWNER_ONLY)
     with path.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow([*columns, LABEL])

@@ -31,7 +31,7 @@ from dpfed.federated.sent import MEASURED, ROUND, Kept, SentStore
 from dpfed.federated.state.layout import Vector
 from dpfed.federated.wire import CENTRE
 from dpfed.ledger.ledger import Ledger
-from dpfed.plan.measuring import list_client_charges
+from dpfed.plan.measuring import count_releases, list_client_charges
 from dpfed.plan.plan import Plan
 from dpfed.randomness import RandomSource
 
@@ -77,7 +77,8 @@ class SiteRun(LocalRunner):
     """A run at a site. `run` is its name in the site's ledger and store.
 
     Privacy: `answer` commits in the site's ledger before the client trains, and stores what leaves, with what stays,
-    before it returns it; the same round of the same model is answered from the store, at no charge.
+    before it returns it; the same round of the same model is answered from the store, at no charge. Where nobody is
+    charged, what leaves is raw: as many values as the plan has rounds and spare rounds, whichever models are sent.
     """
 
     def __init__(
@@ -132,6 +133,8 @@ class SiteRun(LocalRunner):
 
     def answer(self, task: Task, plan: str, model: str) -> Floats | Failure:
         """Return what leaves the client, charged before and stored; or why nothing does."""
+        if not self._may_send(ROUND, self.plan.rounds + self.plan.spare_rounds):
+            return Failure(self._name, EXHAUSTED)
         sent = self._find_sent(self.train(task, [self._name]))
         if isinstance(sent, Update):
             state = {} if self._held is None else self._held.new
@@ -140,6 +143,8 @@ class SiteRun(LocalRunner):
 
     def count(self, task: Task, plan: str, model: str) -> Floats | Failure:
         """Return the counts that leave the client, charged before and stored; or why none do."""
+        if not self._may_send(MEASURED, count_releases(self.plan)):
+            return Failure(self._name, EXHAUSTED)
         sent = self._find_sent(self.measure(task, [self._name]))
         if isinstance(sent, Update):
             self._store.keep(self.run, task.round, Kept(plan, model, sent.value, head=sent.head), MEASURED)
@@ -150,6 +155,10 @@ class SiteRun(LocalRunner):
         found = list(outcomes)
         sent = (outcome for outcome in found if isinstance(outcome, Update))
         return next(sent, found[0] if found else Failure(self._name, EXHAUSTED))
+
+    def _may_send(self, kind: str, most: int) -> bool:
+        """Return whether one more value may be made; where nobody is charged, the site counts them itself."""
+        return not self.is_raw() or self._store.take_raw(self.run, kind, most)
 
     def is_raw(self) -> bool:
         """Return whether what leaves the client has no noise."""

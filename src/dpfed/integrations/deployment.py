@@ -31,6 +31,7 @@ from dpfed.federated.site_files import LABEL, SITE_FILE, deal_trial, describe_ho
 from dpfed.guarantee import Guarantee
 from dpfed.integrations.flower_files import CA, write_certificates, write_node_key
 from dpfed.integrations.flower_processes import OFF, Hub
+from dpfed.ledger import inputs
 from dpfed.plan.plan import Plan
 
 HUB, STUDY, SITES = "hub", "study", "sites"
@@ -78,13 +79,17 @@ class Deployment:
 
 
 def write_deployment(file: ConfigFile, folder: Path, address: str, *, deals: bool = False) -> Deployment:
-    """Write the folders of hub, study and sites for a run file; with `deals` the sites get the file's own records."""
+    """Write the folders of hub, study and sites for a run file; with `deals` the sites get the file's own records.
+
+    What could not be written or read again is refused before the first file is there.
+    """
     made = Deployment(folder)
     if folder.exists() and any(folder.iterdir()):
         raise InvalidArgument(
             "directory", f"{folder} is not empty, and keys are not written over: choose another folder"
         )
     plan = outline_declared(file.config, file.folder).plan
+    _require_writable(file, plan)
     for path in (made.hub_folder, folder / STUDY):
         path.mkdir(mode=0o700, parents=True)
     hub = _write_hub(made, address)
@@ -95,8 +100,29 @@ def write_deployment(file: ConfigFile, folder: Path, address: str, *, deals: boo
         deal_trial(file.config.data, file.folder, folder / SITES, holds_out=file.config.metrics is not None)
     keys = {name: _write_site(folder / SITES / name, name, hub, study, file.config, plan) for name in plan.local}
     (made.hub_folder / NODES).write_text("".join(f"{each['node']}\n" for each in keys.values()), encoding="ascii")
-    _write_run_file(folder / STUDY / f"{plan.name}.yaml", file, keys)
+    (folder / STUDY / f"{plan.name}.yaml").write_text(_add_network(file, keys), encoding="utf-8")
     return made
+
+
+def _require_writable(file: ConfigFile, plan: Plan) -> None:
+    """Refuse names that make no folder or account, and a run file to which no network: block can be added."""
+    for name in plan.local:
+        if "/" in name or not inputs.is_name(_name_account(name)):
+            message = f"a site's name is that of its folder and account, and {name[:40]!r} cannot be"
+            raise InvalidArgument(
+                "names", f"{message}: use at most 90 letters, digits or any of ._:@-, a letter or digit first"
+            )
+    if file.config.network is not None:
+        message = "the run file has a network: block, and the keys in it would not be those of the new folders"
+        raise InvalidArgument("network", f"{message}: remove the block, or go on with the deployment that it is of")
+    tried = {"key": "ssh-ed25519 AAAA", "node": "ecdsa-sha2-nistp384 AAAA"}
+    try:
+        RunConfig.parse(_add_network(file, dict.fromkeys(plan.local, tried)))
+    except InvalidArgument as error:
+        message = f"no network: block can be put at the end of the run file ({error})"
+        raise InvalidArgument(
+            "config", f"{message}: write its settings as lines `key: value`, as `dpfed init` does"
+        ) from None
 
 
 def _write_hub(made: Deployment, address: str) -> Hub:
@@ -121,7 +147,7 @@ def _write_site(folder: Path, name: str, hub: Hub, study: SigningKey, config: Ru
         "superlink": hub.address,
         "server_key": study.public.text,
         "data": _describe_data(config, plan.local[name].size),
-        "ledger": {"url": "sqlite:///ledger.db", "account": f"{name}-records"},
+        "ledger": {"url": "sqlite:///ledger.db", "account": _name_account(name)},
         "policy": _propose_policy(plan, name),
     }
     seeded = {} if config.seed is None else {"seed": config.seed}
@@ -155,12 +181,16 @@ def _propose_policy(plan: Plan, name: str) -> dict[str, Any]:
     }
 
 
-def _write_run_file(path: Path, file: ConfigFile, keys: dict[str, dict[str, str]]) -> None:
-    """Write the run file as it was, with the network: block at its end."""
+def _name_account(site: str) -> str:
+    return f"{site}-records"
+
+
+def _add_network(file: ConfigFile, keys: dict[str, dict[str, str]]) -> str:
+    """Return the run file as it was, with the network: block at its end."""
     lines = ["", "# the sites of the run, for `dpfed run --on`", "network:", f"  key: {STUDY_KEY}", "  sites:"]
     lines += [f"    {dump(name)}: {dump(each)}" for name, each in keys.items()]
     text = file.content.decode("utf-8").rstrip()
-    path.write_text("\n".join([text, *lines, ""]), encoding="utf-8")
+    return "\n".join([text, *lines, ""])
 
 
 def _write_script(folder: Path, command: list[str], what: str) -> None:

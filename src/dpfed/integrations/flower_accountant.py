@@ -71,7 +71,8 @@ class LedgerAccountant:
     Flower draws its noise from numpy's global generator, which apps often seed: it is seeded anew, by the operating
     system, before each round.
 
-    Not covered: metrics, which Flower averages without noise; whether a round was released; that generator, which is no
+    Not covered: an update with NaN or infinite numbers, which Flower does not clip: it makes the model NaN, for all to
+    see; metrics, which Flower averages without noise; whether a round was released; that generator, which is no
     cipher; rounding in float32, which may move the mean of n clients by n·(n + 2)·2⁻²⁴·‖model‖/C of its sensitivity
     more; a strategy of your own that asks one client twice in a round; with client-side clipping, clients that do not
     clip. `PrivateStrategy.user` has none of these. ε is that of this run; the account's statement has all runs.

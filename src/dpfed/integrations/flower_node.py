@@ -81,15 +81,23 @@ class _Unknown(Exception):
     """The SuperLink does not know this node, or not any more."""
 
 
-def serve(settings: NodeSettings, handle: Handle, stop: threading.Event | None = None) -> None:
-    """Answer what the SuperLink passes on, until `stop` is set; a message that is being answered is finished first."""
+def serve(
+    settings: NodeSettings,
+    handle: Handle,
+    stop: threading.Event | None = None,
+    between: Callable[[], None] = lambda: None,
+) -> None:
+    """Answer what the SuperLink passes on, until `stop` is set; a message that is being answered is finished first.
+
+    `between` is called every ten seconds at least while no message is being answered, connected or not.
+    """
     stop = stop or threading.Event()
     key = read_key(settings.node_key)
     with _end_by_signals(stop), _connect(settings, key) as client:
         while not stop.is_set():
-            node = _activate(client, key.public_key(), stop)
+            node = _activate(client, key.public_key(), stop, between)
             if node is not None:
-                _Session(client, node, handle, settings.most_bytes, stop).run()
+                _Session(client, node, handle, settings.most_bytes, stop, between).run()
 
 
 @contextmanager
@@ -186,11 +194,14 @@ class _TooLarge(Exception):
     """A message is larger than the site reads."""
 
 
-def _activate(client: FleetHttpClient, public_key: ec.EllipticCurvePublicKey, stop: threading.Event) -> Node | None:
+def _activate(
+    client: FleetHttpClient, public_key: ec.EllipticCurvePublicKey, stop: threading.Event, between: Callable[[], None]
+) -> Node | None:
     """Return the node that the SuperLink knows by the key; ask until it does, or until `stop`."""
     request = ActivateNodeRequest(public_key=public_key_to_bytes(public_key), heartbeat_interval=HEARTBEAT)
     said = ""
     for pause in pauses(first=0.5, most=3.0):
+        between()
         try:
             node = Node(node_id=client.ActivateNode(request).node_id)
         except httpx.HTTPError as error:
@@ -221,8 +232,15 @@ class _Session:
     """One node as long as the SuperLink knows it: heartbeats from a thread of their own, messages one by one."""
 
     def __init__(
-        self, client: FleetHttpClient, node: Node, handle: Handle, most_bytes: int, stop: threading.Event
+        self,
+        client: FleetHttpClient,
+        node: Node,
+        handle: Handle,
+        most_bytes: int,
+        stop: threading.Event,
+        between: Callable[[], None] = lambda: None,
     ) -> None:
+        self._between = between
         self._client, self._node, self._handle, self._most, self._stop = client, node, handle, most_bytes, stop
         self._unknown = threading.Event()
         self._last = -STAYS_BUSY
@@ -232,6 +250,7 @@ class _Session:
         heart.start()
         try:
             while not (self._stop.is_set() or self._unknown.is_set()):
+                self._between()
                 if not self._answer_next():
                     self._stop.wait(BUSY if time.monotonic() - self._last < STAYS_BUSY else IDLE)
         except _Unknown:
@@ -341,6 +360,7 @@ class _Session:
                 last: httpx.HTTPError = error
             except httpx.TransportError as error:
                 last = error
+            self._between()
             if self._unknown.is_set() or self._stop.wait(pause):
                 break
         raise last

@@ -23,6 +23,7 @@ True
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -47,8 +48,9 @@ class SampleRound:
 
     Privacy: ``plan.event`` for one record or person, which must be charged before, as long as the site's own code
     changes the model by private steps alone. Every parameter and buffer starts at what the server sent; an optimizer
-    that has made steps before is refused, and so are a model that was changed between two steps and one that stopped
-    early. What the site's code decides by its records without noise (a learning rate, say) is not covered.
+    that has made steps before or has hooks is refused, and so are a model or an optimizer that was changed between two
+    steps and one that stopped early. Steps after the last private one, also of another private model, stay at the site.
+    What the site's code decides by its records without noise (a learning rate, say) is not covered.
     """
 
     def __init__(self, sent: Arrays, plan: LocalPlan, source: RandomSource | None = None) -> None:
@@ -57,6 +59,8 @@ class SampleRound:
         self._source = source
         self._private: Private | None = None
         self._last: dict[str, Tensor] = {}
+        self._memory: Any = {}
+        self._taken = self._kept = 0  # steps of the private model when a step begins, and those whose result was copied
 
     def make_private(
         self,
@@ -74,22 +78,31 @@ class SampleRound:
         if optimizer.state:
             message = "the optimizer has made steps before, and what it keeps of them would reach the model"
             raise InvalidArgument("optimizer", f"{message}: make a new one in each round")
+        if _count_hooks(optimizer):
+            message = "the optimizer has hooks, which could change the model in a step without noise"
+            raise InvalidArgument("optimizer", f"{message}: make one without them")
         _load(model, self._sent)
-        self._private = make_private(
-            model,
-            optimizer,
-            data,
-            self._plan,
-            loss=loss,
-            source=self._source,
-            max_physical_batch=max_physical_batch,
-            device=device,
-        )
+        first = optimizer.register_step_pre_hook(self._begin)
+        try:
+            self._private = make_private(
+                model,
+                optimizer,
+                data,
+                self._plan,
+                loss=loss,
+                source=self._source,
+                max_physical_batch=max_physical_batch,
+                device=device,
+            )
+        except BaseException:
+            first.remove()
+            raise
         self._model = model
         self._last = _copy_state(model)
         # After those of the private model: its noise is in the gradients, and the step is not taken yet.
         optimizer.register_step_pre_hook(self._require_unchanged)
         optimizer.register_step_post_hook(self._keep)
+        self._hooks = _count_hooks(optimizer)
         return self._private
 
     def released(self) -> dict[str, NDArray[Any]]:
@@ -97,7 +110,7 @@ class SampleRound:
         if self._private is None:
             message = "the round is paid for, and no private model was trained in it"
             raise PrivacyError(f"{message}: call private_model(...) in the client's training")
-        if self._private.steps_taken != self._plan.steps:
+        if self._kept != self._plan.steps:
             message = f"a round has {self._plan.steps} steps, and when training stops early its records may decide it"
             raise PrivacyError(f"{message}: loop over all of private.loader")
         trained = {name for name, value in self._parameters() if value.requires_grad}
@@ -115,14 +128,28 @@ class SampleRound:
     def _parameters(self) -> list[tuple[str, nn.Parameter]]:
         return list(self._model.named_parameters(remove_duplicate=False))  # two names of one are both trained
 
+    def _count_steps(self) -> int:
+        return 0 if self._private is None else self._private.steps_taken
+
+    def _begin(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Count the private steps before one begins: what changes the model and is none of them is not copied."""
+        self._taken = self._count_steps()
+
     def _require_unchanged(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        now = _list_tensors(self._model)
-        if now.keys() != self._last.keys() or not all(torch.equal(now[name], self._last[name]) for name in now):
+        if self._kept == self._plan.steps:
+            return  # what is done after the last private step stays at the site
+        if not _are_equal(_list_tensors(self._model), self._last):
             message = "the model was changed between two private steps, by something that has no noise"
             raise PrivacyError(f"{message}: let private steps alone change it")
+        if _count_hooks(optimizer) > self._hooks or not _are_equal(_list_memory(optimizer), self._memory):
+            message = "the optimizer got hooks or a state of its own between two private steps, which have no noise"
+            raise PrivacyError(f"{message}: leave both as private_model found them")
 
     def _keep(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        self._last = _copy_state(self._model)
+        """Copy what the last private step made; a step of another kind, after private training, is not counted."""
+        if self._count_steps() > self._taken:
+            self._kept += 1
+            self._last, self._memory = _copy_state(self._model), deepcopy(_list_memory(optimizer))
 
 
 def _load(model: nn.Module, sent: Arrays) -> None:
@@ -159,6 +186,25 @@ def _list_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def _copy_state(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in _list_tensors(model).items()}
+
+
+def _count_hooks(optimizer: Optimizer) -> int:
+    return len(optimizer._optimizer_step_pre_hooks) + len(optimizer._optimizer_step_post_hooks)
+
+
+def _list_memory(optimizer: Optimizer) -> dict[int, Any]:
+    """Return what the optimizer keeps of its steps, by the place of each parameter."""
+    parameters = (value for group in optimizer.param_groups for value in group["params"])
+    return {place: optimizer.state[each] for place, each in enumerate(parameters) if each in optimizer.state}
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    """Return whether two values, or mappings of them, are the same."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_are_equal(one[name], other[name]) for name in one)
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return torch.equal(one, other)
+    return type(one) is type(other) and bool(one == other)
 
 
 def _to_numpy(value: Tensor, like: NDArray[Any]) -> NDArray[Any]:
