@@ -204,8 +204,8 @@ def test_json_says_what_was_collected(dpfed):
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("ldp collect visits.csv --column ward --epsilon 1", "declare the column's --values"),
-        (f"{ASK} --mechanism rappor", "declare the column's --values"),
+        ("ldp collect visits.csv --column ward --epsilon 1", "are not declared"),
+        (f"{ASK} --mechanism rappor", "give either --values or --mechanism rappor"),
         (f"{ASK} --mechanism magic", "--mechanism must be one of"),
         (ASK.replace("3", "0"), "--epsilon must be a positive finite number"),
         (ASK.replace("--column ward", "--column wrad"), "did you mean 'ward'?"),

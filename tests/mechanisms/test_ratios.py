@@ -61,7 +61,7 @@ def test_noise_makes_an_interval_longer_and_in_the_end_useless():
 @pytest.mark.parametrize("counts", [(0.0, 0.0), (-3.0, 1.0), (5.0, -9.0)])
 def test_counts_that_noise_made_impossible_give_no_value_and_no_interval(counts):
     assert share(*counts, noise=10.0) == Figure(None, 0.0, 1.0)
-    assert str(share(*counts, noise=10.0)).startswith("unknown")
+    assert str(share(*counts, noise=10.0)).startswith("useless")
 
 
 def test_a_figure_says_its_interval():

@@ -68,7 +68,9 @@ def collect(
 
     declared = _read_declared(values, column)
     if (mechanism == RAPPOR) == bool(declared):
-        raise click.UsageError("declare the column's --values, or leave them open with --mechanism rappor, not both")
+        what = "give either --values or --mechanism rappor" if declared else "the values of the column are not declared"
+        ways = f"--values A,B lists all that {column} may hold, and --mechanism rappor leaves them open"
+        raise click.UsageError(f"{what}: {ways}")
     if column == person_column:
         raise click.UsageError(
             "--person-column must be another one than --column: with one report for each value, their number would "

@@ -67,6 +67,17 @@ def format_score(name: str, score: Mapping[str, Any]) -> str:
     return f"{name} {value}" + (f" ({score['mark']})" if score["mark"] else "")
 
 
+def format_figure(name: str, figure: Mapping[str, Any]) -> str:
+    """Return a released figure of a round's record as text, with its interval.
+
+    >>> format_figure("auc", {"value": 0.91, "low": 0.85, "high": 0.96})
+    'auc 0.910 (95 %: 0.850 to 0.960)'
+    """
+    from dpfed.mechanisms.ratios import Figure
+
+    return f"{name.replace('_', ' ')} {Figure(**figure)}"
+
+
 def format_seconds(seconds: float) -> str:
     """Return a time as people say it.
 

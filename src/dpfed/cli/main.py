@@ -61,5 +61,5 @@ def main() -> None:
     \b
       dpfed init hospitals && dpfed run hospitals.yaml
 
-    Every number is a proved upper bound, rounded up. Each command takes --json.
+    Every number is a proved upper bound, rounded up. Each command that ends by itself takes --json.
     """

@@ -13,7 +13,7 @@ import click
 from dpfed.cli import options, tracking
 from dpfed.cli.process import gc_paused
 from dpfed.cli.progress import show_progress
-from dpfed.cli.sections import Command
+from dpfed.cli.sections import Command, say_refusal
 
 if TYPE_CHECKING:
     from dpfed.config.run import RunConfig
@@ -28,6 +28,7 @@ EXHAUSTED = (
     "A crash cost a round: what it had charged stays spent, and nothing was left for the last one. In the file of the "
     "next run, `spare_rounds: 1` reserves one more for such a case."
 )
+STOPPED_EARLY = "A released figure got no better, as stop: in the file says. The promise stays that of the whole plan."
 ROOM = 16 * MEGABYTE  # for the ledger, the records of the rounds and the reports
 
 threads = options.option(
@@ -290,8 +291,10 @@ def _warn_of_accounts(launch: Launch, ledger: Ledger | None) -> None:
 
 
 def _leave(directory: Path, done: int, rounds: int) -> None:
-    message = f"stopped after {done} of {rounds} rounds; what was released is kept, and what was charged stays charged"
-    click.echo(f"dpfed: {message}\nContinue with: dpfed resume {directory}", err=True)
+    say_refusal(
+        f"stopped after {done} of {rounds} rounds; what was released is kept, and what was charged stays charged"
+    )
+    click.echo(f"Continue with: dpfed resume {directory}", err=True)
     raise SystemExit(INTERRUPTED)
 
 
@@ -322,12 +325,12 @@ def conclude(ended: Ended, directory: Path, *, as_json: bool) -> None:
 
 
 def _say_result(ended: Ended, run: RunDirectory, facts: dict[str, Any]) -> None:
-    from dpfed.cli.live import format_score
+    from dpfed.cli.live import format_figure, format_score
     from dpfed.cli.show import say
     from dpfed.data.sources import is_table
     from dpfed.report.facts import collect_facts
     from dpfed.report.guessing import compare_with_guessing
-    from dpfed.runs.directory import BUDGET_EXHAUSTED, NOT_PRIVATE
+    from dpfed.runs.directory import BUDGET_EXHAUSTED, NOT_PRIVATE, STOPPED
 
     is_private = ended.config.is_private and facts["is_private"]
     status, stamp = facts["status"].replace("_", " "), "" if is_private else f" {NOT_PRIVATE}"
@@ -335,9 +338,13 @@ def _say_result(ended: Ended, run: RunDirectory, facts: dict[str, Any]) -> None:
     say(f"\n{facts['name']}: {status} after {facts['round']} of {facts['rounds']} rounds.{stamp}")
     if facts["status"] == BUDGET_EXHAUSTED:
         say(EXHAUSTED)
+    if facts["status"] == STOPPED:
+        say(STOPPED_EARLY)
     for name, score in facts["metrics"].items():
         say(f"  {format_score(name, score)}")
-    for sentence in compare_with_guessing(ended.config, facts):
+    for name, figure in facts["released"].items():
+        say(f"  {format_figure(name, figure)}, released")
+    for sentence in compare_with_guessing(ended.config, facts, is_networked=run.is_networked):
         say(sentence)
     for unit in collect_facts(run, ended.config).units if is_private else ():
         say(unit.sentence)

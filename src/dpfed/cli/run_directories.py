@@ -64,6 +64,7 @@ def collect_facts(path: Path) -> dict[str, Any]:
         "promises": [asdict(promise) for promise in plan.guarantees],
         "spent": last.get("spent", []),
         "metrics": last.get("metrics", {}),
+        "released": next((each["released"]["figures"] for each in reversed(rounds) if "released" in each), {}),
         "simulation": next((each["simulation"] for each in rounds if each.get("simulation")), ""),
         "is_private": all("noise" not in each for each in rounds),  # one seeded round is in every later model
     }

@@ -49,19 +49,20 @@ def _print(found: list[dict[str, Any]]) -> None:
 
 
 def _make_row(facts: dict[str, Any]) -> list[str]:
-    from dpfed.cli.live import format_cost, format_score
+    from dpfed.cli.live import format_cost, format_figure, format_score
     from dpfed.guarantee import Guarantee
     from dpfed.runs.directory import NOT_PRIVATE
 
     promises = {each["unit"]: Guarantee(**each) for each in facts["promises"]}
     spent = [Guarantee(**each) for each in facts["spent"]]
     costs = ", ".join(format_cost(each, promises.get(each.unit)) for each in spent)
-    scores = ", ".join(format_score(name, score) for name, score in facts["metrics"].items() if name != "loss")
+    scores = [format_score(name, score) for name, score in facts["metrics"].items() if name != "loss"]
+    scores += [format_figure(name, figure) for name, figure in facts["released"].items()]
     return [
         Path(facts["directory"]).name,
         facts["style"],
         facts["status"].replace("_", " ") + (", SIMULATION" if facts["simulation"] else ""),
         f"{facts['round']} of {facts['rounds']}",
         costs if facts["is_private"] else NOT_PRIVATE,
-        scores,
+        ", ".join(scores),
     ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -91,7 +93,7 @@ class Group(click.Group):
 
 
 def _row(command: click.Command) -> tuple[str, str]:
-    return command.name or "", command.get_short_help_str(70)
+    return command.name or "", command.get_short_help_str(100)
 
 
 def _name_option(message: str, argument: str, option: str | None) -> str:
@@ -106,9 +108,15 @@ def _refuse(message: str, code: int = 2) -> NoReturn:
 
 
 def say_refusal(message: str) -> None:
-    """Print one line on stderr; control characters are replaced by �."""
-    line = "".join(letter if letter.isprintable() else "�" for letter in " ".join(message.split()))
-    click.echo(f"dpfed: {line}", err=True)
+    """Print one line on stderr, wrapped between words on a terminal; control characters are replaced by �."""
+    sentences = [" ".join(line.split()) for line in message.splitlines() if line.strip()]
+    line = "".join(letter if letter.isprintable() else "�" for letter in "; ".join(sentences))
+    click.echo(_wrap(f"dpfed: {line}") if sys.stderr.isatty() else f"dpfed: {line}", err=True)
+
+
+def _wrap(line: str) -> str:
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
 
 
 def _never_fail_on_greek() -> None:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 VARIED = "What varies"
 DATA = "The records to train on"
+INVENTED = (
+    "Scores and leakage are of generated records and say nothing of yours: --public uses those of the file if anybody "
+    "may know them, --on-private-data if the file's ledger is to pay."
+)
 OWNER = "For the owner alone: accuracy and leakage are of private records as they are."
 
 
@@ -80,7 +84,7 @@ def sweep(
       dpfed sweep defences.yaml
     """
     from dpfed.audit.settings import read_settings
-    from dpfed.audit.sweep import PRIVATE, find_kind, run_sweep
+    from dpfed.audit.sweep import GENERATED, PRIVATE, find_kind, run_sweep
     from dpfed.cli.show import format_count, print_json, say
     from dpfed.config.reading import read_content
     from dpfed.config.strangers import decode_text
@@ -96,7 +100,7 @@ def sweep(
     outcomes = list(made if as_json else _follow(made, len(settings)))
     if plot is not None:
         _draw(outcomes, plot)
-    note = OWNER if kind == PRIVATE else ""
+    note = {PRIVATE: OWNER, GENERATED: INVENTED}.get(kind, "")
     if as_json:
         return print_json({"records": kind, "runs": [vars(each) for each in outcomes], "note": note})
     _show(outcomes)

@@ -232,8 +232,9 @@ def resume_run(run_directory: str | Path, moved_to: str | Path | None = None) ->
         )
     run = RunDirectory(path)
     if run.is_networked:
-        message = f"{path} is a run over a network, whose records are at its sites: go on with it there"
-        raise InvalidArgument("directory", f"{message}, by `dpfed resume` with the hub's address")
+        message = f"{path} is a run over a network, whose records are at its sites and not here"
+        ways = f"`dpfed export {path}` writes its model, metrics: in the run file releases figures"
+        raise InvalidArgument("directory", f"{message}: {ways}, and `dpfed resume {path}` goes on with it")
     folder = run.origin if moved_to is None else Path(moved_to).resolve()
     launch = prepare(config, folder, is_older=run.is_older, is_shuffled=run.is_shuffled)
     return launch if moved_to is None else replace(launch, is_moved=True)

@@ -43,8 +43,8 @@ class Figure:
         return self.value is None or (self.low <= 0.0 and self.high >= 1.0)
 
     def __str__(self) -> str:
-        if self.value is None:
-            return "unknown: the noise is larger than what was counted"
+        if self.is_useless:
+            return "useless: the noise is larger than what was counted"
         return f"{self.value:.3f} (95 %: {self.low:.3f} to {self.high:.3f})"
 
 

@@ -16,6 +16,7 @@ from dpfed.config.run import RunConfig
 
 BETTER = "The model is better than guessing"
 NO_BETTER = "The model is NO BETTER THAN GUESSING"
+SITES = "its sites alone know, unless metrics: in the run file releases figures"
 
 
 def share_of_guessing(counts: Mapping[str, float]) -> float | None:
@@ -23,19 +24,19 @@ def share_of_guessing(counts: Mapping[str, float]) -> float | None:
     return max(counts.values()) / sum(counts.values()) if counts else None
 
 
-def compare_with_guessing(config: RunConfig, facts: Mapping[str, Any]) -> Iterator[str]:
+def compare_with_guessing(config: RunConfig, facts: Mapping[str, Any], *, is_networked: bool = False) -> Iterator[str]:
     """Yield what guessing would reach and whether the model is better, as far as everyone may know it.
 
     `facts` are those of a run's public files: its directory and its metrics.
     """
     guess = share_of_guessing(config.data.class_counts)
     score = facts["metrics"].get("accuracy", {}).get("value")
-    owner = f"dpfed evaluate {facts['directory']}"
+    owner = SITES if is_networked else f"for the owner alone: dpfed evaluate {facts['directory']}"
     if guess is None:
-        yield f"Is it better than guessing? For the owner alone: {owner}"
+        yield f"Is it better than guessing? {owner[0].upper()}{owner[1:]}"
     elif score is None:
         said = f"Guessing the most frequent class would be right in {guess:.2%} (declared counts)"
-        yield f"{said}; whether the model is better, for the owner alone: {owner}"
+        yield f"{said}; whether the model is better, {owner}"
     else:
         verdict = BETTER if score > guess else NO_BETTER
         yield f"{verdict}: right in {score:.2%}, and the most frequent class in {guess:.2%} (declared counts)."
