@@ -123,6 +123,10 @@ RECIPES = {
     "a huge model": {"model": {"kind": "mlp", "options": {"hidden": [10_000_000]}}},
     "other classes": {"classes": ["benign", "malignant"]},
     "a scale that one record may not bear": {"feature_bounds": None, "scale": 1e-300},
+    "bounds of one value, to ask whether it is there": {"feature_bounds": [17.99, 17.99]},
+    "bounds of one column that are one value": {"feature_bounds": [[0, 1]] * 29 + [[17.99, 17.99]]},
+    "bounds that are too far apart": {"feature_bounds": [-1.7e308, 1.7e308]},
+    "bounds the wrong way round": {"feature_bounds": [1, 0]},
     "no recipe": {"model": {"kind": 7}},
 }
 
