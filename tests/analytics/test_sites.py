@@ -172,7 +172,7 @@ def test_an_account_of_records_that_lacks_what_its_whole_client_was_charged_for_
         kind = {"epsilon": 9.0, "delta": 1e-5, "source": "ward", "adjacency": REPLACE_ONE}
         ledger.open("records", **kind)
         ledger.open("whole", unit="client", **kind)
-        ledger.reserve({"whole": {ev.Gaussian(2.0): 1}}, run="by hand").commit({"whole": {ev.Gaussian(2.0): 1}})
+        ledger.reserve({"whole": {ev.Gaussian(2.0): 1}}, run="by-hand").commit({"whole": {ev.Gaussian(2.0): 1}})
         study = ColumnStudy("ask", QUERIES[0], {"ward": Owner("records", TABLES["north"])}, ledger)
         with pytest.raises(InvalidArgument, match=r"overlaps=\['whole'\]"):
             study.ask(record=Guarantee(1.0, 1e-5, adjacency=REPLACE_ONE))
