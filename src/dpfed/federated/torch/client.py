@@ -154,8 +154,9 @@ class TorchClient:
 
 def _find_cell(measurement: Measurement, output: Floats | None, label: Any) -> int:
     """Return the cell of one row; −1, which is none, where the model's output is not one row of numbers."""
-    is_row = output is not None and output.ndim in (1, 2) and len(output) == 1 and output.size > 0
-    return int(measurement.find_cells(output, label)[0]) if is_row else -1
+    if output is None or output.ndim not in (1, 2) or len(output) != 1 or not output.size:
+        return -1
+    return int(measurement.find_cells(output, label)[0])
 
 
 def _read_rows(records: Records | Persons) -> tuple[Any, Any]:
