@@ -14,6 +14,7 @@ True
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from torch._C import DisableTorchFunction
 from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
+from torch.overrides import handle_torch_function, has_torch_function
 
 from dpfed.training.layers import packed
 from dpfed.training.layers.cells import CELLS, InitialState, TanhCell, Weights
@@ -64,7 +66,10 @@ class RecurrentTwin:
     def __call__(self, owner: nn.RNNBase, input: Any, hx: Any = None) -> Any:
         """Return what torch's layer would return; NotImplemented where torch has to compute it."""
         if isinstance(input, PackedSequence):
-            return self._run_packed(owner, input, hx)
+            # For `calls` this is one call, of all tensors that the layer is given, and its results are known by it.
+            ask = partial(handle_torch_function, _run_packed, input) if has_torch_function(input) else _run_packed
+            found = ask(self, owner, input, hx)
+            return NotImplemented if found is None else found
         if not isinstance(input, Tensor) or input.dim() != 3 or not self._tie(owner):
             return NotImplemented
         values = input.transpose(0, 1) if owner.batch_first else input
@@ -76,21 +81,16 @@ class RecurrentTwin:
         values, states = self._run(owner, values, starts)
         return (values.transpose(0, 1) if owner.batch_first else values), states
 
-    def _run_packed(self, owner: nn.RNNBase, given: PackedSequence, hx: Any) -> Any:
-        """Return what torch's layer would return for packed sequences, by padded ones."""
-        for part in given:
-            if part is not None:
-                part.dim()  # so that `calls` notes which tensors the layer is given
-        with DisableTorchFunction():
-            unpacked = packed.unpack(given)
+    def run_packed(self, owner: nn.RNNBase, given: PackedSequence, hx: Any) -> tuple[PackedSequence, Any] | None:
+        """Return what torch's layer would return for packed sequences, by padded ones; None where torch has to."""
+        unpacked = packed.unpack(given)
         if unpacked is None or not self._tie(owner):
-            return NotImplemented
+            return None
         starts = _split_states(owner, unpacked.values, hx)
         if starts is None:
-            return NotImplemented
+            return None
         values, states = self._run(owner, unpacked.values, starts, unpacked)
-        with DisableTorchFunction():
-            return unpacked.pack(values), states
+        return unpacked.pack(values), states
 
     def _run(
         self, owner: nn.RNNBase, values: Tensor, starts: list[InitialState], unpacked: Unpacked | None = None
@@ -145,6 +145,11 @@ class RecurrentTwin:
         if unpacked is None:
             return outputs, outputs[0 if run.is_reverse else -1], last
         return (unpacked.turn(outputs) if is_turned else outputs), unpacked.take_last(outputs), last
+
+
+def _run_packed(twin: RecurrentTwin, *given: Any) -> tuple[PackedSequence, Any] | None:
+    with DisableTorchFunction():
+        return twin.run_packed(*given)
 
 
 def _name(kind: str, layer: int, suffix: str) -> str:
