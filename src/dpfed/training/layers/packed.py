@@ -28,7 +28,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 # How many positions the tensor had that was packed, by the packed numbers.
 _KNOWN = WeakTensorKeyDictionary()
-_LIBRARY = torch.library.Library("dpfed", "DEF")  # noqa: TOR901 - of this module, for as long as it lives
+_LIBRARY = torch.library.Library("dpfed", "DEF")  # type: ignore[no-untyped-call]
 
 
 class DrawnSize(int):
@@ -41,7 +41,7 @@ class DrawnSize(int):
 def _find_places(sizes: Tensor, order: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
     """Return where each packed row belongs, in an axis of (positions, examples), and the length of each example.
 
-    `sizes` are the numbers of examples at each position, `order` those of the examples from the longest to the shortest.
+    `sizes` says how many examples each position has; `order` gives them from the longest on, and `inverse` undoes it.
     """
     count = len(order)
     is_there = torch.arange(count, device=order.device) < sizes.to(order.device).unsqueeze(1)
@@ -90,8 +90,8 @@ _MOVES: Mapping[str, Callable[..., Any]] = {
     "pad(Tensor data, Tensor sizes, bool batch_first, float value, int length) -> (Tensor, Tensor)": _pad,
 }
 for _schema, _move in _MOVES.items():
-    _LIBRARY.define(_schema)
-    _LIBRARY.impl(_schema.partition("(")[0], _move, "CompositeExplicitAutograd")
+    _LIBRARY.define(_schema)  # type: ignore[no-untyped-call]
+    _LIBRARY.impl(_schema.partition("(")[0], _move, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
 
 
 class Unpack(Function):
@@ -176,7 +176,6 @@ class Unpacked:
     """A packed sequence as (position, example, ·), with what is needed to run a layer on it and to pack the result."""
 
     def __init__(self, given: PackedSequence, length: int) -> None:
-        self._given = given
         self._places, self.lengths = torch.ops.dpfed.places(*given[1:])
         count = len(self.lengths)
         self.values: Tensor = Unpack.apply(given.data, self._places, length, count)  # type: ignore[no-untyped-call]
@@ -193,11 +192,11 @@ class Unpacked:
         """Return the value of each example at its own last position."""
         return take_last(values, self.last)
 
-    def pack(self, values: Tensor) -> PackedSequence:
-        """Return the values as a sequence that is packed as the given one is."""
-        data = Pack.apply(values, self._places)  # type: ignore[no-untyped-call]
+    def pack(self, values: Tensor) -> Tensor:
+        """Return the values packed as the given ones are."""
+        data: Tensor = Pack.apply(values, self._places)  # type: ignore[no-untyped-call]
         _KNOWN[data] = len(values)
-        return self._given._replace(data=data)
+        return data
 
 
 def take_last(values: Tensor, last: Tensor) -> Tensor:
@@ -226,7 +225,7 @@ def _is_recomputed() -> bool:
 
 def _pack_known(values: Tensor, lengths: Tensor, is_batch_first: bool) -> tuple[Tensor, Tensor]:
     """Pack as torch does, and remember how many positions there were."""
-    data, sizes = torch._VF._pack_padded_sequence(values, lengths, is_batch_first)  # type: ignore[attr-defined]
+    data, sizes = torch._VF._pack_padded_sequence(values, lengths, is_batch_first)
     with DisableTorchFunction():
         if not torch._C._functorch.peek_interpreter_stack():
             _KNOWN[data] = values.shape[1 if is_batch_first else 0]
@@ -240,10 +239,10 @@ def _pad_known(data: Tensor, sizes: Tensor, is_batch_first: bool, value: float, 
         if is_known and length >= len(sizes):
             found: tuple[Tensor, Tensor] = Pad.apply(data, sizes, is_batch_first, float(value), length)  # type: ignore[no-untyped-call]
             return found
-    return torch._VF._pad_packed_sequence(data, sizes, is_batch_first, value, length)  # type: ignore[attr-defined,no-any-return]
+    return torch._VF._pad_packed_sequence(data, sizes, is_batch_first, value, length)
 
 
 FAST: Mapping[Any, Callable[..., Any]] = {
-    torch._VF._pack_padded_sequence: _pack_known,  # type: ignore[attr-defined]
-    torch._VF._pad_packed_sequence: _pad_known,  # type: ignore[attr-defined]
+    torch._VF._pack_padded_sequence: _pack_known,
+    torch._VF._pad_packed_sequence: _pad_known,
 }

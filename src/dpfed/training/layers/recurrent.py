@@ -14,7 +14,6 @@ True
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -67,9 +66,14 @@ class RecurrentTwin:
         """Return what torch's layer would return; NotImplemented where torch has to compute it."""
         if isinstance(input, PackedSequence):
             # For `calls` this is one call, of all tensors that the layer is given, and its results are known by it.
-            ask = partial(handle_torch_function, _run_packed, input) if has_torch_function(input) else _run_packed
-            found = ask(self, owner, input, hx)
-            return NotImplemented if found is None else found
+            call = (self, owner, input, hx)
+            found = (
+                handle_torch_function(_run_packed, input, *call) if has_torch_function(input) else _run_packed(*call)
+            )
+            if found is None:
+                return NotImplemented
+            data, *states = found
+            return input._replace(data=data), states[0] if len(states) == 1 else tuple(states)
         if not isinstance(input, Tensor) or input.dim() != 3 or not self._tie(owner):
             return NotImplemented
         values = input.transpose(0, 1) if owner.batch_first else input
@@ -81,8 +85,8 @@ class RecurrentTwin:
         values, states = self._run(owner, values, starts)
         return (values.transpose(0, 1) if owner.batch_first else values), states
 
-    def run_packed(self, owner: nn.RNNBase, given: PackedSequence, hx: Any) -> tuple[PackedSequence, Any] | None:
-        """Return what torch's layer would return for packed sequences, by padded ones; None where torch has to."""
+    def run_packed(self, owner: nn.RNNBase, given: PackedSequence, hx: Any) -> tuple[Tensor, ...] | None:
+        """Return packed outputs and the states at the end, by padded sequences; None where torch has to compute it."""
         unpacked = packed.unpack(given)
         if unpacked is None or not self._tie(owner):
             return None
@@ -90,7 +94,7 @@ class RecurrentTwin:
         if starts is None:
             return None
         values, states = self._run(owner, unpacked.values, starts, unpacked)
-        return unpacked.pack(values), states
+        return unpacked.pack(values), *(states if isinstance(states, tuple) else (states,))
 
     def _run(
         self, owner: nn.RNNBase, values: Tensor, starts: list[InitialState], unpacked: Unpacked | None = None
@@ -147,7 +151,7 @@ class RecurrentTwin:
         return (unpacked.turn(outputs) if is_turned else outputs), unpacked.take_last(outputs), last
 
 
-def _run_packed(twin: RecurrentTwin, *given: Any) -> tuple[PackedSequence, Any] | None:
+def _run_packed(twin: RecurrentTwin, *given: Any) -> tuple[Tensor, ...] | None:
     with DisableTorchFunction():
         return twin.run_packed(*given)
 

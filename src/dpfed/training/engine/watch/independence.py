@@ -241,7 +241,9 @@ class _Functions(TorchFunctionMode):
             watch.escaped = watch.escaped or function.__name__
         is_drawn = packing_rules.has_drawn_shape(watch.marks, tensors_of([*args, *keywords.values()]))
         if is_drawn and function not in _SHAPELESS and not _is_asked_by_torch(sys._getframe(1)):
-            watch.escaped = watch.escaped or f"the number of packed positions ({getattr(function, '__name__', 'asked')})"
+            watch.escaped = (
+                watch.escaped or f"the number of packed positions ({getattr(function, '__name__', 'asked')})"
+            )
         try:
             output = function(*args, **keywords)
         except Exception as error:  # which the pass may catch, and then the examples have decided

@@ -131,7 +131,7 @@ class Marks:
             self._memory[place] = tensor.untyped_storage()
 
     def give_role(self, tensor: Tensor, role: Role, *, is_written: bool = False) -> None:
-        """Note what a tensor is to a sort, until something is written into it; torch counts a write after it is done."""
+        """Note what a tensor is to a sort, until somebody writes into it; torch counts a write when it is done."""
         self._roles[tensor] = (role, tensor._version + is_written)
 
     def role(self, tensor: Tensor) -> Role | None:
