@@ -221,7 +221,7 @@ ENGINE = (
     Mutant(
         "the number of packed positions in Python",
         "training/engine/watch/independence.py",
-        "        if is_drawn and function not in _SHAPELESS and not _is_asked_by_torch(sys._getframe(1)):\n",
+        "        if is_drawn and function not in _SHAPELESS and not _is_asked_by_torch(function, sys._getframe(1)):\n",
         "        if False:\n",
         (PACKING + "whoever_asks_how_much_was_packed_is_seen[len]",),
     ),

@@ -147,6 +147,11 @@ def test_outputs_states_and_plain_gradients_are_torchs(kind, total):
     assert all(torch.allclose(one, two, atol=1e-10) for one, two in zip(*found, strict=True))
 
 
+@pytest.mark.parametrize("lengths", [(4,), (LONGEST,), (2, 2, 2), (1, 1)])
+def test_few_records_and_records_of_one_length(lengths):
+    require_exact(Packing(made("GRU", bidirectional=True)), records(lengths))
+
+
 def test_one_layer_may_be_given_what_another_one_packed():
     class Stacked(Packing):
         def __init__(self) -> None:

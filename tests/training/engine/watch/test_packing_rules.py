@@ -56,6 +56,16 @@ def put_back(x: Tensor, n: Tensor) -> Tensor:
     return x[order].index_select(0, inverse)
 
 
+def test_an_order_may_be_copied_to_another_device():
+    def run(x: Tensor, n: Tensor, _: Tensor) -> Tensor:
+        order = n.sort(descending=True)[1].to(torch.int64, copy=True)
+        return x.index_select(0, order).index_select(0, invert_permutation(order).to(torch.int64, copy=True))
+
+    watch, output = watched(run)
+    assert watch.marks.is_in_front(output)
+    assert watch.why is watch.escaped is None
+
+
 def written(x: Tensor, n: Tensor, *, what: str) -> Tensor:
     keys, order, inverse = ordered(n)
     rows = x.index_select(0, order)
@@ -124,9 +134,17 @@ ASKED = {
     "like": lambda packed: torch.empty_like(packed.data),
     "new": lambda packed: packed.data.new_zeros(1),
     "iterate": lambda packed: list(packed.batch_sizes),
+    "by a function of torch that gives something as large": lambda packed: _in_torchs_module(packed.batch_sizes),
     "through torch.ops": lambda packed: torch.ops.aten.sym_size.int(packed.data, 0),
     "unbind": lambda packed: packed.data.unbind(0),
 }
+
+
+def _in_torchs_module(values: Tensor) -> Tensor:
+    """Ask from where torch's own functions of packed sequences do, as ``invert_permutation`` does."""
+    module = {"__name__": invert_permutation.__module__, "torch": torch}
+    exec("def ask(values): return torch.empty_like(values)", module)  # noqa: S102
+    return module["ask"](values)
 
 
 @pytest.mark.parametrize("name", ASKED)

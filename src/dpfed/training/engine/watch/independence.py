@@ -67,6 +67,8 @@ _READ: frozenset[Any] = frozenset(
 )
 # What may be asked of a tensor whose shape depends on the records drawn.
 _SHAPELESS: frozenset[Any] = frozenset({Tensor.dim, Tensor.requires_grad.__get__})  # type: ignore[attr-defined]
+# What torch's own code of packed sequences asks of one, and tells nobody.
+_ASKED_BY_TORCH: frozenset[Any] = frozenset({Tensor.size, Tensor.to, Tensor.device.__get__})
 # What lays something without examples out for each of them, as a class token: from there on each has its own.
 _REPEATED = ("ExpandBackward0", "RepeatBackward0")
 _CLOSE = 1e-6
@@ -240,7 +242,7 @@ class _Functions(TorchFunctionMode):
         if function in _READ and any(map(watch.is_example, _find_listed(args, keywords))):
             watch.escaped = watch.escaped or function.__name__
         is_drawn = packing_rules.has_drawn_shape(watch.marks, tensors_of([*args, *keywords.values()]))
-        if is_drawn and function not in _SHAPELESS and not _is_asked_by_torch(sys._getframe(1)):
+        if is_drawn and function not in _SHAPELESS and not _is_asked_by_torch(function, sys._getframe(1)):
             watch.escaped = (
                 watch.escaped or f"the number of packed positions ({getattr(function, '__name__', 'asked')})"
             )
@@ -254,8 +256,10 @@ class _Functions(TorchFunctionMode):
         return DrawnSize(output) if is_drawn and function is Tensor.size and isinstance(output, int) else output
 
 
-def _is_asked_by_torch(frame: Any) -> bool:
+def _is_asked_by_torch(function: Any, frame: Any) -> bool:
     """Return whether it is torch's own code of packed sequences that asks for something of one."""
+    if function not in _ASKED_BY_TORCH:
+        return False
     while frame is not None and frame.f_globals.get("__name__") in (__name__, calls.__name__):
         frame = frame.f_back
     return frame is not None and frame.f_globals.get("__name__") == rnn.__name__

@@ -85,6 +85,12 @@ def _reorder(operation: Operation, axis: int, index: Tensor) -> list[Result] | N
     return [(Place(axis), None)]
 
 
+def _after_copy_to(operation: Operation) -> list[Result] | None:
+    """Copy to another device what is something to a sort."""
+    role = operation.marks.role(operation.own)
+    return None if role is None or operation.output.dtype != operation.own.dtype else [(MIXED, role)]
+
+
 def _after_scatter(operation: Operation) -> list[Result] | None:
     """Invert an order, as torch does: ``empty.scatter_(0, order, arange(B))``."""
     order, counted, size = _role(operation, "index", "order"), operation.get("src"), operation.marks.size
@@ -149,6 +155,7 @@ RULES: dict[str, Callable[[Any], list[Result] | None]] = {
     "sort": _after_sort,
     "index_select": _after_index_select,
     "index": _after_index,
+    "_to_copy": _after_copy_to,
     "scatter": _after_scatter,
     "_pack_padded_sequence": _after_pack,
     "dpfed::places": _after_places,
