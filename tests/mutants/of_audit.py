@@ -137,6 +137,16 @@ AUDIT = (
         ),
     ),
     Mutant(
+        "a refuted audit that ends as if all were well",
+        "cli/audit.py",
+        "    if any(verdict.is_refuted for verdict in verdicts):\n",
+        "    if False:\n",
+        (
+            "tests/cli/test_audit.py::"
+            "test_a_fault_that_leaves_the_noise_out_is_refuted_with_exit_code_1_and_stands_in_the_report",
+        ),
+    ),
+    Mutant(
         "what is not a number ranked as a score",
         "audit/attacks.py",
         "    if any(np.isnan(table).any() for table in tables):\n",
