@@ -18,7 +18,8 @@ privacy: {style: sample, record: {epsilon: 4, delta: 1e-5, clip_norm: 1}}
 
 
 @pytest.fixture
-def file(dpfed):
+def file(dpfed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     Path("flowers.yaml").write_text(PUBLIC)
     return "flowers.yaml"
 
