@@ -52,7 +52,7 @@ def draw_sweep(points: Sequence[Point], metric: str) -> str:
     with mpl.rc_context(SETTINGS):
         figure = Figure(figsize=(8.0, 0.9 + 0.42 * max(len(labels), 2)), layout="constrained")
         for column, (axes, title) in enumerate(zip(figure.subplots(1, 3, sharey=True), titles, strict=True), start=1):
-            _scatter(axes, labels, [(point[0], point[column]) for point in points])
+            _scatter(axes, labels, [(point[0], point[1:][column - 1]) for point in points])
             axes.set_title(title, fontsize=9)
             axes.set_yticks(range(len(labels)), labels)
             axes.set_ylim(max(len(labels), 1) - 0.5, -0.5)
