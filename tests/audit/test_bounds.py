@@ -109,6 +109,15 @@ def test_the_credible_interval_is_that_of_a_large_sample_of_both_rates():
     assert bayesian_interval(tp, fp, n, n, delta, 0.05) == pytest.approx(expected, abs=0.01)
 
 
+@pytest.mark.parametrize(
+    ("tp", "fp", "low", "high"),
+    [(400, 20, 2.5883836871379304, 3.451036212509907), (250, 250, 0.0, 0.12715435051803187)],
+)
+def test_the_credible_interval_is_the_published_one(tp, fp, low, high):
+    """Reference cases audit_20_100 and audit_250_250: quantiles of two million draws."""
+    assert bayesian_interval(tp, fp, 500, 500, 1e-5, 0.05) == pytest.approx((low, high), abs=0.01)
+
+
 def test_the_credible_interval_of_a_blind_attack_begins_at_zero():
     low, high = bayesian_interval(50, 50, 100, 100, 1e-5, 0.05)
     assert low < 0.01 < high < 1

@@ -67,6 +67,17 @@ def test_who_is_left_out_of_a_long_sum_comes_back_with_a_shorter_one():
     assert sums.find_private_budgets()[0] < sums.rho
 
 
+def test_the_published_filter_drops_the_same_sum_and_goes_on():
+    """Reference case renyi_filter: at order 8 and σ = 2 a sum costs its squared length, of a budget of 1.2."""
+    sums = make_sums(persons=1, noise=2.0)
+    sums.rho = 1.2 / 8
+    spent = []
+    for length in (0.5, 0.3, 1.0, 0.2):
+        sums.release([[length]])
+        spent.append(8 * (sums.rho - sums.find_private_budgets()[0]))
+    assert spent == pytest.approx([0.25, 0.34, 0.34, 0.38], rel=1e-6)  # the third is left out
+
+
 def test_whether_one_is_counted_depends_on_nobody_else():
     alone, among = make_sums(persons=2), make_sums(persons=2)
     for number in range(40):
