@@ -214,9 +214,26 @@ ENGINE = (
     Mutant(
         "padding to the longest record of a batch",
         "training/engine/watch/independence.py",
-        "        return DrawnSize(output) if is_drawn and function is Tensor.size and isinstance(output, int) else output\n",
-        "        return output\n",
+        "        if is_drawn and function is Tensor.size and isinstance(output, int):\n",
+        "        if False:\n",
         (PACKED + "other_uses_of_packed_sequences_are_slow_and_exact[as long as the longest]",),
+    ),
+    Mutant(
+        "padding to less than a record may have, which torch refuses where one has more",
+        "training/layers/packed.py",
+        "        if self.longest is None or other < self.longest:\n",
+        "        if False:\n",
+        (PACKED + "whether_a_record_was_too_long_to_be_padded_does_not_decide_the_way",),
+    ),
+    Mutant(
+        "a script that is told how much was packed",
+        "training/engine/watch/independence.py",
+        "        if not is_asked and self.marks.has_roles and any(map(self.is_example, operation.tensors)):\n",
+        "        if False:\n",
+        (
+            PACKED + "other_uses_of_packed_sequences_are_slow_and_exact[told to a script]",
+            PACKED + "other_uses_of_packed_sequences_are_slow_and_exact[packed by a script]",
+        ),
     ),
     Mutant(
         "the number of packed positions in Python",

@@ -26,13 +26,31 @@ from torch.autograd.function import Function, once_differentiable
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.weak import WeakTensorKeyDictionary
 
-# How many positions the tensor had that was packed, by the packed numbers.
+# How many positions the tensor had that was packed, by the packed numbers and by their sizes.
 _KNOWN = WeakTensorKeyDictionary()
 _LIBRARY = torch.library.Library("dpfed", "DEF")  # type: ignore[no-untyped-call]
 
 
 class DrawnSize(int):
-    """The length of the longest sequence of a batch: it depends on the records drawn, and a watch says so."""
+    """The length of the longest sequence of a batch: it depends on the records drawn, and a watch says so.
+
+    That a number is below it depends on them too, unless no sequence can be longer than that: then nothing `decides`.
+    """
+
+    longest: int | None = None  # that a sequence can be; None if that is not known
+    decides: Callable[[], None]
+
+    @classmethod
+    def of(cls, value: int, sizes: Tensor, decides: Callable[[], None]) -> DrawnSize:
+        """Return that length by the sizes of packed sequences, and what to call where it decides."""
+        found = cls(value)
+        found.longest, found.decides = _KNOWN.get(sizes), decides  # type: ignore[no-untyped-call]
+        return found
+
+    def __gt__(self, other: int) -> bool:
+        if self.longest is None or other < self.longest:
+            self.decides()
+        return int(self) > other
 
 
 # --- the moves ---
@@ -228,7 +246,7 @@ def _pack_known(values: Tensor, lengths: Tensor, is_batch_first: bool) -> tuple[
     data, sizes = torch._VF._pack_padded_sequence(values, lengths, is_batch_first)
     with DisableTorchFunction():
         if not torch._C._functorch.peek_interpreter_stack():
-            _KNOWN[data] = values.shape[1 if is_batch_first else 0]
+            _KNOWN[data] = _KNOWN[sizes] = values.shape[1 if is_batch_first else 0]
     return data, sizes
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -122,6 +123,19 @@ class ExampleWatch:
             self.why = operation.name
         self.seen.append((operation.name, *_collect_numbers(operation), *_summarise_constants(operation)))
 
+    def note_drawn_number(self, by: str) -> None:
+        """Record that something else than our own layers was told how many positions were packed."""
+        self.escaped = self.escaped or f"the number of packed positions ({by})"
+
+    def follow(self, operation: Operation, *, is_asked: bool) -> list[packing_rules.Result] | None:
+        """Follow sorted and packed examples (`packing_rules`), which no operation may meet that Python has not asked for.
+
+        A script calls torch by itself: by the number of packed positions it may decide what to call, and nobody sees.
+        """
+        if not is_asked and self.marks.has_roles and any(map(self.is_example, operation.tensors)):
+            self.note_drawn_number(f"{operation.name} in a script")
+        return packing_rules.follow(operation)
+
     def note_nodes(self, output: Any) -> None:
         """Record where the examples are in a result that has a gradient, if they are at one place or not in it."""
         with DisableTorchFunction():
@@ -181,17 +195,20 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         keywords, watch = kwargs or {}, self.watch
         if watch is None:
             return function(*args, **keywords)
+        is_asked = not torch._C._is_torch_function_mode_enabled()  # a function that Python calls has left the modes
         with DisableTorchFunction():  # what is asked of torch in here is not the model's doing
-            return self._follow(watch, function, args, keywords)
+            return self._follow(watch, function, args, keywords, is_asked=is_asked)
 
-    def _follow(self, watch: ExampleWatch, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def _follow(
+        self, watch: ExampleWatch, function: Any, args: tuple[Any, ...], keywords: dict[str, Any], *, is_asked: bool
+    ) -> Any:
         """Run an operation, and mark its results and what it writes."""
         marks, schema = watch.marks, function._schema
         if schema.is_mutable:
             into = find_written(schema, args, keywords)
             # Before it happens: afterwards the old numbers are gone.
             operation = Operation(function, args, keywords, into[0] if into else (), marks)
-            followed = packing_rules.follow(operation)
+            followed = watch.follow(operation, is_asked=is_asked)
             found = _judge(watch, operation, is_followed=followed is not None)
             if torch.Tag.inplace_view in function.tags:  # the same memory, seen with other axes
                 output = function(*args, **keywords)
@@ -206,7 +223,7 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         operation = Operation(function, args, keywords, output, marks)
         if operation.kind in operations.EMPTY:
             output.zero_()
-        followed = packing_rules.follow(operation)
+        followed = watch.follow(operation, is_asked=is_asked)
         found = _judge(watch, operation, is_followed=followed is not None)
         if followed is None:
             for tensor, mark in operations.marks_of(operation, found):
@@ -243,9 +260,7 @@ class _Functions(TorchFunctionMode):
             watch.escaped = watch.escaped or function.__name__
         is_drawn = packing_rules.has_drawn_shape(watch.marks, tensors_of([*args, *keywords.values()]))
         if is_drawn and function not in _SHAPELESS and not _is_asked_by_torch(function, sys._getframe(1)):
-            watch.escaped = (
-                watch.escaped or f"the number of packed positions ({getattr(function, '__name__', 'asked')})"
-            )
+            watch.note_drawn_number(getattr(function, "__name__", "asked"))
         try:
             output = function(*args, **keywords)
         except Exception as error:  # which the pass may catch, and then the examples have decided
@@ -253,7 +268,9 @@ class _Functions(TorchFunctionMode):
                 watch.escaped = watch.escaped or type(error).__name__
             raise
         watch.note_nodes(output)
-        return DrawnSize(output) if is_drawn and function is Tensor.size and isinstance(output, int) else output
+        if is_drawn and function is Tensor.size and isinstance(output, int):
+            return DrawnSize.of(output, args[0], partial(watch.note_drawn_number, "a length below it"))
+        return output
 
 
 def _is_asked_by_torch(function: Any, frame: Any) -> bool:

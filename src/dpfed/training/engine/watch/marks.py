@@ -134,9 +134,14 @@ class Marks:
         """Note what a tensor is to a sort, until somebody writes into it; torch counts a write when it is done."""
         self._roles[tensor] = (role, tensor._version + is_written)
 
+    @property
+    def has_roles(self) -> bool:
+        """Whether a tensor that is still there is something to a sort of the examples."""
+        return bool(self._roles.data)
+
     def role(self, tensor: Tensor) -> Role | None:
         """Return what a tensor is to a sort of the examples, if it is anything."""
-        if not self._roles.data:
+        if not self.has_roles:
             return None
         role, version = self._roles.get(tensor, (None, 0))  # type: ignore[no-untyped-call]
         return role if version == tensor._version else None
