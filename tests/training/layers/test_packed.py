@@ -344,12 +344,12 @@ def _checkpointed(model: Odd, x: Tensor, lengths: Tensor) -> Tensor:
 @torch.jit.script
 def _pack_and_scale(rows: Tensor, keys: Tensor, states: Tensor) -> Tensor:
     data, _ = torch._pack_padded_sequence(rows, keys, True)
-    return states * (1.0 if data.size(0) > 20 else 0.5)
+    return states * (1.0 if data.size(0) > 1000 else 0.5)  # no look has so many
 
 
 @torch.jit.script
 def _scale(states: Tensor, data: Tensor) -> Tensor:
-    return states * (1.0 if data.size(0) > 20 else 0.5)
+    return states * (1.0 if data.size(0) > 1000 else 0.5)
 
 
 def _packed_by_a_script(model: Odd, x: Tensor, lengths: Tensor) -> Tensor:

@@ -128,7 +128,7 @@ class ExampleWatch:
         self.escaped = self.escaped or f"the number of packed positions ({by})"
 
     def follow(self, operation: Operation, *, is_asked: bool) -> list[packing_rules.Result] | None:
-        """Follow sorted and packed examples (`packing_rules`), which no operation may meet that Python has not asked for.
+        """Follow sorted and packed examples (`packing_rules`), beside which nothing may run that Python did not call.
 
         A script calls torch by itself: by the number of packed positions it may decide what to call, and nobody sees.
         """
