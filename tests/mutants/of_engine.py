@@ -226,6 +226,13 @@ ENGINE = (
         (PACKED + "whether_a_record_was_too_long_to_be_padded_does_not_decide_the_way",),
     ),
     Mutant(
+        "a trial of the first records where no made-up length can be packed",
+        "training/screening.py",
+        "for least in (0, 1) for varied in",
+        "for least in (0,) for varied in",
+        (PACKED + "no_first_record_decides_whether_a_model_is_refused_or_how_it_is_served[0]",),
+    ),
+    Mutant(
         "a script that is told how much was packed",
         "training/engine/watch/independence.py",
         "        if not is_asked and self.marks.has_roles and any(map(self.is_example, operation.tensors)):\n",

@@ -170,28 +170,35 @@ def _read_first(records: Any, collate: Callable[[Any], Any], device: torch.devic
 
 
 def _make_up_pairs(like: Any) -> list[Fetch]:
-    """Return made-up examples that share the form of these and nothing else; none if a part is no tensor."""
+    """Return made-up examples that share the form of these and nothing else; none if a part is no tensor.
+
+    Whole numbers from 0 on, and from 1 on: a length of 0 cannot be packed, and the data are not to decide what is tried.
+    """
+    kinds = [(least, *varied) for least in (0, 1) for varied in ((True, True), (True, False), (False, False))]
     try:
-        parts = [(_make_up(like[0], is_varied=True), _make_up(like[1], is_varied=varied)) for varied in (True, False)]
-        parts.append((_make_up(like[0], is_varied=False), _make_up(like[1], is_varied=False)))
+        parts = [
+            (_make_up(like[0], least=least, is_varied=first), _make_up(like[1], is_varied=second))
+            for least, first, second in kinds
+        ]
     except TypeError:
         return []
     return [partial(_take_rows, part) for part in parts]
 
 
-def _make_up(part: Any, *, is_varied: bool) -> Any:
-    """Return made-up numbers: between ¼ and ¾, where logarithms exist; if whole, 0 and 1, or 0 if not varied."""
+def _make_up(part: Any, *, is_varied: bool, least: int = 0) -> Any:
+    """Return made-up numbers: between ¼ and ¾, where logarithms exist; if whole, the least and one more, if varied."""
+    again = partial(_make_up, is_varied=is_varied, least=least)
     if isinstance(part, dict):
-        return {name: _make_up(value, is_varied=is_varied) for name, value in part.items()}
+        return {name: again(value) for name, value in part.items()}
     if isinstance(part, list | tuple):
-        parts = [_make_up(value, is_varied=is_varied) for value in part]
+        parts = [again(value) for value in part]
         return type(part)(*parts) if hasattr(part, "_fields") else type(part)(parts)
     if not isinstance(part, Tensor) or part.shape[:1] != (TRIED,) or part.is_complex():
         raise TypeError(type(part).__name__)
     if part.is_floating_point():
         return torch.linspace(0.25, 0.75, part.numel(), dtype=part.dtype, device=part.device).view(part.shape)
     bits = torch.arange(TRIED).unsqueeze(1) >> (torch.arange(part.numel() // TRIED) % 2) & 1
-    return (bits * is_varied).to(part).view(part.shape)
+    return (bits * is_varied + least).to(part).view(part.shape)
 
 
 def _take_rows(part: Any, rows: Tensor) -> Any:
@@ -202,7 +209,7 @@ def _take_rows(part: Any, rows: Tensor) -> Any:
 def _require_fitting(model: nn.Module, loss: Loss, several: list[Fetch]) -> Forward:
     """Return the first forward pass that runs on these kinds of examples; refuse model and loss if none does.
 
-    Several kinds, because some models know no token 0 or length 0.
+    Several kinds, because some models know no token 0, and torch packs no length 0.
     """
     errors = []
     for fetch in several:

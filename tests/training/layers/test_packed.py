@@ -289,6 +289,16 @@ def test_one_record_more_moves_the_sum_by_at_most_the_clip_norm(in_a_loop):
         assert 0.049 < own <= 0.05 * (1 + 1e-4)
 
 
+@pytest.mark.parametrize("length", [0, 1, LONGEST + 1])
+def test_no_first_record_decides_whether_a_model_is_refused_or_how_it_is_served(length):
+    pair = records((length, length, 2, 3))
+    model = Packing(made("GRU"))
+    plan = LocalPlan(size=4, batch_size=4, steps=1, clip_norm=1.0, noise_multiplier=1.0)
+    private = make_private(model, torch.optim.SGD(model.parameters()), Sentences(pair), plan, loss=sines)
+    assert private.slow_reasons == ()
+    private.close()
+
+
 # --- what is not served, and stays exact ---
 
 
