@@ -172,7 +172,7 @@ def _read_first(records: Any, collate: Callable[[Any], Any], device: torch.devic
 def _make_up_pairs(like: Any) -> list[Fetch]:
     """Return made-up examples that share the form of these and nothing else; none if a part is no tensor.
 
-    Whole numbers from 0 on, and from 1 on: a length of 0 cannot be packed, and the data are not to decide what is tried.
+    Whole numbers from 0 on, and from 1 on: torch packs no length 0, and the data are not to decide what is tried.
     """
     kinds = [(least, *varied) for least in (0, 1) for varied in ((True, True), (True, False), (False, False))]
     try:
