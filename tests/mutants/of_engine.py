@@ -233,6 +233,13 @@ ENGINE = (
         (PACKED + "no_first_record_decides_whether_a_model_is_refused_or_how_it_is_served[0]",),
     ),
     Mutant(
+        "memory for as many positions as a record says",
+        "training/layers/packed.py",
+        "        if len(given.batch_sizes) > length:",
+        "        if False:",
+        (PACKED + "a_length_beyond_all_positions_is_refused_before_memory_is_taken_for_it",),
+    ),
+    Mutant(
         "a script that is told how much was packed",
         "training/engine/watch/independence.py",
         "        if not is_asked and self.marks.has_roles and any(map(self.is_example, operation.tensors)):\n",

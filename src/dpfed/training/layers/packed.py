@@ -194,6 +194,8 @@ class Unpacked:
     """A packed sequence as (position, example, ·), with what is needed to run a layer on it and to pack the result."""
 
     def __init__(self, given: PackedSequence, length: int) -> None:
+        if len(given.batch_sizes) > length:  # which torch's packing lets pass, and which could fill all memory here
+            raise ValueError(f"a packed sequence is longer than the {length} positions it was packed from")
         self._places, self.lengths = torch.ops.dpfed.places(*given[1:])
         count = len(self.lengths)
         self.values: Tensor = Unpack.apply(given.data, self._places, length, count)  # type: ignore[no-untyped-call]
