@@ -32,6 +32,7 @@ from dpfed.guarantee import Guarantee
 from dpfed.integrations.flower_files import CA, write_certificates, write_node_key
 from dpfed.integrations.flower_processes import OFF, Hub
 from dpfed.ledger import inputs
+from dpfed.plan.measuring import count_releases
 from dpfed.plan.plan import Plan
 
 HUB, STUDY, SITES = "hub", "study", "sites"
@@ -178,7 +179,12 @@ def _propose_policy(plan: Plan, name: str) -> dict[str, Any]:
         "most_clip": max((part.clip_norm for part in parts), default=1.0),
         "most_rounds": plan.rounds,
         "most_spare_rounds": plan.spare_rounds,
-    }
+    } | ({} if plan.charges_clients else {"most_raw_updates": int(SPARE) * _count_raw(plan)})
+
+
+def _count_raw(plan: Plan) -> int:
+    """Return how many values without noise the plan may ask of a site."""
+    return plan.rounds + plan.spare_rounds + count_releases(plan)
 
 
 def _name_account(site: str) -> str:
