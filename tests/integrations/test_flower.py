@@ -180,22 +180,28 @@ def test_a_large_message_may_take_its_time_where_the_superlink_answers(monkeypat
 def test_flower_may_end_the_server_while_it_waits_for_the_superlink(monkeypatch, tmp_path):
     """Its watch raises the signal in a thread of its own: Python answers when the main thread next wakes up."""
     monkeypatch.setattr(flower, "LOOK", 0.01)
-    never, grid = threading.Event(), MemoryGrid()
+    ended, grid, done = threading.Event(), MemoryGrid(), []
     transport = GridTransport(grid)
 
     def leave(*_):
         raise SystemExit(0)
 
+    def take(_):
+        done.append(ended.wait(5))
+        return []
+
+    def run(*_, **__):
+        transport.push("7", b"a question", deadline=time.time() + 60)
+
     before = signal.signal(signal.SIGUSR2, leave)
     threading.Timer(0.05, signal.raise_signal, [signal.SIGUSR2]).start()
-    monkeypatch.setattr(grid, "push_messages", lambda _: never.wait())
-    monkeypatch.setattr(
-        flower.network_launch, "run", lambda *_, **__: transport.push("7", b"", deadline=time.time() + 5)
-    )
+    monkeypatch.setattr(grid, "push_messages", take)
+    monkeypatch.setattr(flower.network_launch, "run", run)
     with pytest.raises(SystemExit):
         flower.work(tmp_path, transport)
     signal.signal(signal.SIGUSR2, before)
-    never.set()
+    assert done == []  # the SuperLink has not answered yet
+    ended.set()
     assert server_status.read_status(tmp_path).text == flower.EXIT
 
 

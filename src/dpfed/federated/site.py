@@ -81,8 +81,8 @@ class Site:
 
     Privacy: what leaves is what the plan releases, charged to the site's own account before; a raw update leaves only
     in styles that the policy names, as often as the plan has rounds and spare rounds and no more often in all runs than
-    the policy says, encrypted at rest, and is deleted once a later round was asked for. A run that has ended does not begin again under its name. A frozen site sends
-    nothing, also nothing again.
+    the policy says, encrypted at rest, and is deleted once a later round was asked for. A run that has ended does not
+    begin again under its name. A frozen site sends nothing, also nothing again.
     """
 
     def __init__(
