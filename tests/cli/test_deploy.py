@@ -115,6 +115,17 @@ def test_ctrl_c_and_a_closed_terminal_end_all_processes_of_a_trial(tmp_path, mon
     assert signal.getsignal(number) == before
 
 
+def test_a_trial_under_nohup_outlives_its_terminal(tmp_path, monkeypatch):
+    def close_terminal(processes: dict) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        processes["hub"].kill()
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    _, result = start_trial(tmp_path, monkeypatch, close_terminal)
+    signal.signal(signal.SIGHUP, before)
+    assert "the SuperLink has ended" in result.output  # and nothing before ended the trial
+
+
 def test_a_trial_whose_superlink_has_ended_says_where_the_reason_is(tmp_path, monkeypatch):
     (processes,), result = start_trial(tmp_path, monkeypatch, lambda processes: processes["hub"].kill())
     assert (result.exit_code, "trial/hub/superlink.log" in result.output) == (2, True), result.output

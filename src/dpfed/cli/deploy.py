@@ -133,7 +133,8 @@ def up(count: int, directory: Path) -> None:
 def _ended_by_signals() -> Iterator[threading.Event]:
     """Yield an event that is set by whoever ends this process, or closes its terminal."""
     ended = threading.Event()
-    numbers = (signal.SIGTERM, signal.SIGHUP)
+    # Under nohup a closed terminal is ignored, and stays so.
+    numbers = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]
     before = {number: signal.signal(number, lambda *_: ended.set()) for number in numbers}
     try:
         yield ended
