@@ -315,13 +315,6 @@ FIGURES = (
         (COUNTED + "a_person_more_moves_the_counts_by_the_grid_at_most[Raises]",),
     ),
     Mutant(
-        "columns asked on an account that lacks what its whole client was charged for",
-        "analytics/sites.py",
-        "            self.ledger.require_carried([owner.account for owner in self.owners.values()], study=self.study)\n",
-        "            pass\n",
-        (SITES + "an_account_of_records_that_lacks_what_its_whole_client_was_charged_for_is_refused",),
-    ),
-    Mutant(
         "clients' vectors whose sum is rounded",
         "analytics/releases.py",
         "        return cut_examples(np.asarray(clip_gradients(total, self.query.norm)), self.query.norm)\n",

@@ -281,8 +281,6 @@ class SharedLedger:
             if terms.adjacency != relations[wanted]:
                 message = f"the plan is for {relations[wanted]}, and account {account} for {terms.adjacency}"
                 raise AdjacencyMismatch(f"{message}: give it an account that was opened for {relations[wanted]}")
-        if self._plan.noises_steps:
-            ledger.require_carried(self._accounts.values(), study=self.study)
 
 
 def _move(event: Event, times: int, left: dict[Event, int], committed: dict[Event, int]) -> None:
