@@ -28,8 +28,8 @@ FALSE_ALARM = 1e-3  # that noise makes any bound of a release too wide
 def find_bounds(answer: HistogramAnswer, tail: float = TAIL) -> tuple[Pair | None, ...]:
     """Return for each column the innermost edges beyond which no more is counted than tails or noise explain.
 
-    Noise alone moves any bound of the release beyond the last edge that has nothing beyond it with a probability of at
-    most FALSE_ALARM: it would have to exceed its own threshold at that very edge, and each of the 2d sides has one such.
+    Noise alone moves some bound of a release beyond the last edge with nothing beyond it with a probability of at most
+    FALSE_ALARM: it would have to exceed the threshold at that very edge, and each of the 2d sides has one such.
     None where noise leaves it open: where the middle half of the values may be anywhere on the grid, or nowhere.
 
     Privacy: post-processing of a released histogram.
@@ -54,7 +54,7 @@ def find_least_count(query: Histogram, noise: float) -> int:
 
 
 def _find_least(noise: float, cells: int, columns: int) -> float:
-    """Return of how many values noise may hide half: both thresholds together are √a + √b of a cell's, a + b ≤ cells."""
+    """Return of how many values noise may hide half: both thresholds are √a + √b of one cell's, where a + b ≤ cells."""
     return 2 * _find_reach(columns) * noise * math.sqrt(2 * cells)
 
 
