@@ -361,7 +361,8 @@ def _say_result(ended: Ended, run: RunDirectory, facts: dict[str, Any]) -> None:
         say(f"  {format_score(name, score)}")
     for name, figure in facts["released"].items():
         say(f"  {format_figure(name, figure)}, released")
-    for sentence in compare_with_guessing(ended.config, facts, is_networked=run.is_networked):
+    counted = next((each["released"] for each in reversed(run.rounds()) if "released" in each), None)
+    for sentence in compare_with_guessing(ended.config, facts, is_networked=run.is_networked, released=counted):
         say(sentence)
     for unit in collect_facts(run, ended.config).units if is_private else ():
         say(unit.sentence)
