@@ -55,6 +55,17 @@ def test_persons_at_more_sites_than_are_declared_are_to_declare():
     assert "--max-sites-per-person 2" in allowed.make_command()
 
 
+def test_the_next_command_takes_one_column_for_that_of_persons_and_says_why_a_column_is_asked_for():
+    codes = tuple(f"c{number:03}" for number in range(200))
+    table = TextTable("my.csv", {"id": codes, "town": codes, "y": ("0", "1") * 100}, tuple(range(2, 202)))
+    columns = {each.name: each for each in survey(table)}
+    shown = InitReport(TableDraft("my.csv", ("id", "town", "y"), "y"), table, columns, "my.csv", "my.yaml")
+    command = shown.make_command()
+    assert command.count("--person-column") == 1
+    assert "--person-column id --ignore town" in command
+    assert any("town" in line and "too many different texts" in line for line in shown.list_open())
+
+
 def test_a_declared_column_of_numbers_that_a_run_would_refuse_is_not_ready():
     table = TextTable("my.csv", {"x": ("1", "inf", "3"), "y": ("0", "1", "0")}, (2, 3, 4))
     columns = {each.name: each for each in survey(table)}

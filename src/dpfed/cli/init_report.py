@@ -79,7 +79,7 @@ class InitReport:
             parts += [] if column is None else [option, column]
         parts += [each for option in self._repeat_declared() for each in option]
         said = " ".join(map(shlex.quote, parts))
-        return " ".join([said, *(option for _, option in self._find_open()), "--force"])
+        return " ".join([said, *filter(None, (option for _, option in self._find_open())), "--force"])
 
     def _repeat_declared(self) -> Iterator[tuple[str, str]]:
         draft = self.draft
@@ -141,6 +141,12 @@ class InitReport:
             what = f"how many {unit} {whose} for training, those held out left aside"
             yield f"{what}: --size N (or --public sizes for the true ones)", "--size N"
 
+    def _find_person_column(self) -> str | None:
+        """Return the column that the next command takes for that of persons: the first one that may be."""
+        if self.draft.person_column is not None:
+            return self.draft.person_column
+        return next((name for name in self.draft.open_columns if self.columns[name].may_name_persons), None)
+
     def _has_more_sites(self) -> bool:
         """Return whether some person has rows at more sites than is declared."""
         draft = self.draft
@@ -174,8 +180,9 @@ class InitReport:
     def _describe_open(self, each: ColumnSurvey) -> tuple[str, str]:
         name = shlex.quote(each.name)
         if each.may_name_persons and (self.draft.person_column is None or not each.is_usable):
-            option = f"--person-column {name}"
-            return f"{each.name}: does it name the person of each row? {option}, else --ignore {name}", option
+            option, why = f"--person-column {name}", f" ({each.why})" if each.why else ""
+            asked = f"{each.name}: does it name the person of each row{why}? {option}, else --ignore {name}"
+            return asked, option if each.name == self._find_person_column() else f"--ignore {name}"
         if each.kind == "number":
             option = f"--bounds {name}=LOW:HIGH"
             return f"{each.name}: the range that is publicly known: {option} (or --private-bounds {name})", option
