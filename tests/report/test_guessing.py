@@ -32,7 +32,7 @@ def test_what_is_not_public_is_left_to_the_owner():
 
 @pytest.mark.parametrize(
     ("low", "value", "what"),
-    [(0.72, 0.8, "The model is better than"), (0.6, 0.8, "leave open"), (0.5, 0.6, "NO BETTER THAN GUESSING")],
+    [(0.72, 0.8, "The model is better than"), (0.6, 0.8, "NOTHING SHOWS"), (0.5, 0.6, "NOTHING SHOWS")],
 )
 @pytest.mark.parametrize(
     ("kind", "counts"), [("confusion", [20, 10, 10, 60]), ("scores", [30, *[0] * 11, *[6] * 11, 4])]
@@ -43,6 +43,14 @@ def test_a_released_accuracy_is_held_against_released_counts_of_the_classes(kind
     assert what in said
     assert "the most frequent class in 70.0% (released counts, with noise)" in said
     assert "released counts" not in say({"a": 1, "b": 3}, {}, {"kind": kind, "counts": counts, "figures": figures})
+
+
+def test_a_released_accuracy_that_is_below_guessing_says_so_and_a_useless_one_says_nothing():
+    made = {"kind": "confusion", "counts": [20, 10, 10, 60]}
+    below = made | {"figures": {"accuracy": {"low": 0.5, "value": 0.6, "high": 0.69}}}
+    assert "NO BETTER THAN GUESSING" in say({}, {}, below)
+    for useless in ({"low": 0.0, "value": 0.5, "high": 1.0}, {"low": 0.0, "value": None, "high": 1.0}):
+        assert "70" not in say({}, {}, made | {"figures": {"accuracy": useless}})
 
 
 def test_hits_alone_and_noise_alone_say_nothing_of_classes():

@@ -20,7 +20,7 @@ from dpfed.plan.measure import CONFUSION, SCORES
 
 BETTER = "The model is better than guessing"
 NO_BETTER = "The model is NO BETTER THAN GUESSING"
-UNSURE = "Noise and chance leave open whether the model is better than guessing"
+UNSURE = "NOTHING SHOWS that the model is better than guessing, as far as noise and chance let anybody see"
 SITES = "its sites alone know, unless metrics: in the run file releases figures"
 
 
@@ -52,17 +52,18 @@ def compare_with_guessing(
     """
     counted = released or {}
     guess, source = share_of_guessing(config.data.class_counts), "declared counts"
-    if guess is None:
-        guess, source = share_of_released(counted), "released counts, with noise"
     score = facts["metrics"].get("accuracy", {}).get("value")
     figure = counted.get("figures", {}).get("accuracy", {})
+    is_known = figure.get("value") is not None and (figure["low"] > 0 or figure["high"] < 1)
+    if guess is None and is_known:
+        guess, source = share_of_released(counted), "released counts, with noise"
     owner = SITES if is_networked else f"for the owner alone: dpfed evaluate {facts['directory']}"
     if guess is None:
         yield f"Is it better than guessing? {owner[0].upper()}{owner[1:]}"
     elif score is not None:
         verdict = BETTER if score > guess else NO_BETTER
         yield f"{verdict}: right in {score:.2%}, and the most frequent class in {guess:.2%} ({source})."
-    elif figure.get("value") is not None:
+    elif is_known:
         yield _judge_released(figure, guess, source)
     else:
         said = f"Guessing the most frequent class would be right in {guess:.2%} ({source})"
@@ -71,6 +72,6 @@ def compare_with_guessing(
 
 def _judge_released(figure: Mapping[str, float], guess: float, source: str) -> str:
     """Return the verdict on a released accuracy, whose interval decides."""
-    verdict = BETTER if figure["low"] > guess else NO_BETTER if figure["value"] <= guess else UNSURE
+    verdict = BETTER if figure["low"] > guess else NO_BETTER if figure["high"] <= guess else UNSURE
     right = f"right in {figure['value']:.1%} (95 %: {figure['low']:.1%} to {figure['high']:.1%}, released)"
     return f"{verdict}: {right}, and the most frequent class in {guess:.1%} ({source})."
