@@ -12,6 +12,7 @@ from dpfed.accounting.queries import epsilon
 from dpfed.config import RunConfig
 from dpfed.errors import BudgetExceeded, InvalidArgument, PrivacyError
 from dpfed.federated import launch as launches
+from dpfed.federated import network_launch
 from dpfed.federated import ranges as released
 from dpfed.federated.runners.charging import SharedLedger
 from dpfed.ledger.ledger import Ledger
@@ -206,3 +207,9 @@ def test_a_range_that_noise_left_open_ends_the_run_and_releases_its_reservation(
             with pytest.raises(PrivacyError, match="USELESS"):
                 made.with_ranges("run", ledger)
         assert not list(ledger.reservations())
+
+
+def test_a_run_over_a_network_releases_no_ranges(here):
+    text = Path(write(SITES)).read_text() + 'network: {key: study.key, sites: {a: "k", b: "k"}}\n'
+    with pytest.raises(InvalidArgument, match="on one machine alone"):
+        network_launch._prepare(RunConfig.parse(text), here, here / "run")
