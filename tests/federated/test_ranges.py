@@ -210,6 +210,9 @@ def test_a_range_that_noise_left_open_ends_the_run_and_releases_its_reservation(
 
 
 def test_a_run_over_a_network_releases_no_ranges(here):
-    text = Path(write(SITES)).read_text() + 'network: {key: study.key, sites: {a: "k", b: "k"}}\n'
+    text = (
+        Path(write(SITES)).read_text()
+        + "network: {key: study.key, sites: {a: {key: ssh-ed25519 AA}, b: {key: ssh-ed25519 BB}}}\n"
+    )
     with pytest.raises(InvalidArgument, match="on one machine alone"):
         network_launch._prepare(RunConfig.parse(text), here, here / "run")

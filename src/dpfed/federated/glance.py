@@ -27,7 +27,7 @@ from dpfed.config import data as blocks
 from dpfed.config.run import RunConfig
 from dpfed.data.sources import is_table, read_column_names
 from dpfed.data.tables import TextTable, read_column
-from dpfed.federated.bounds import refuse_unbounded, refuse_unbounded_label, require_bounds
+from dpfed.federated.bounds import list_released, refuse_unbounded, refuse_unbounded_label, require_bounds
 from dpfed.federated.data import DataFacts, declare_columns, prepare, require_sites
 from dpfed.federated.planning import read_declared
 from dpfed.plan.rules import SITES
@@ -77,4 +77,5 @@ def check_columns(config: RunConfig, directory: str | Path) -> None:
     for column in filter(None, [data.label, site, *declared.columns, *data.ignore]):
         table.require(column)
     used = [name for name in names if name not in {data.label, site, *data.ignore}]
-    refuse_unbounded(config, [name for column in used for name in declared.name_features(column)])
+    features = [name for column in used for name in declared.name_features(column)]
+    refuse_unbounded(data, features, list_released(config))
