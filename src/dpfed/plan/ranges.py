@@ -9,7 +9,7 @@ and with figures on the same accounts, and noise in training is calibrated to th
 >>> ranges = Ranges(("age",), ((0.0, 50.0, 100.0),), epsilon=0.5, delta=1e-5)
 >>> plan = Plan("study", rounds=2, local={"ward": ward}, ranges=ranges)
 >>> list_range_charges(plan)
-{Gaussian(noise_multiplier=7.02...): 1}
+{Gaussian(noise_multiplier=7.03...): 1}
 >>> len(plan.local_charges("ward"))
 2
 """
