@@ -2,6 +2,18 @@
 
 What is released is a constant of everything that follows: features are scaled by it, hold-outs are drawn from what is
 scaled, and neither costs anything more. The counts are of all records, those held out included.
+
+>>> config = RunConfig.parse('''
+... name: wards
+... data: {source: wards.csv, label: ill, classes: [no, yes], partition: {kind: iid, clients: 1}, sizes: 900}
+... model: {kind: logistic}
+... rounds: 2
+... local: {steps: 5, batch_size: 90, learning_rate: 0.5}
+... privacy: {style: sample, record: {epsilon: 4, delta: 1e-5, clip_norm: 1}}
+... bounds: {release: [pay], epsilon: 0.5, grid: {pay: [0, 9000, 9]}}
+... ''')
+>>> config.has_ranges, describe_ranges(config.with_ranges({"pay": (1000.0, 7000.0)}))
+(False, 'Released ranges: pay 1000 to 7000')
 """
 
 from __future__ import annotations
