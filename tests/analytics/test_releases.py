@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -32,4 +34,13 @@ def test_a_client_is_scaled_to_the_norm_of_one_unit_and_never_up():
     large, small = release.scale(release.query.add_up(np.ones((500, 4)))), release.scale(np.full(9, 0.1))
     assert np.linalg.norm(large) <= release.query.norm
     assert np.linalg.norm(large) == pytest.approx(3.0)
-    assert small.tolist() == [0.1] * 9
+    assert small == pytest.approx(np.full(9, 0.1), abs=1e-9)
+
+
+def test_a_client_more_moves_the_sum_of_many_by_its_own_vector_to_the_last_bit():
+    release = ColumnRelease(Moments(((0.0, 1.0),)), Guarantee(1.0, 1e-5, "client"))
+    parts = [release.scale(row) for row in np.random.default_rng(1).normal(size=(500, 3)) * 100]
+    for place in range(0, 500, 25):
+        moved = np.sum(parts, axis=0) - np.sum([*parts[:place], *parts[place + 1 :]], axis=0)
+        assert moved.tolist() == parts[place].tolist()
+        assert sum(Fraction(number) ** 2 for number in moved) <= Fraction(release.query.norm) ** 2

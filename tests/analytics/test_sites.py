@@ -165,3 +165,15 @@ def test_bounds_of_one_table_are_asked_and_paid_for_in_one_call(tmp_path):
         ledger.open("ward", epsilon=9.0, delta=1e-5)
         assert ask_bounds("bounds", values, "ward", ledger, Guarantee(1.0, 1e-5)) == ((16.0, 128.0),) * 2
         assert list(committed(ledger)) == ["ward"]
+
+
+def test_an_account_of_records_that_lacks_what_its_whole_client_was_charged_for_is_refused(tmp_path):
+    with Ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+        kind = {"epsilon": 9.0, "delta": 1e-5, "source": "ward", "adjacency": REPLACE_ONE}
+        ledger.open("records", **kind)
+        ledger.open("whole", unit="client", **kind)
+        ledger.reserve({"whole": {ev.Gaussian(2.0): 1}}, run="by-hand").commit({"whole": {ev.Gaussian(2.0): 1}})
+        study = ColumnStudy("ask", QUERIES[0], {"ward": Owner("records", TABLES["north"])}, ledger)
+        with pytest.raises(InvalidArgument, match=r"overlaps=\['whole'\]"):
+            study.ask(record=Guarantee(1.0, 1e-5, adjacency=REPLACE_ONE))
+        assert set(committed(ledger)) == {"whole"}

@@ -146,7 +146,31 @@ def test_attributes_are_guessed_as_often_as_two_normal_laws_say():
     assert found.others == pytest.approx(0.5, abs=5 * 0.5 / 4000**0.5)
 
 
-def test_an_attribute_cannot_be_guessed_from_a_model_that_diverged():
-    broken = np.full((2, 3), np.nan)
-    with pytest.raises(InvalidArgument, match="the attack has failed"):
-        attacks.attribute(broken, np.zeros(3, int), broken, np.zeros(3, int))
+@pytest.mark.parametrize(
+    ("losses", "failure"),
+    [
+        (np.full((2, 3), np.nan), "a loss is not a number"),
+        (np.ones((2, 3)), "does not depend on the attribute"),
+        (np.ones((2, 0)), "there are no members, or no others"),
+    ],
+)
+def test_an_attribute_that_cannot_be_guessed_is_a_failure_without_figures(losses, failure):
+    found = attacks.attribute(losses, np.zeros(3, int), losses, np.zeros(3, int))
+    assert failure in found.failure
+    assert (found.members, found.others, found.advantage) == (None, None, None)
+
+
+def test_attacks_by_rank_refuse_what_is_not_a_number_and_do_not_rank_it():
+    known, broken, is_in = np.zeros(4), np.array([0.0, 1.0, 2.0, np.nan]), np.eye(4, dtype=bool)
+    labels, table = np.array([0, 1, 0, 1]), np.zeros((4, 4))
+    for attack in (
+        lambda: attacks.population(broken, labels, known, labels),
+        lambda: attacks.population(known, labels, broken, labels),
+        lambda: attacks.rmia(broken, table, is_in, known, table),
+        lambda: attacks.rmia(known, table, is_in, broken, table),
+        lambda: attacks.rmia(known, table, is_in, known, table + broken),
+        lambda: attacks.shadow(broken, labels, table, is_in),
+        lambda: attacks.lira_online(known, table + broken, is_in),
+    ):
+        with pytest.raises(InvalidArgument, match="the attack has failed"):
+            attack()

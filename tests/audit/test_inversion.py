@@ -7,8 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from dpfed.audit.inversion import compute_gradient, invert, measure_inversion
+from done_runs import RUN, table
+from dpfed.audit.inversion import compute_gradient, invert, invert_run, measure_inversion
+from dpfed.config.run import RunConfig
 from dpfed.errors import InvalidArgument
+from dpfed.federated.launch import prepare
 from dpfed.models.mlp import MLP
 from dpfed.randomness import SeededSource
 
@@ -54,3 +57,36 @@ def test_a_model_without_linear_layers_is_refused():
     model = nn.Conv1d(1, 1, 3)
     with pytest.raises(InvalidArgument, match="no linear layer with a bias"):
         invert({name: torch.ones_like(value) for name, value in model.named_parameters()})
+
+
+def test_a_model_that_begins_with_another_layer_is_refused_as_its_record_is_not_read():
+    model = nn.Sequential(nn.Conv1d(1, 1, 3), nn.Flatten(), nn.Linear(18, 3))
+    with pytest.raises(InvalidArgument, match="begins with no linear layer"):
+        measure_inversion(model, RECORDS[:, None, :], LABELS, [None])
+
+
+def test_members_of_a_run_are_read_without_noise_and_not_with_the_runs_own(tmp_path):
+    (tmp_path / "iris.csv").write_text(table())
+    launch = prepare(RunConfig.parse(RUN), tmp_path)
+    found = invert_run(launch, launch.weights, 20, source=SeededSource(5))
+    assert [each.noise_multiplier for each in found] == [None, 0.01, 0.1, 1.0]  # the last is the file's
+    assert all(len(each.read) == 20 for each in found)
+    assert found[0].likeness == pytest.approx(1.0, abs=1e-4)
+    assert found[0].labels == 1.0
+    assert abs(found[-1].likeness) < 0.7  # four numbers each; some correlation by chance
+    with pytest.raises(InvalidArgument, match="count must be a whole number"):
+        invert_run(launch, launch.weights, 0)
+
+
+def test_a_quantity_has_no_label_to_read_from_a_gradient(tmp_path):
+    (tmp_path / "iris.csv").write_text(table())
+    changed = RUN.replace("label: kind", "label: a").replace(
+        "classes: [setosa, versicolor, virginica]", "label_bounds: [4, 8]"
+    )
+    changed = changed.replace("a: [4, 8], ", "").replace(
+        "kind: logistic", "kind: logistic, loss: mse, options: {classes: 1}"
+    )
+    changed = changed.replace("  names:", "  ignore: [kind]\n  names:")
+    launch = prepare(RunConfig.parse(changed), tmp_path)
+    with pytest.raises(InvalidArgument, match="leave --gradients out"):
+        invert_run(launch, launch.weights, 3)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from dpfed.audit.membership import WITHOUT_SHADOWS, attack_attribute, attack_model, attack_run
+from dpfed.audit.membership import WITHOUT_SHADOWS, attack_model, attack_run
 from dpfed.config.run import RunConfig
 from dpfed.errors import InvalidArgument
 from dpfed.federated.launch import prepare
@@ -45,10 +47,18 @@ def test_one_shadow_model_is_refused_as_nothing_can_be_compared_with_it(overfitt
         attack_model(*overfitted, PLAN, shadows=1, source=SeededSource(2))
 
 
-def test_an_attribute_is_guessed_for_members_and_others(overfitted):
-    found = attack_attribute(*overfitted, column=3, values=np.array([-1.0, 1.0]))
-    assert 0 <= found.others <= 1
-    assert found.advantage == found.members - found.others
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
+def test_all_attacks_on_a_model_that_diverged_fail_and_none_is_a_coin(overfitted, value):
+    model, weights, members, others = overfitted
+    found = attack_model(model, np.full_like(weights, value), members, others, PLAN, shadows=2, source=SeededSource(2))
+    assert all(each.failure and each.auc is None for each in found)
+
+
+def test_shadow_models_that_diverge_fail_the_attacks_that_need_them_and_no_other(overfitted):
+    wild = replace(PLAN, learning_rate=1e30)
+    found = attack_model(*overfitted, wild, shadows=2, source=SeededSource(2))
+    assert [each.name for each in found if not each.failure] == [*WITHOUT_SHADOWS]
+    assert all("no shadow models could be trained" in each.failure for each in found[2:])
 
 
 def test_a_run_that_held_nothing_out_cannot_be_attacked():

@@ -28,13 +28,22 @@ variants:
 
 def test_everything_that_varies_is_combined():
     settings = read_settings(RUN, epsilons=[math.inf, 2.0], clip_norms=[0.5, 1.0], batch_sizes=[10], deltas=[1e-6])
-    assert [setting.label for setting in settings[2:]] == [
+    assert [setting.label for setting in settings[1:]] == [
         "ε = 2, C = 0.5, δ = 1e-06, batch 10",
         "ε = 2, C = 1, δ = 1e-06, batch 10",
     ]
     assert settings[0].config.privacy.style == "none"
-    block = settings[3].config.privacy.record
-    assert (block.epsilon, block.clip_norm, block.delta, settings[3].config.local.batch_size) == (2.0, 1.0, 1e-6, 10)
+    assert settings[0].label == "ε = ∞, batch 10"  # once: without privacy nothing is clipped, and there is no δ
+    block = settings[2].config.privacy.record
+    assert (block.epsilon, block.clip_norm, block.delta, settings[2].config.local.batch_size) == (2.0, 1.0, 1e-6, 10)
+
+
+def test_a_variant_without_privacy_has_no_epsilon_that_could_vary():
+    settings = read_settings(FILE + "  none: {}\n", epsilons=[2.0, 4.0], deltas=[1e-6], seeds=2)
+    labels = ["PATE, ε = 2, δ = 1e-06", "PATE, ε = 4, δ = 1e-06", "none"]
+    assert [(setting.label, setting.seed) for setting in settings] == [
+        (each, seed) for each in labels for seed in (0, 1)
+    ]
 
 
 def test_a_given_noise_makes_way_for_an_epsilon():

@@ -88,7 +88,7 @@ def test_a_sweep_that_is_stopped_gives_back_what_it_did_not_commit_and_can_be_ru
 
 def test_a_sweep_that_does_not_fit_as_a_whole_reserves_nothing(flowers):
     with pytest.raises(BudgetExceeded):
-        list(run_sweep(read_settings(RUN + LEDGER, epsilons=[20.0, 20.0]), PRIVATE, flowers, shadows=0))
+        list(run_sweep(read_settings(RUN + LEDGER, epsilons=[20.0, 21.0]), PRIVATE, flowers, shadows=0))
     assert list_runs(flowers, open_only=True) == set()
 
 

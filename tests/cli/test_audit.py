@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from done_runs import RUN, table
+from dpfed.federated.launch import create_run
+from dpfed.training.noise import NoiseSource
+
 pytestmark = pytest.mark.usefixtures("flowers")
 
 
@@ -54,3 +58,28 @@ def test_options_that_contradict_each_other_are_refused(dpfed, options, message)
     result = dpfed(f"audit flowers-1 {options}")
     assert result.exit_code == 2
     assert message in result.output
+
+
+@pytest.fixture(scope="module")
+def careful(tmp_path_factory):
+    """A run with much noise, whose accounted ε an audit of 400 canaries could refute if there were none."""
+    folder = tmp_path_factory.mktemp("careful")
+    (folder / "iris.csv").write_text(table())
+    (folder / "run.yaml").write_text(RUN.replace("noise_multiplier: 1.0", "noise_multiplier: 20"))
+    launch = create_run(folder / "run.yaml", folder / "run")
+    with launch.ledger(folder / "run") as ledger:
+        list(launch.federation(folder / "run", ledger))
+    return folder / "run"
+
+
+def test_a_fault_that_leaves_the_noise_out_is_refuted_with_exit_code_1_and_stands_in_the_report(
+    dpfed, careful, monkeypatch
+):
+    monkeypatch.setattr(NoiseSource, "add", lambda _self, tensors, _std, _norm="l2": dict(tensors))
+    result = dpfed(f"audit {careful} --canaries 400")
+    assert result.exit_code == 1, result.output
+    assert "REFUTED" in result.output
+    report = (careful / "report.html").read_text(encoding="utf-8")
+    line = result.output.splitlines()[0]
+    assert line[: line.index("(")] in report
+    assert "REFUTED: the run leaks more than was accounted for" in report

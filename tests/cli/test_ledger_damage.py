@@ -131,7 +131,8 @@ def test_every_command_that_reads_a_damaged_ledger_answers_in_one_sentence(sound
         except sqlite3.Error:  # its tables do not take such a value
             continue
         tried += 1
-        for name, words in READING.items():
+        for name in luck.sample(sorted(READING), 5):
+            words = READING[name]
             arguments = [str(folder / "copy") if word == "COPY" else word for word in words]
             said = CliRunner().invoke(main, ["ledger", *arguments, "--ledger", str(path)])
             assert said.exit_code in ((0, 1, 2) if name == "verify" else (0, 2)), (name, said.output)

@@ -18,7 +18,8 @@ privacy: {style: sample, record: {epsilon: 4, delta: 1e-5, clip_norm: 1}}
 
 
 @pytest.fixture
-def file(dpfed):
+def file(dpfed, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     Path("flowers.yaml").write_text(PUBLIC)
     return "flowers.yaml"
 
@@ -32,6 +33,14 @@ def test_a_sweep_has_a_row_for_each_epsilon_and_seed(dpfed, file):
     assert Path("sweep.svg").exists()
     found = json.loads(dpfed(f"sweep {file} --epsilon 2 --seeds 2 --shadows 0 --json").output)
     assert [(each["seed"], each["epsilon"] <= 2) for each in found["runs"]] == [(0, True), (1, True)]
+
+
+def test_a_sweep_without_anybody_to_attack_says_so_in_table_and_picture(dpfed, file):
+    Path(file).write_text(PUBLIC.replace("sizes: [80, 40]}", "sizes: [100, 50]}, test_fraction: 0"))
+    result = dpfed(f"sweep {file} --epsilon 2 --shadows 0 --plot sweep.svg")
+    assert result.exit_code == 0, result.output
+    assert "no records are held out" in result.output
+    assert Path("sweep.svg").read_text(encoding="utf-8").count(">failed<") == 3
 
 
 @pytest.mark.parametrize(

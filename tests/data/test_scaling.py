@@ -39,3 +39,17 @@ def test_mean_and_scale_are_applied_as_given():
 def test_constants_that_do_not_fit_the_features_are_refused(scaling):
     with pytest.raises(InvalidArgument):
         scaling.apply(ROWS, ("a", "b"))
+
+
+@pytest.mark.parametrize("pair", [(61.0, 61.0), (62.0, 61.0), (-1.7e308, 1.7e308), (0.0, float("inf"))])
+@pytest.mark.parametrize("value", [61.0, 60.0, 1e308, 0.0])
+def test_bounds_that_would_make_nan_of_one_value_are_refused_whatever_the_values_are(pair, value):
+    for bounds in (pair, [pair], {"a": pair}):
+        with pytest.raises(InvalidArgument, match="low below high"):
+            Bounds(bounds).apply(np.array([[value]]), ("a",))
+
+
+def test_finite_values_stay_finite_within_bounds_of_any_kind_and_nothing_is_said_of_them():
+    values = np.array([[0.0], [-0.0], [5e-324], [1e308], [-1e308], [1e-300]])
+    for pair in ((0.0, 5e-324), (-1e308, 0.7e308), (1e308, 1.1e308), (-5e-324, 0.0)):
+        assert np.isfinite(Bounds(pair).apply(values)).all()

@@ -24,6 +24,16 @@ def test_what_is_no_text_of_one_encoding_is_refused(content, what):
         decode(content, "a.csv")
 
 
+def test_how_a_record_is_read_does_not_depend_on_the_bytes_of_another():
+    lines = ["Иван;1\n", "Łucja;2\n", "Müller;3\n", "smith;4\n"]
+    known = "".join(lines).encode()
+    for stray in (b"\xff;5\n", b"\x81;5\n", "größe;5\n".encode("latin-1"), b"\x85\xa0;5\r\n"):
+        for content in (known + stray, stray + known):
+            found = decode(content, "a.csv").split("\n")
+            assert {line.strip() for line in lines} <= set(found)
+            assert len(found) == 6
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(InvalidArgument, match="cannot be read"):
         read_text(tmp_path / "no.csv")

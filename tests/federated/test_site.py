@@ -9,8 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from safetensors.numpy import save
 
+from dpfed.cli.site import release
 from dpfed.errors import LeaseHeld
 from dpfed.federated import wire
 from dpfed.federated.keys import PublicKey, SigningKey
@@ -123,6 +125,10 @@ RECIPES = {
     "a huge model": {"model": {"kind": "mlp", "options": {"hidden": [10_000_000]}}},
     "other classes": {"classes": ["benign", "malignant"]},
     "a scale that one record may not bear": {"feature_bounds": None, "scale": 1e-300},
+    "bounds of one value, to ask whether it is there": {"feature_bounds": [17.99, 17.99]},
+    "bounds of one column that are one value": {"feature_bounds": [[0, 1]] * 29 + [[17.99, 17.99]]},
+    "bounds that are too far apart": {"feature_bounds": [-1.7e308, 1.7e308]},
+    "bounds the wrong way round": {"feature_bounds": [1, 0]},
     "no recipe": {"model": {"kind": 7}},
 }
 
@@ -235,6 +241,28 @@ def test_a_ledger_that_was_put_back_is_refused_though_the_server_names_no_head(e
     for verb, run in ((wire.TRAIN, "study-1"), (wire.ENROLL, "study-1"), (wire.ENROLL, "another")):
         reply = enrolled.ask("north", verb, 3, run=run)
         assert (reply.header["code"], dict(reply.arrays)) == ("rolled_back", {}), verb
+
+
+def test_a_ledger_that_was_put_back_after_all_runs_have_ended_is_refused(enrolled):
+    ledger = enrolled.folder / "north" / "ledger.db"
+    enrolled.sites["north"].close()
+    content = ledger.read_bytes()
+    enrolled.restart("north")
+    for number, verb in enumerate((wire.TRAIN, wire.FINISH), start=2):
+        assert enrolled.ask("north", verb, number).header["code"] == "ok"
+    enrolled.restart("north")
+    assert enrolled.ask("north", wire.ENROLL, 4, run="another").header["code"] == "ok"
+    assert enrolled.ask("north", wire.FINISH, 5, run="another").header["code"] == "ok"
+    enrolled.sites["north"].close()
+    for path in ledger.parent.glob("ledger.db-*"):
+        path.unlink()
+    ledger.write_bytes(content)
+    enrolled.restart("north")
+    assert enrolled.ask("north", wire.ENROLL, 6, run="third").header["code"] == "rolled_back"
+    for run in ("study-1", "another"):  # the owner answers for it
+        reason = ["--reason", "restored", str(enrolled.folder / "north" / SITE_FILE)]
+        assert CliRunner().invoke(release, [run, *reason]).exit_code == 0
+    assert enrolled.ask("north", wire.ENROLL, 7, run="third").header["code"] == "ok"
 
 
 def test_a_reservation_that_is_used_up_answers_exhausted(enrolled):

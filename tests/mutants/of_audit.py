@@ -136,6 +136,43 @@ AUDIT = (
             "tests/audit/test_roc.py::test_a_failed_attack_has_a_reason_and_no_figures[members0-others0-all scores are alike]",
         ),
     ),
+    Mutant(
+        "a refuted audit that ends as if all were well",
+        "cli/audit.py",
+        "    if any(verdict.is_refuted for verdict in verdicts):\n",
+        "    if False:\n",
+        (
+            "tests/cli/test_audit.py::"
+            "test_a_fault_that_leaves_the_noise_out_is_refuted_with_exit_code_1_and_stands_in_the_report",
+        ),
+    ),
+    Mutant(
+        "what is not a number ranked as a score",
+        "audit/attacks.py",
+        "    if any(np.isnan(table).any() for table in tables):\n",
+        "    if False:\n",
+        ("tests/audit/test_attacks.py::test_attacks_by_rank_refuse_what_is_not_a_number_and_do_not_rank_it",),
+    ),
+    Mutant(
+        "an attribute guessed as its first value where the model does not look at it",
+        "audit/attacks.py",
+        "    if (np.ptp(member_losses, axis=0) == 0).all() and",
+        "    if False and",
+        (
+            "tests/audit/test_attributes.py::"
+            "test_a_model_that_does_not_look_at_the_column_fails_and_does_not_guess_the_first_value",
+        ),
+    ),
+    Mutant(
+        "a missing cell guessed as if it had a category",
+        "audit/attributes.py",
+        "slice(0 if categories else 1, None)",
+        "slice(len(places), None)",
+        (
+            "tests/audit/test_attributes.py::"
+            "test_a_category_is_guessed_from_all_its_features_and_one_that_was_missing_is_left_out",
+        ),
+    ),
 )
 
 

@@ -22,6 +22,8 @@ INDEPENDENCE = "tests/training/engine/watch/test_independence.py::test_"
 MOVES = "an_operation_that_moves_or_mixes_rows_is_seen"
 PROGRAMS = "tests/training/engine/test_programs.py::test_"
 OWN_LOOP = "tests/training/test_own_loop.py::test_"
+PACKED = "tests/training/layers/test_packed.py::test_"
+PACKING = "tests/training/engine/watch/test_packing_rules.py::test_"
 STEPWISE = "tests/training/layers/test_stepwise.py::test_"
 ZOO = "tests/zoo/test_zoo.py::test_the_sum_is_that_of_a_loop_over_single_records_or_the_model_is_refused["
 
@@ -173,6 +175,55 @@ ENGINE = (
         "            self._twin._tie(owner)\n            self._twin._tie = lambda _: True\n"
         "            found = self._twin(owner, *arguments, **keywords)\n",
         ("tests/training/layers/test_twins.py::test_parameters_that_were_put_in_place_later_are_used",),
+    ),
+    Mutant(
+        "steps after the end of a packed record that are not undone",
+        "training/layers/cells.py",
+        "        self.after.masked_fill_(padding, 0)\n",
+        "",
+        (PACKED + "steps_after_the_end_may_overflow",),
+    ),
+    Mutant(
+        "the cell of a packed record that goes on after its end",
+        "training/layers/cells.py",
+        "        self.last_cell = take_last(self.cells_after, last)\n",
+        "",
+        (PACKED + "each_record_is_clipped_as_one[LSTM-plain-True]",),
+    ),
+    Mutant(
+        "packed rows that any sort puts back",
+        "training/engine/watch/packing_rules.py",
+        ' and by.kind == "inverse" and rows.sort is by.sort',
+        ' and by.kind == "inverse"',
+        (PACKING + "rows_that_are_not_back_at_their_places_are_mixed[put back by another sort]",),
+    ),
+    Mutant(
+        "places of another sort for packed rows",
+        "training/engine/watch/packing_rules.py",
+        "role is not None and roles[0] is not None and role.sort is roles[0].sort for role in roles",
+        "role is not None for role in roles",
+        (PACKING + "rows_that_are_not_back_at_their_places_are_mixed[places of another sort]",),
+    ),
+    Mutant(
+        "an order of packed rows that was written",
+        "training/engine/watch/marks.py",
+        "return role if version == tensor._version else None",
+        "return role",
+        (PACKING + "a_role_is_lost_by_a_write",),
+    ),
+    Mutant(
+        "padding to the longest record of a batch",
+        "training/engine/watch/independence.py",
+        "        return DrawnSize(output) if is_drawn and function is Tensor.size and isinstance(output, int) else output\n",
+        "        return output\n",
+        (PACKED + "other_uses_of_packed_sequences_are_slow_and_exact[as long as the longest]",),
+    ),
+    Mutant(
+        "the number of packed positions in Python",
+        "training/engine/watch/independence.py",
+        "        if is_drawn and function not in _SHAPELESS and not _is_asked_by_torch(function, sys._getframe(1)):\n",
+        "        if False:\n",
+        (PACKING + "whoever_asks_how_much_was_packed_is_seen[len]",),
     ),
     Mutant(
         "steps backwards that forget the step after",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
+COUNTED = "tests/federated/torch/test_counted.py::test_"
 COUNTS = "tests/mechanisms/test_counts.py::test_"
 MEASURED = "tests/federated/test_measured.py::test_"
 NETWORK = "tests/federated/test_network_measured.py::test_"
@@ -347,5 +348,43 @@ FIGURES = (
         (
             "tests/analytics/test_scaling.py::test_noise_makes_one_release_in_a_thousand_too_wide_and_not_one_side_in_a_hundred",
         ),
+    ),
+    Mutant(
+        "records held out that meet the model in one batch",
+        "federated/torch/client.py",
+        "        outputs = self.model.predict_apart(weights, _read_rows(self.held_out))\n",
+        "        outputs = self.model.predict(weights, _read_rows(self.held_out))[0][:, None]\n",
+        (
+            COUNTED + "a_record_more_moves_one_count_by_one_whatever_the_model_does_where_it_does_not_train[Mixes]",
+            COUNTED + "how_many_records_there_are_does_not_round_another_ones_output_to_another_class",
+        ),
+    ),
+    Mutant(
+        "records held out that meet what the record before left in the model",
+        "federated/torch/model.py",
+        "            self._restore()\n            self._row.copy_(",
+        "            self._row.copy_(",
+        (COUNTED + "a_record_more_moves_one_count_by_one_whatever_the_model_does_where_it_does_not_train[Keeps]",),
+    ),
+    Mutant(
+        "a record at which the model fails that fails all others",
+        "federated/torch/model.py",
+        "            except BaseException:  # it must not decide what becomes of the others\n",
+        "            except ZeroDivisionError:\n",
+        (COUNTED + "a_person_more_moves_the_counts_by_the_grid_at_most[Raises]",),
+    ),
+    Mutant(
+        "columns asked on an account that lacks what its whole client was charged for",
+        "analytics/sites.py",
+        "            self.ledger.require_carried([owner.account for owner in self.owners.values()], study=self.study)\n",
+        "            pass\n",
+        (SITES + "an_account_of_records_that_lacks_what_its_whole_client_was_charged_for_is_refused",),
+    ),
+    Mutant(
+        "clients' vectors whose sum is rounded",
+        "analytics/releases.py",
+        "        return cut_examples(np.asarray(clip_gradients(total, self.query.norm)), self.query.norm)\n",
+        "        return np.asarray(clip_gradients(total, self.query.norm))\n",
+        (RELEASES + "a_client_more_moves_the_sum_of_many_by_its_own_vector_to_the_last_bit",),
     ),
 )

@@ -18,8 +18,8 @@ NETWORKS = (
     Mutant(
         "a site that believes the server about its own ledger's past",
         "federated/site.py",
-        "for known in self._store.heads():",
-        "for known in ():",
+        "for known, run in self._store.heads().items():",
+        "for known, run in ():",
         (SITE + "a_ledger_that_was_put_back_is_refused_though_the_server_names_no_head",),
     ),
     Mutant(
@@ -238,5 +238,12 @@ NETWORKS = (
         "        if self._store.has_ended(request.run):\n",
         "        if False:\n",
         (SITE + "what_was_asked_of_a_run_that_has_ended_does_not_begin_it_again",),
+    ),
+    Mutant(
+        "a site that forgets its ledger's past once all runs have ended",
+        "federated/sent.py",
+        '        self._write(run, ENDED, Message({"head": head}))\n',
+        "        self._write(run, ENDED, Message({}))\n",
+        (SITE + "a_ledger_that_was_put_back_after_all_runs_have_ended_is_refused",),
     ),
 )

@@ -9,6 +9,7 @@ DECLARED = "tests/data/test_declared.py::test_"
 PARTITION = "tests/data/test_partition.py::test_"
 PLAIN = "tests/data/test_plain.py::test_"
 SCALING = "tests/data/test_scaling.py::test_"
+TEXTS = "tests/data/test_text_files.py::test_"
 READ = "tests/data/test_tables.py::test_"
 
 TABLES = (
@@ -29,8 +30,8 @@ TABLES = (
     Mutant(
         "features of a table beyond their bounds",
         "data/scaling.py",
-        "np.clip((values - low) / (np.subtract(high, low)) * 2 - 1, -1, 1)",
-        "(values - low) / (np.subtract(high, low)) * 2 - 1",
+        "np.clip((values - low) / width * 2 - 1, -1, 1)",
+        "(values - low) / width * 2 - 1",
         (SCALING + "bounds_map_their_ends_to_one_and_clip_what_is_outside",),
     ),
     Mutant(
@@ -95,5 +96,19 @@ TABLES = (
         "    return bool(lengths.min() > 0 and lengths.max() <= csv.field_size_limit())\n",
         "    return bool(lengths.max() <= csv.field_size_limit())\n",
         (PLAIN + "anything_but_a_plain_table_is_left_to_the_long_way",),
+    ),
+    Mutant(
+        "bounds of no width, which tell by an error whether a value is there",
+        "data/scaling.py",
+        "        if not np.all((width > 0) & (width < np.inf)):\n",
+        "        if not np.all(width < np.inf):\n",
+        (SCALING + "bounds_that_would_make_nan_of_one_value_are_refused_whatever_the_values_are",),
+    ),
+    Mutant(
+        "a stray byte of one record that decides how all are read",
+        "data/text_files.py",
+        "for line in content.splitlines(keepends=True))",
+        "for line in [content])",
+        (TEXTS + "how_a_record_is_read_does_not_depend_on_the_bytes_of_another",),
     ),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dpfed.report.leakage import draw_inversions, draw_roc, draw_sweep
 
 
@@ -22,3 +24,14 @@ def test_pictures_stand_in_rows_with_a_label_each():
     drawn = draw_inversions([("records", [[[0.0, 1.0]], [[1.0, 0.0]]]), ("no noise", [[[0.0, 1.0]], [[1.0, 0.0]]])])
     assert drawn.count("<image") == 4
     assert "no noise" in drawn
+
+
+@pytest.mark.parametrize(("auc", "failed"), [(None, 2), (0.6, 0)])
+def test_a_setting_whose_attacks_failed_keeps_its_row_and_says_so(auc, failed):
+    drawn = draw_sweep([("none", 0.9, auc, auc)], "accuracy")
+    assert drawn.count(">failed<") == failed
+    assert drawn.count(">none<") == 1
+
+
+def test_a_sweep_of_nothing_is_an_empty_picture():
+    assert draw_sweep([], "accuracy").startswith("<?xml")

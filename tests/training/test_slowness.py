@@ -19,11 +19,11 @@ def test_every_reason_has_its_remedy_in_the_warning(words):
 
 def test_a_layer_with_a_twin_is_named_with_what_its_twin_needs():
     model = nn.Sequential(nn.LSTM(2, 3), nn.GRUCell(3, 3))
-    assert "pad sequences" in find_remedy(model, "0.weight_ih_l0 is used outside its layer")
+    assert "let pack_padded_sequence sort" in find_remedy(model, "0.weight_ih_l0 is used outside its layer")
     cell = find_remedy(model, "1.weight_ih is used outside its layer")
     assert "give the GRUCell inputs" in cell
-    assert "pad sequences" not in cell
-    assert "pad sequences" in find_remedy(model, "a mask lets the examples decide")
+    assert "let pack_padded_sequence sort" not in cell
+    assert "let pack_padded_sequence sort" in find_remedy(model, "a mask lets the examples decide")
 
 
 def test_a_fast_model_is_not_warned_of():

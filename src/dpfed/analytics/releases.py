@@ -24,7 +24,7 @@ from dpfed import events as ev
 from dpfed.analytics.queries import Query
 from dpfed.arrays import Floats
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
-from dpfed.clipping import clip_gradients
+from dpfed.clipping import clip_gradients, cut_examples
 from dpfed.guarantee import Guarantee
 from dpfed.mechanisms.gaussian import GaussianMechanism, calibrated_multiplier
 from dpfed.mechanisms.sensitivity import Sensitivity
@@ -64,8 +64,12 @@ class ColumnRelease:
         return ev.Gaussian(self.noise_multiplier)
 
     def scale(self, total: Floats) -> Floats:
-        """Return a client's vector, scaled down to the norm of one unit if it is longer."""
-        return np.asarray(clip_gradients(total, self.query.norm))
+        """Return a client's vector, scaled down to the norm of one unit if it is longer.
+
+        Privacy: its numbers are cut to a grid on which those of up to 2²⁰ clients add up exactly: what rounding did to
+        their sum would depend on all of them.
+        """
+        return cut_examples(np.asarray(clip_gradients(total, self.query.norm)), self.query.norm)
 
     def release(self, total: Floats, source: RandomSource | None = None) -> Floats:
         """Return the sum with noise; the event must be charged before."""

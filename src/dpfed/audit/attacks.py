@@ -35,6 +35,7 @@ def loss_threshold(losses: Floats) -> Floats:
 
 def population(losses: Floats, labels: NDArray[np.int64], others: Floats, other_labels: NDArray[np.int64]) -> Floats:
     """Score a record by the share of other records of its class whose loss is larger (Ye et al. 2022, attack P)."""
+    _require_numbers(losses, others)
     found = np.zeros(len(losses))
     for label in np.unique(labels):
         known = np.sort(others[other_labels == label])
@@ -57,6 +58,7 @@ def shadow(confidences: Floats, labels: NDArray[np.int64], shadows: Floats, is_i
     """
     from sklearn.linear_model import LogisticRegression
 
+    _require_numbers(confidences)
     table = _require_table(shadows, confidences)
     found = np.zeros(len(confidences))
     for label in np.unique(labels):
@@ -101,6 +103,7 @@ def rmia(
     which no model of either kind trained on. Of reference models only those without the record count; their mean is
     corrected as if some had it: ((1 + a)·mean + 1 − a)/2 with a = `offline`.
     """
+    _require_numbers(confidences, others)
     table = np.where(is_in, np.nan, expit(_require_table(references, confidences)))
     own = expit(confidences) / _correct(_mean_known(table), offline)
     theirs = expit(others) / _correct(expit(_require_table(other_references, others)).mean(axis=0), offline)
@@ -110,17 +113,21 @@ def rmia(
 
 @dataclass(frozen=True)
 class AttributeResult:
-    """How often a hidden attribute was guessed, for members and for others; the difference is what training told."""
+    """How often a hidden attribute was guessed, for members and for others, or why it could not be: `failure`.
 
-    members: float
-    members_interval: Interval
-    others: float
-    others_interval: Interval
+    The difference is what training told; what is guessed for others is in the population.
+    """
+
+    members: float | None = None
+    members_interval: Interval | None = None
+    others: float | None = None
+    others_interval: Interval | None = None
+    failure: str = ""
 
     @property
-    def advantage(self) -> float:
-        """How much more often members' attributes were guessed; what is guessed for others is in the population."""
-        return self.members - self.others
+    def advantage(self) -> float | None:
+        """How much more often members' attributes were guessed; None where the attack failed."""
+        return None if self.members is None or self.others is None else self.members - self.others
 
 
 def attribute(
@@ -128,20 +135,29 @@ def attribute(
 ) -> AttributeResult:
     """Guess a hidden attribute as the value that gives the least loss (Yeom et al. 2018).
 
-    The tables have a row for each value that the attribute may have, and a column for each record. Losses that are not
-    numbers, as of a model that diverged, are refused: they would be guesses of the first of them.
+    The tables have a row for each value that the attribute may have, and a column for each record. Where losses are not
+    numbers, or all values give the same, the attack has failed: it would guess the first value of everybody.
     """
-    if np.isnan(member_losses).any() or np.isnan(other_losses).any():
-        message = "a loss is not a number, so the attack has failed and says nothing about the attribute"
-        raise InvalidArgument("losses", f"{message}: attack a model that did not diverge")
-    counts = [
+    if failure := _find_failure(member_losses, other_losses):
+        return AttributeResult(failure=failure)
+    shares: list[tuple[int, int]] = [
         (int((np.argmin(losses, axis=0) == values).sum()), len(values))
         for losses, values in ((member_losses, member_values), (other_losses, other_values))
     ]
-    (hits, members), (other_hits, others) = counts
+    (hits, members), (other_hits, others) = shares
     return AttributeResult(
         hits / members, find_interval(hits, members), other_hits / others, find_interval(other_hits, others)
     )
+
+
+def _find_failure(member_losses: Floats, other_losses: Floats) -> str:
+    if not member_losses.shape[1] or not other_losses.shape[1]:
+        return "there are no members, or no others, to compare"
+    if np.isnan(member_losses).any() or np.isnan(other_losses).any():
+        return "a loss is not a number"
+    if (np.ptp(member_losses, axis=0) == 0).all() and (np.ptp(other_losses, axis=0) == 0).all():
+        return "the model's loss does not depend on the attribute"
+    return ""
 
 
 def _fit(table: Floats, is_counted: Table) -> tuple[Floats, Floats]:
@@ -178,4 +194,12 @@ def _require_table(table: Floats, like: Floats) -> Floats:
     if found.ndim != 2 or not len(found) or found.shape[1] != len(like):
         message = f"other models' figures must be a table of models and {len(like)} records, got shape {found.shape}"
         raise InvalidArgument("shadows", f"{message}: train at least one shadow model on records of this set")
+    _require_numbers(found)
     return found
+
+
+def _require_numbers(*tables: Floats) -> None:
+    """Refuse what is not a number: its rank is that of nobody's record, and figures of it look like a coin's."""
+    if any(np.isnan(table).any() for table in tables):
+        message = "what a model says of some record is not a number, so the attack has failed"
+        raise InvalidArgument("losses", f"{message}: attack a model with classes that did not diverge")

@@ -17,6 +17,7 @@ large.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,10 +29,14 @@ from torch import Tensor, nn
 
 from dpfed import checks
 from dpfed.arrays import Floats
+from dpfed.audit.membership import pool_members
 from dpfed.clipping import clip_gradients
 from dpfed.errors import InvalidArgument
+from dpfed.federated.launch import Launch
+from dpfed.federated.state.layout import Vector
 from dpfed.randomness import RandomSource, or_system
 
+WEAK = (0.01, 0.1)  # noise multipliers that protect nobody, to compare with
 Gradient = Mapping[str, Tensor]
 Rows = NDArray[Any]
 
@@ -59,7 +64,8 @@ class Inversion:
 
 def compute_gradient(model: nn.Module, inputs: Rows, labels: Rows) -> dict[str, Tensor]:
     """Return the gradient of the mean cross-entropy of these records, exact: private, for the owner alone."""
-    records = torch.from_numpy(np.asarray(inputs, dtype=np.float32))
+    dtype = next(model.parameters()).dtype
+    records = torch.from_numpy(np.asarray(inputs, dtype=np.float64)).to(dtype)
     loss = nn.functional.cross_entropy(model(records), torch.from_numpy(np.asarray(labels, dtype=np.int64)))
     trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
     found = torch.autograd.grad(loss, list(trained.values()))
@@ -69,11 +75,12 @@ def compute_gradient(model: nn.Module, inputs: Rows, labels: Rows) -> dict[str, 
 def invert(gradient: Gradient) -> Inverted:
     """Return the record and the class that explain a gradient best, where its first and last layers are linear.
 
-    The first matrix with a bias of its own is error × record: the record is the least-squares solution.
+    The matrix of the first layer is error × record: the record is the least-squares solution. What a later one gives
+    away is what came out of the layers before it, and is refused.
     """
     layers = [(gradient[name], gradient[_bias_of(name)]) for name in gradient if _is_linear(name, gradient)]
-    if not layers:
-        message = "the gradient has no linear layer with a bias, from which a record could be read"
+    if not layers or not _is_linear(next(iter(gradient)), gradient):
+        message = "the gradient begins with no linear layer with a bias, from which a record could be read"
         raise InvalidArgument("gradient", f"{message}: give that of a model such as MLP")
     weight, bias = (part.detach().to("cpu", torch.float64).numpy() for part in layers[0])
     size = float(bias @ bias)
@@ -96,6 +103,32 @@ def measure_inversion(
     """
     origin, bound = or_system(source), checks.positive(clip_norm=clip_norm)
     return tuple(_measure(model, inputs, labels, noise, bound, origin) for noise in noise_multipliers)
+
+
+def invert_run(
+    launch: Launch, weights: Vector, count: int, *, source: RandomSource | None = None
+) -> tuple[Inversion, ...]:
+    """Return how much is read of so many members, chosen by chance, from one step of the run's model on each of them.
+
+    Without clip and noise, with the run's clip norm and little noise, and with the noise of the run's own steps, if
+    these have Gaussian noise.
+
+    Privacy: none. The result is of private records as they are: for the owner alone.
+    """
+    (inputs, labels), origin = pool_members(launch), or_system(source)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        message = "records without classes have no label to read, and their gradients are of another loss"
+        raise InvalidArgument("gradients", f"{message}: leave --gradients out")
+    order = np.argsort(origin.stream("inverted").words(len(labels)), kind="stable")[: checks.count(count=count)]
+    local = launch.plan.one_local
+    own = (local.sum_noise,) if launch.plan.noises_steps and (local.norm, local.tree) == ("l2", None) else ()
+    noises: list[float | None] = [None, *sorted({*WEAK, *own})]
+    clip_norm = local.clip_norm if math.isfinite(local.clip_norm) else 1.0
+    with launch.model.borrow(weights):
+        launch.model.module.eval()
+        return measure_inversion(
+            launch.model.module, inputs[order], labels[order], noises, clip_norm=clip_norm, source=origin
+        )
 
 
 def _measure(

@@ -22,12 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpfed import checks
 from dpfed.arrays import Floats
 from dpfed.audit import attacks
-from dpfed.audit.attacks import AttributeResult
 from dpfed.audit.roc import AttackResult, measure
 from dpfed.audit.shadows import Shadows, ask, train_shadows
 from dpfed.audit.stand_in import read_records
+from dpfed.data.records import Records
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.federated.launch import Launch
 from dpfed.federated.state.layout import Vector
@@ -42,13 +43,17 @@ Pair = tuple[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class _Evidence:
-    """What the attacked model and its shadows say about members, others, and others whom no shadow saw."""
+    """What the attacked model and its shadows say about members, others, and others whom no shadow saw.
+
+    `trouble` is why there are no shadows, where they were asked for and could not be trained.
+    """
 
     confidences: Floats
     losses: Floats
     labels: NDArray[Any]
     members: int
     shadows: Shadows = field(repr=False)
+    trouble: str = ""
 
     @property
     def fresh(self) -> slice:
@@ -76,7 +81,7 @@ def attack_model(
     An attack that cannot be made, or breaks, is a result with a `failure`. `plan` is how shadow models are trained;
     with 0 `shadows` the attacks that need them are left out.
     """
-    if shadows == 1:
+    if checks.whole(shadows=shadows) == 1:
         message = "one shadow model has seen a record or has not, and attacks compare the two"
         raise InvalidArgument("shadows", f"{message}: train 2 or more, or 0 to leave such attacks out")
     evidence = _collect(model, weights, members, others, plan, shadows, or_system(source))
@@ -94,14 +99,20 @@ def attack_run(
 
     Privacy: none. The result is of private records as they are: for the owner alone.
     """
+    held_out = require_others(launch)
+    members, origin = pool_members(launch), or_system(source)
+    order = np.argsort(origin.stream("others").words(len(held_out)), kind="stable")[: 2 * len(members[0])]
+    others = held_out.features[order], held_out.labels[order]
+    plan = make_shadow_plan(launch, (len(members[0]) + len(order) // 2) // 2)
+    return attack_model(launch.model, weights, members, others, plan, shadows=shadows, source=origin)
+
+
+def require_others(launch: Launch) -> Records:
+    """Return the records that were held out; refuse a run that held none out."""
     if launch.test is None:
         message = "no records were held out (data.test_fraction is 0), so there is nobody to tell members from"
         raise InvalidArgument("run", f"{message}: hold some out, and run again")
-    members, origin = pool_members(launch), or_system(source)
-    order = np.argsort(origin.stream("others").words(len(launch.test)), kind="stable")[: 2 * len(members[0])]
-    others = launch.test.features[order], launch.test.labels[order]
-    plan = make_shadow_plan(launch, (len(members[0]) + len(order) // 2) // 2)
-    return attack_model(launch.model, weights, members, others, plan, shadows=shadows, source=origin)
+    return launch.test
 
 
 def pool_members(launch: Launch) -> Pair:
@@ -117,21 +128,6 @@ def make_shadow_plan(launch: Launch, size: int) -> LocalPlan:
     return replace(local, size=size, batch_size=batch_size, steps=local.steps * launch.plan.rounds)
 
 
-def attack_attribute(
-    model: TorchModel, weights: Vector, members: Pair, others: Pair, column: int, values: Floats
-) -> AttributeResult:
-    """Guess each record's value in a column, one of `values`, from the loss that the model has with each of them."""
-    found = []
-    for features, labels in (members, others):
-        tables = []
-        for value in values:
-            guessed = np.array(features)
-            guessed[:, column] = value
-            tables.append(ask(model, weights, (guessed, labels))[1])
-        found += [np.stack(tables), np.argmin(np.abs(np.asarray(values)[:, None] - features[:, column]), axis=0)]
-    return attacks.attribute(*found)
-
-
 def _collect(
     model: TorchModel, weights: Vector, members: Pair, others: Pair, plan: LocalPlan, shadows: int, source: RandomSource
 ) -> _Evidence:
@@ -142,7 +138,10 @@ def _collect(
     if not shadows:
         return evidence
     start = evidence.fresh.start
-    trained = train_shadows(model, (both[0][:start], both[1][:start]), plan, shadows, source=source)
+    try:
+        trained = train_shadows(model, (both[0][:start], both[1][:start]), plan, shadows, source=source)
+    except PrivacyError as error:  # one that diverged, say: what needs the model alone can be made
+        return replace(evidence, trouble=f"no shadow models could be trained: {error}")
     asked = [ask(model, row, (both[0][start:], both[1][start:])) for row in trained.weights]
     table = Shadows(
         np.hstack([trained.is_in, np.zeros((shadows, len(losses) - start), dtype=bool)]),
@@ -157,6 +156,8 @@ _NONE = Shadows(np.zeros((0, 0), dtype=bool), np.zeros((0, 0)), np.zeros((0, 0))
 
 def _try(name: str, attack: Callable[[_Evidence], Floats], evidence: _Evidence) -> AttackResult:
     members = evidence.members
+    if evidence.trouble and name not in WITHOUT_SHADOWS:
+        return AttackResult(name, members, evidence.fresh.start - members, failure=evidence.trouble)
     try:
         scores = attack(evidence)
     except (PrivacyError, ValueError, FloatingPointError) as error:

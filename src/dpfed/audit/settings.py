@@ -75,13 +75,17 @@ def read_settings(
     seeds: int = 1,
     file: str = "",
 ) -> tuple[Setting, ...]:
-    """Return all settings of a sweep: of each variant, each combination of what varies, each seed."""
+    """Return all settings of a sweep: of each variant, each combination of what varies, each seed.
+
+    What a setting does not have does not vary: without privacy there is one, whatever the clip norms and δ.
+    """
     base, variants, lines = _read_variants(text, file)
     found: list[Setting] = []
     for name, change in variants.items():
         lists: list[Sequence[Any]] = [epsilons, clip_norms, batch_sizes, deltas]
-        for varied in product(*(each or [None] for each in lists)):
-            label, changed = _vary(_merge(base, change or {}), str(name), varied)
+        choices = product(*(each or [None] for each in lists))
+        combined = (_vary(_merge(base, change or {}), str(name), varied) for varied in choices)
+        for label, changed in dict(combined).items():
             config, pate = _parse(changed, label, _find_lines(lines, str(name)), file)
             found += [Setting(label, config, seed, pate) for seed in range(seeds)]
     return tuple(found)
@@ -146,20 +150,23 @@ def _vary(values: dict[str, Any], name: str, varied: tuple[Any, ...]) -> tuple[s
         values["privacy"] = {"style": "none"}
         values.pop(PATE, None)
     for key, value, symbol in (("epsilon", epsilon, "ε"), ("clip_norm", clip_norm, "C"), ("delta", delta, "δ")):
-        if value is not None:
+        if value is not None and (_change_promises(values, key, value) or value == math.inf):
             labels.append(f"{symbol} = {'∞' if value == math.inf else format(value, 'g')}")
-            _change_promises(values, key, value)
     if batch_size is not None:
         labels.append(f"batch {batch_size}")
         values["local"] = {**_require_block(values, "local"), "batch_size": batch_size}
     return ", ".join(labels) or str(values.get("name", "")), values
 
 
-def _change_promises(values: dict[str, Any], key: str, value: float) -> None:
+def _change_promises(values: dict[str, Any], key: str, value: float) -> bool:
+    """Change that key of all promises; return whether there is one that has it."""
     privacy = _require_block(values, "privacy")
     values["privacy"] = {unit: _replace(block, key, value) for unit, block in privacy.items()}
+    promises = [*privacy.values()]
     if isinstance(pate := values.get(PATE), Mapping):
+        promises.append(pate.get("privacy"))
         values[PATE] = {**pate, "privacy": _replace(pate.get("privacy"), key, value)}
+    return any(_has(block, key) for block in promises)
 
 
 def _require_block(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -170,7 +177,11 @@ def _require_block(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _replace(block: Any, key: str, value: float) -> Any:
-    if not isinstance(block, Mapping) or (key != "epsilon" and key not in block):
+    if not _has(block, key):
         return block
     kept = {name: each for name, each in block.items() if key != "epsilon" or name != "noise_multiplier"}
     return {**kept, key: value}
+
+
+def _has(block: Any, key: str) -> bool:
+    return isinstance(block, Mapping) and (key == "epsilon" or key in block)

@@ -73,7 +73,8 @@ def ask(model: TorchModel, weights: Vector, records: tuple[Any, Any]) -> tuple[F
         return np.full(len(losses), np.nan), losses
     own = np.take_along_axis(outputs, labels[:, None], axis=1)[:, 0]
     rest = np.where(np.arange(outputs.shape[1]) == labels[:, None], -np.inf, outputs)
-    return np.asarray(own - logsumexp(rest, axis=1)), losses
+    with np.errstate(invalid="ignore"):  # ∞ − ∞, of a model that diverged, is not a number, as it should be
+        return np.asarray(own - logsumexp(rest, axis=1)), losses
 
 
 def _deal_halves(count: int, records: int, source: RandomSource) -> NDArray[np.bool_]:

@@ -75,7 +75,8 @@ class Verdict:
 
     def to_plain(self) -> dict[str, Any]:
         """Return the verdict as plain values, with its line."""
-        return {"line": self.line, "remark": self.remark, "is_refuted": self.is_refuted} | asdict(self)
+        judged = {"is_refuted": self.is_refuted, "is_doubtful": self.is_doubtful}
+        return {"line": self.line, "remark": self.remark} | judged | asdict(self)
 
 
 def judge(

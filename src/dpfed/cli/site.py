@@ -238,9 +238,10 @@ def release(run: str, file: Path, reason: str, as_json: bool) -> None:
     store = _open_store(read)
     with book:
         try:
-            if book.has_run(run) or run not in store.runs():  # a run of raw updates has reserved nothing
+            # A run of raw updates has reserved nothing, and one that has ended may be missing in a restored ledger.
+            if book.has_run(run) or not (run in store.runs() or store.has_ended(run)):
                 book.release(run, reason=reason)
-            store.forget(run)
+            store.forget(run, str(book.head()))
         except LeaseHeld:
             store.ask_release(run, reason)
             _wait_for_release(store, run)

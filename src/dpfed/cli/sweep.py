@@ -145,10 +145,6 @@ def _draw(outcomes: list[Outcome], plot: Path) -> None:
     from dpfed.report.leakage import draw_sweep
     from dpfed.runs.directory import OWNER_ONLY, write_durably
 
-    points = [
-        (each.label, each.score, each.auc, each.found)
-        for each in outcomes
-        if each.score is not None and each.auc is not None and each.found is not None
-    ]
+    points = [(each.label, each.score, each.auc, each.found) for each in outcomes]
     metric = next((each.metric for each in outcomes if each.metric), "score")
     write_durably(plot, draw_sweep(points, metric).encode(), mode=OWNER_ONLY)

@@ -285,14 +285,7 @@ class Data(Block):
     @field_validator("feature_bounds", mode="plain")
     @classmethod
     def _read_bounds(cls, bounds: Any) -> Any:
-        if bounds is None:
-            return None
-        if isinstance(bounds, Mapping):
-            _refuse_blanks(bounds, "what anybody may know of its range, such as {name}: [0, 100]")
-            return {_read_text(name): _read_pair(pair) for name, pair in bounds.items()}
-        if isinstance(bounds, list | tuple) and bounds and all(isinstance(pair, list | tuple) for pair in bounds):
-            return tuple(_read_pair(pair) for pair in bounds)
-        return _read_pair(bounds)
+        return read_bounds(bounds)
 
     @field_validator("label_bounds", mode="plain")
     @classmethod
@@ -376,6 +369,18 @@ def _read_size(value: Any) -> int:
     return size
 
 
+def read_bounds(bounds: Any) -> Any:
+    """Return bounds of all features, of each in order, or by name; refuse what is none, and None stays."""
+    if bounds is None:
+        return None
+    if isinstance(bounds, Mapping):
+        _refuse_blanks(bounds, "what anybody may know of its range, such as {name}: [0, 100]")
+        return {_read_text(name): _read_pair(pair) for name, pair in bounds.items()}
+    if isinstance(bounds, list | tuple) and bounds and all(isinstance(pair, list | tuple) for pair in bounds):
+        return tuple(_read_pair(pair) for pair in bounds)
+    return _read_pair(bounds)
+
+
 def _read_finite(value: Any) -> float:
     number = float(as_number(value))
     if not abs(number) < float("inf"):
@@ -387,6 +392,6 @@ def _read_pair(values: Any) -> Pair:
     if not isinstance(values, list | tuple) or len(values) != 2:
         raise ValueError(f"must be [low, high], a list of such pairs or such pairs by column, got {quote(values)}")
     low, high = map(_read_finite, values)
-    if not low < high:
-        raise ValueError(f"must be [low, high] with low below high, got {list(values)}")
+    if not 0 < high - low < float("inf"):
+        raise ValueError(f"must be [low, high] with low below high and a finite distance, got {list(values)}")
     return low, high

@@ -79,7 +79,17 @@ def map_back(values: NDArray[Any], bounds: Pair | None) -> NDArray[Any]:
 
 
 def _map_to_unit(values: NDArray[Any], low: Any, high: Any) -> Floats:
-    return np.asarray(np.clip((values - low) / (np.subtract(high, low)) * 2 - 1, -1, 1), dtype=float)
+    """Return the values clipped and mapped to [−1, 1]; refuse bounds that would make NaN of some finite value.
+
+    Privacy: whether they are refused does not depend on the values, or whoever chooses the bounds could ask by the
+    refusal whether one of the values is there.
+    """
+    with np.errstate(over="ignore"):
+        width = np.subtract(high, low, dtype=float)
+        if not np.all((width > 0) & (width < np.inf)):
+            message = "feature_bounds must be [low, high] with low below high, and no farther apart than floats can say"
+            raise InvalidArgument("feature_bounds", f"{message}: give what anybody may know of the range")
+        return np.asarray(np.clip((values - low) / width * 2 - 1, -1, 1), dtype=float)
 
 
 def _require_one_each(name: str, given: int, features: NDArray[Any]) -> None:

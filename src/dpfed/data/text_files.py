@@ -1,7 +1,8 @@
 """Text of a table file, however a spreadsheet saved it: its encoding and the separator of its cells.
 
-Both are facts of the file and not of a record: the separator is that of the first line, and a file that is not UTF-8 is
-read as Windows' Latin-1, in which each byte is a letter.
+Neither follows from another record: the separator is that of the first line, and a line that is not UTF-8 is read as
+Windows' Latin-1, in which each byte is a letter. Were it the whole file, one record with a stray byte would give every
+person with a letter beyond ASCII another name, and a name decides who is held out.
 
 >>> find_separator("alter;größe;'a,b'")
 ';'
@@ -47,7 +48,7 @@ def decode(content: bytes, name: str) -> str:
         if mark is not None:
             message = f"{name} begins as {_MARKS[mark]} does, but goes on in another encoding: save it as UTF-8"
             raise InvalidArgument("source", message) from None
-        text = _decode_latin(content, name)
+        text = "".join(_decode_line(line, name) for line in content.splitlines(keepends=True))
     plain = content if mark is None else text.encode()
     if len(plain.translate(None, _CONTROLS)) < len(plain):
         raise InvalidArgument("source", f"{name} is no text but a file of another kind: save the table as CSV")
@@ -70,12 +71,16 @@ def find_separator(header: str) -> str:
     return ","
 
 
-def _decode_latin(content: bytes, name: str) -> str:
-    text = content.decode("latin-1")
+def _decode_line(line: bytes, name: str) -> str:
+    """Return a line as UTF-8 if it is that, else as Latin-1; refuse one that is both."""
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError:
+        text = line.decode("latin-1")
     if _TWICE.search(text):
-        message = f"{name} is partly UTF-8 and partly another encoding, so some names would be wrong"
+        message = f"{name} has a line that is partly UTF-8 and partly another encoding, so a name in it would be wrong"
         raise InvalidArgument("source", f"{message}: save it as UTF-8")
     try:
-        return content.decode("cp1252")
+        return line.decode("cp1252")
     except UnicodeDecodeError:
         return text

@@ -18,9 +18,10 @@ import json
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import ValidationError, model_validator
+from pydantic import ValidationError, field_validator, model_validator
 from torch import device
 
+from dpfed.config.data import read_bounds
 from dpfed.config.fields import Block, SettingError, Whole, setting
 from dpfed.config.run import RunConfig
 from dpfed.config.training import Local, Model
@@ -44,6 +45,11 @@ class Recipe(Block):
     feature_bounds: Any = setting(None, effect="public bounds of the features")
     mean: Any = setting(None, effect="public constant subtracted from all features")
     scale: Any = setting(None, effect="public constant all features are divided by")
+
+    @field_validator("feature_bounds", mode="plain")
+    @classmethod
+    def _read_bounds(cls, bounds: Any) -> Any:
+        return read_bounds(bounds)  # those of width 0 would tell by an error whether a record has that value
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:

@@ -94,10 +94,16 @@ class SentStore:
         self._write(run, LAST, Message({"number": number, "head": head}))
         return True
 
-    def heads(self) -> tuple[str, ...]:
-        """Return the heads that the site's ledger had in the runs that have not ended: it must have them still."""
-        found = [self._read(run, name) for run in self.runs() for name in self._names(run)]
-        return tuple({str(each.header.get("head", "")) for each in found if each is not None} - {""})
+    def heads(self) -> dict[str, str]:
+        """Return the heads that the site's ledger had in all runs, also as they ended, each with its run.
+
+        The ledger must have them still.
+        """
+        kept = [(run, self._read(run, name)) for run in self.runs() for name in self._names(run)]
+        ended = [path.parent.name for path in sorted(self._folder.glob(f"*/{ENDED}"))]
+        kept += [(run, self._read(run, ENDED)) for run in ended]
+        found = {str(each.header.get("head", "")): run for run, each in kept if each is not None}
+        return {head: run for head, run in found.items() if head}
 
     def keep(self, run: str, round_number: int, kept: Kept, kind: str = ROUND) -> None:
         """Store what leaves in that round, and what stays, durably and together."""
@@ -138,9 +144,12 @@ class SentStore:
             self._write(run, RAW + kind, Message({"made": made + 1}))
         return made < most
 
-    def forget(self, run: str) -> None:
-        """Delete all that was kept of a run; a note stays that it has ended, so that no old request begins it again."""
-        self._write(run, ENDED, Message({}))
+    def forget(self, run: str, head: str = "") -> None:
+        """Delete all that was kept of a run; a note stays that it has ended, so that no old request begins it again.
+
+        `head` is that of the site's ledger: a ledger that is put back once all runs have ended lacks it.
+        """
+        self._write(run, ENDED, Message({"head": head}))
         for path in self._place(run).iterdir():
             if path.name != ENDED:
                 path.unlink()

@@ -145,12 +145,13 @@ class Site:
         try:
             if any(held.run == run for held in self._ledger.reservations()):
                 self._ledger.release(run, reason=reason)
+            head = str(self._ledger.head())
         except PrivacyError as error:
             _LOG.warning("%s was not released: %s", run, error)
             self._store.withdraw_release(run)
             return
         self._runs.pop(run, None)
-        self._store.forget(run)
+        self._store.forget(run, head)
         _LOG.info("released %s: %s", run, reason)
 
     def _answer_or_refuse(self, request: Message, echo: dict[str, Any]) -> bytes:
@@ -242,7 +243,7 @@ class Site:
         """Return what was never committed to the account, and delete what was kept."""
         self._find(request).finish(request.run)
         del self._runs[request.run]
-        self._store.forget(request.run)
+        self._store.forget(request.run, str(self._ledger.head()))
 
     def _find(self, request: _Request) -> SiteRun:
         """Return a run that the site agreed to, opened again after a restart."""
@@ -270,8 +271,7 @@ class Site:
         require_allowed_plan(config.policy, plan, self.name, config.data.size, self._delta)
         require_allowed_recipe(config.policy, recipe, config.data)
         self._require_open_account()
-        for known in self._store.heads():  # what the server says of the ledger's past is not all that is known of it
-            self._ledger.require(known)
+        self._require_known_past()
         model = recipe.make_model()
         data = scale_for(self._records, recipe, config.data)
         held_out = scale_held_out(self._held_out, recipe, config.data)
@@ -279,6 +279,16 @@ class Site:
         run = SiteRun(name, replace(plan, name=name), client, self._ledger, self._store, self._source)
         run.open(model.first_weights, [head] if head else [])
         self._runs[name] = run
+
+    def _require_known_past(self) -> None:
+        """Refuse a ledger that lacks what it had: what the server says of its past is not all that is known of it."""
+        for known, run in self._store.heads().items():
+            try:
+                self._ledger.require(known)
+            except errors.LedgerRolledBack:
+                what = "run %s knows of entries that the ledger lacks; if it was restored from a backup, and somebody"
+                _LOG.warning(f"{what} has answered for what is missing, type `dpfed site release %s`", run, run)
+                raise
 
     def _require_open_account(self) -> None:
         status = self._ledger.balance(self._config.ledger.account).status

@@ -181,8 +181,10 @@ def lift(values: ArrayLike) -> Floats:
     >>> lift([[0.6, 0.0]]).tolist()
     [[0.6, 0.0, 0.8]]
     """
-    rows = np.asarray(values, dtype=np.float64)
-    squares = (rows**2).sum(axis=-1, keepdims=True)
+    given = np.asarray(values)
+    rows = given.astype(np.float64) if given.dtype.kind in "iuf" else np.full((1, 1), np.nan)
+    with np.errstate(over="ignore"):
+        squares = (rows**2).sum(axis=-1, keepdims=True)
     if rows.ndim != 2 or not np.all(squares <= 1 + LONG):
         message = "values must be rows of length up to 1, and some are not: noise for that would not hide them"
         raise InvalidArgument("values", f"{message}; scale by a bound that is public, and clip to it yourself")

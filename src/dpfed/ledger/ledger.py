@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from dpfed import checks, events
-from dpfed.checks import ADD_REMOVE
+from dpfed.checks import ADD_REMOVE, REPLACE_ONE
 from dpfed.errors import InvalidArgument, UnknownRun
 from dpfed.events import Event
 from dpfed.guarantee import Guarantee
@@ -147,6 +147,19 @@ class Ledger:
         names = [inputs.name(account=name) for name in accounts]
         with self._store.reading() as link:
             return relations.find_uncarried(names, self._store.terms(link))
+
+    def require_carried(self, accounts: Iterable[str], *, study: str | None = None) -> None:
+        """Refuse an account of records or persons that does not know what whole clients on its data were charged for.
+
+        Privacy: what they cost is spent of each record's budget as well, on whichever account it was charged; that of a
+        `study` is for what a server noises.
+        """
+        for account, others in self.uncarried(accounts).items():
+            for other in others:
+                if other != study and self.balance(other).share > 0:
+                    message = f"account {other} has charges for whole clients from the same data as {account}"
+                    remedy = f"open an account for {REPLACE_ONE} with overlaps=[{other!r}], which carries them"
+                    raise InvalidArgument("accounts", f"{message}, which it lacks: {remedy}")
 
     def account(self, account: str) -> LedgerAccount:
         """Return the account to which a PrivacyManager or a PrivacyAccountant can be charged."""

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from dpfed.report.charts import NO_METADATA, SETTINGS
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LEAST = 1e-3
 COLOURS = ("#1f5f8b", "#b3261e", "#2e7d32", "#8e5a00", "#5e35b1", "#00838f", "#6d4c41")
-Point = tuple[str, float, float, float]  # a label, the score, the AUC, hits at 1 % false alarms
+Value = float | None  # None of what failed
+Point = tuple[str, Value, Value, Value]  # a label, the score, the AUC, hits at 1 % false alarms
 
 
 def draw_roc(curves: Sequence[tuple[str, Sequence[float], Sequence[float]]]) -> str:
@@ -38,7 +40,10 @@ def draw_roc(curves: Sequence[tuple[str, Sequence[float], Sequence[float]]]) -> 
 
 
 def draw_sweep(points: Sequence[Point], metric: str) -> str:
-    """Draw the score, the strongest attack's AUC and its hits, side by side for each setting; one dot for each run."""
+    """Draw the score, the strongest attack's AUC and its hits, side by side for each setting; one dot for each run.
+
+    A setting of which a figure failed in every run says so in its place.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -47,20 +52,23 @@ def draw_sweep(points: Sequence[Point], metric: str) -> str:
     with mpl.rc_context(SETTINGS):
         figure = Figure(figsize=(8.0, 0.9 + 0.42 * max(len(labels), 2)), layout="constrained")
         for column, (axes, title) in enumerate(zip(figure.subplots(1, 3, sharey=True), titles, strict=True), start=1):
-            axes.scatter(
-                [point[column] for point in points],
-                [labels.index(point[0]) for point in points],
-                c=COLOURS[0],
-                clip_on=False,
-            )
+            _scatter(axes, labels, [(point[0], point[1:][column - 1]) for point in points])
             axes.set_title(title, fontsize=9)
             axes.set_yticks(range(len(labels)), labels)
-            axes.set_ylim(len(labels) - 0.5, -0.5)
+            axes.set_ylim(max(len(labels), 1) - 0.5, -0.5)
             if column == 3:
-                axes.set_xlim(0, 1.1 * max(0.02, *(point[3] for point in points)))
+                axes.set_xlim(0, 1.1 * max([0.02, *(point[3] or 0.0 for point in points)]))
             if column > 1:  # what guessing comes to
                 axes.axvline((0.5, 0.01)[column - 2], color="#999999", linestyle="--", linewidth=1)
         return _write(figure)
+
+
+def _scatter(axes: Axes, labels: Sequence[str], values: Sequence[tuple[str, Value]]) -> None:
+    """Draw a dot for each number in its label's row; write "failed" into rows that have none."""
+    known = [(number, labels.index(label)) for label, number in values if number is not None]
+    axes.scatter([each[0] for each in known], [each[1] for each in known], c=COLOURS[0], clip_on=False)
+    for row in sorted(set(range(len(labels))) - {each[1] for each in known}):
+        axes.text(0.5, row, "failed", transform=axes.get_yaxis_transform(), ha="center", va="center", fontsize=8)
 
 
 def draw_inversions(rows: Sequence[tuple[str, Sequence[Sequence[Sequence[float]]]]]) -> str:

@@ -29,9 +29,14 @@ def add(run: RunDirectory, verdicts: Iterable[Mapping[str, Any]], *, is_shareabl
 
 
 def read_lines(run: RunDirectory, *, is_owner: bool = False) -> tuple[str, ...]:
-    """Return the lines of all audits that may be shared; for the owner, of the others as well."""
+    """Return the lines of all audits that may be shared, with what is wrong; for the owner, of the others as well."""
     paths = [_find_path(run, True), *([_find_path(run, False)] if is_owner else [])]
-    return tuple(each["line"] for path in paths for each in _read(path))
+    return tuple(_write_line(each) for path in paths for each in _read(path))
+
+
+def _write_line(verdict: Mapping[str, Any]) -> str:
+    is_above = verdict.get("is_refuted") or verdict.get("is_doubtful")
+    return f"{verdict['line']}: {verdict.get('remark')}" if is_above else str(verdict["line"])
 
 
 def _find_path(run: RunDirectory, is_shareable: bool) -> Path:

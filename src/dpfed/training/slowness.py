@@ -5,8 +5,9 @@ training begins.
 
 >>> from torch import nn
 >>> explain(nn.Sequential(nn.GRU(3, 4)), ["0.weight_ih_l0 is used outside its layer"])
-'this model is trained one example at a time, which is exact and slow: 0.weight_ih_l0 is used outside its layer (pad \
-sequences in place of packing them, give the GRU inputs with an axis of examples, and use the layer as torch has it)'
+'this model is trained one example at a time, which is exact and slow: 0.weight_ih_l0 is used outside its layer (let \
+pack_padded_sequence sort (enforce_sorted=False), and give pad_packed_sequence a total_length; give the GRU inputs \
+with an axis of examples, and use the layer as torch has it)'
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from dpfed.errors import SlowModelWarning
 from dpfed.training.layers.twins import KINDS
 
 # What to do about a reason that `attribution` or `programs` give, by words in it.
+_PACKED = "let pack_padded_sequence sort (enforce_sorted=False), and give pad_packed_sequence a total_length"
 REMEDIES = {
+    "the number of packed positions": _PACKED,
+    "_pack_padded_sequence is not known": _PACKED,
     "is used outside its layer": "call the layer, not a function with its weight; give a bare parameter a small module",
     "by a layer and its child": "let only one of them own the parameter",
     "keeps something for later": "return what the losses need from forward",
@@ -50,10 +54,10 @@ def find_remedy(model: nn.Module, why: str) -> str | None:
     """Return what to do about a reason; None if nothing is known."""
     words = next((words for words in REMEDIES if words in why), None)
     if words == "is used outside its layer" and (kind := _find_kind(model, why.removesuffix(f" {words}"))) is not None:
-        padded = "" if kind.endswith("Cell") else "pad sequences in place of packing them, "
+        padded = "" if kind.endswith("Cell") else f"{_PACKED}; "
         return f"{padded}give the {kind} inputs with an axis of examples, and use the layer as torch has it"
     if words == "lets the examples decide" and any(isinstance(module, nn.RNNBase) for module in model.modules()):
-        return f"{REMEDIES[words]}; pad sequences in place of packing them"
+        return f"{REMEDIES[words]}; {_PACKED}"
     return None if words is None else REMEDIES[words]
 
 

@@ -309,21 +309,7 @@ class SharedLedger:
                 message = f"the plan is for {relations[wanted]}, and account {account} for {terms.adjacency}"
                 raise AdjacencyMismatch(f"{message}: give it an account that was opened for {relations[wanted]}")
         if self._plan.noises_steps:
-            self._require_carried(ledger)
-
-    def _require_carried(self, ledger: Ledger) -> None:
-        """Refuse a client's account that does not know what its whole updates were charged for in style `local`.
-
-        Privacy: what they cost is spent of each record's budget as well, on whichever account it was charged.
-        """
-        found = ledger.uncarried(self._accounts.values())
-        for account, other in ((account, other) for account, others in found.items() for other in others):
-            if other != self.study and ledger.balance(other).share > 0:
-                message = (
-                    f"account {other} has charges for whole clients from the same data as {account}, which it lacks"
-                )
-                remedy = f"open an account for {REPLACE_ONE} with overlaps=[{other!r}], which carries them"
-                raise InvalidArgument("clients", f"{message}: {remedy}")
+            ledger.require_carried(self._accounts.values(), study=self.study)
 
 
 def _move(event: Event, times: int, left: dict[Event, int], committed: dict[Event, int]) -> None:

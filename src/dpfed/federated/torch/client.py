@@ -132,13 +132,16 @@ class TorchClient:
     def find_cells(self, measurement: Measurement, weights: Vector) -> tuple[Any, Any]:
         """Return the cell of each row held out by what the model says of it, and the rows of each person or None.
 
-        Privacy: none yet. What is counted from them is bounded and noised by `dpfed.plan.measuring`.
+        Privacy: none yet. What is counted from them is bounded and noised by `dpfed.plan.measuring`. Each row's cell
+        depends on that row alone, whatever the model is (`TorchModel.predict_apart`); one at which it fails is in none.
         """
         rows = self.held_out.counts if isinstance(self.held_out, Persons) else None
         if self.held_out is None:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64) if isinstance(self.data, Persons) else None
-        outputs, _ = self.model.predict(weights, _read_rows(self.held_out))
-        return measurement.find_cells(outputs, self.held_out.rows.labels), rows
+        labels = np.asarray(self.held_out.rows.labels)
+        outputs = self.model.predict_apart(weights, _read_rows(self.held_out))
+        cells = [_find_cell(measurement, output, labels[[place]]) for place, output in enumerate(outputs)]
+        return np.array(cells, dtype=np.int64), rows
 
     def evaluate(self, weights: Vector) -> tuple[Score, ...]:
         """Return loss and accuracy on the client's own rows: for its owner, not covered by any guarantee."""
@@ -147,6 +150,13 @@ class TorchClient:
     @property
     def _rows(self) -> Any:
         return _read_rows(self.data) if isinstance(self.data, Persons) else self.data
+
+
+def _find_cell(measurement: Measurement, output: Floats | None, label: Any) -> int:
+    """Return the cell of one row; −1, which is none, where the model's output is not one row of numbers."""
+    if output is None or output.ndim not in (1, 2) or len(output) != 1 or not output.size:
+        return -1
+    return int(measurement.find_cells(output, label)[0])
 
 
 def _read_rows(records: Records | Persons) -> tuple[Any, Any]:

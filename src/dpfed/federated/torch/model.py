@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from dpfed.arrays import Floats
 from dpfed.errors import InvalidArgument, PrivacyError
 from dpfed.federated import metrics
+from dpfed.federated.deadline import INTERRUPTS, Late
 from dpfed.federated.metrics import Metric, Score
 from dpfed.federated.state.layout import Layout, Vector
 from dpfed.federated.torch import losses
@@ -226,6 +227,31 @@ class TorchModel:
                 outputs.append(self.module(inputs).double())
                 losses_of.append(self.loss(outputs[-1].to(self.dtype), targets).double())
         return np.asarray(torch.cat(outputs).numpy()), np.asarray(torch.cat(losses_of).numpy())
+
+    def predict_apart(self, weights: Vector, data: Any) -> Iterator[Floats | None]:
+        """Yield the output for each record as if there were no other one; None for a record at which the model fails.
+
+        Privacy: each record meets the model as it was made and is alone with it, so that no other record, nor how many
+        there are, moves its output: not by a model that mixes or keeps records where it does not train, nor by
+        rounding, which depends on the shape of a batch. It takes a tenth of a millisecond more for each. A model that
+        fails at all records is refused, as it fails at a made-up one.
+        """
+        records = self.examples(data)
+        if records.form is not None:
+            self._predict_one(weights, make_records(records.form, 1)[0])
+        for number in range(len(records)):
+            try:
+                yield self._predict_one(weights, records.fetch(torch.tensor([number]))[0])
+            except (*INTERRUPTS, Late):
+                raise
+            except BaseException:  # it must not decide what becomes of the others
+                yield None
+
+    def _predict_one(self, weights: Vector, inputs: Tensor) -> Floats:
+        """Return what the model gives for a batch of one."""
+        with self.borrow(weights), torch.no_grad():
+            self.module.eval()
+            return np.asarray(self.module(inputs).double().numpy())
 
     @cached_property
     def _built(self) -> tuple[nn.Module, Layout]:

@@ -37,13 +37,14 @@ from dpfed.training.engine.rules.contributions import Call
 from dpfed.training.engine.rules.meeting import Meeting
 from dpfed.training.engine.rules.registry import MEETING, Rule, rule_of
 from dpfed.training.engine.watch.marks import Place
+from dpfed.training.layers.packed import Pack, Pad, Turn, Unpack
 from dpfed.training.layers.projection import KnownResult
 from dpfed.training.layers.recurrent import Steps
 
 KNOWN_NAMES = ("weight", "bias")
 WHOLE = "whole"
 # Gradients in Python that keep examples apart: those of layers in this package.
-OURS = (Steps._backward_cls, KnownResult._backward_cls)
+OURS = tuple([kind._backward_cls for kind in (Steps, KnownResult, Unpack, Pack, Turn, Pad)])
 
 
 class Sight(NamedTuple):

@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from dpfed.training.layers.packed import take_last
+
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
@@ -105,6 +107,13 @@ class TanhCell:
         """Return the nonlinearity's derivative at every position."""
         return 1 - self.after.square()
 
+    def freeze_(self, padding: Tensor, last: Tensor) -> None:
+        """Let nothing change any more after the last position of each example; the steps after it were for nothing.
+
+        What those have computed may not be finite, and the gradients there are zero: their product has to be zero.
+        """
+        self.after.masked_fill_(padding, 0)
+
     def backward(self, gradient: Tensor, _: Tensor | None) -> CellGradients:
         """Return the gradients, given that of all states."""
         slope = self.differentiate()
@@ -165,7 +174,17 @@ class LstmCell(TanhCell):
             state = torch.mul(o, torch.tanh(new, out=curved), out=output[0] if output else row)
             if projection is not None:
                 state = torch.mm(state, projection.t(), out=row)
-        self.last_cell = after[0 if self.is_reverse else -1]
+        self.cells_after, self.last_cell = after, after[0 if self.is_reverse else -1]
+
+    def freeze_(self, padding: Tensor, last: Tensor) -> None:
+        """Let nothing change any more after the last position of each example: gates i, g, o are 0, and f is 1."""
+        super().freeze_(padding, last)
+        self.last_cell = take_last(self.cells_after, last)
+        self.gates.masked_fill_(padding, 0)
+        self.gates.chunk(4, 2)[1].masked_fill_(padding, 1)
+        for values in (self.cells, self.curved, self.inner):
+            if values is not None:
+                values.masked_fill_(padding, 0)
 
     def backward(self, gradient: Tensor, last: Tensor | None) -> CellGradients:
         """Return the gradients: the cell's reaches three gates, the state's the fourth."""
@@ -223,6 +242,12 @@ class GruCell(TanhCell):
             opened.add_(opening).sigmoid_()
             n.addcmul_(r, own).tanh_()
             torch.lerp(n, before, z, out=after)
+
+    def freeze_(self, padding: Tensor, last: Tensor) -> None:
+        """Let nothing change any more after the last position of each example."""
+        super().freeze_(padding, last)
+        self.gates.masked_fill_(padding, 0)
+        self.hidden.masked_fill_(padding, 0)
 
     def backward(self, gradient: Tensor, _: Tensor | None) -> CellGradients:
         """Return the gradients, of all gates by that of the state."""

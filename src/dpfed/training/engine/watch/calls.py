@@ -29,6 +29,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from dpfed.training.engine.copied import original_of
+from dpfed.training.layers import packed
 
 _PLAIN = (str, bool, type(None))
 _WHOLE = (int, np.integer)
@@ -96,7 +97,7 @@ class CallRecorder(TorchFunctionMode):
             asked.append(tuple(keywords))
             self._note_values(keywords.values(), asked)
         try:
-            output = function(*args, **keywords)
+            output = packed.FAST.get(function, function)(*args, **keywords)
         except Exception as error:
             self._notes.append((*asked, type(error)))
             raise

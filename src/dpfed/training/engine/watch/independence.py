@@ -16,6 +16,7 @@ does. It runs with two batch sizes, and numbers that differ between the two depe
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -24,15 +25,17 @@ import torch
 from torch import Tensor
 from torch._C import DisableTorchFunction
 from torch.autograd.graph import Node
+from torch.nn.utils import rnn
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpfed.training.engine.forward import map_tensors, tensors_of
-from dpfed.training.engine.watch import index_rules, operations
+from dpfed.training.engine.watch import calls, index_rules, operations, packing_rules
 from dpfed.training.engine.watch.calls import remove_idle_modes
 from dpfed.training.engine.watch.marks import MIXED, NOISE, NONE, Marks, Place, mark_in, mark_of
 from dpfed.training.engine.watch.operation import FRONT, Found, Operation
+from dpfed.training.layers.packed import DrawnSize
 
 # What takes numbers out of torch's sight, or changes a gradient behind its back.
 _OUT_OF_SIGHT: frozenset[Any] = frozenset(
@@ -62,6 +65,10 @@ _OUT_OF_SIGHT: frozenset[Any] = frozenset(
 _READ: frozenset[Any] = frozenset(
     {torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor, torch.tensor_split, Tensor.tensor_split}
 )
+# What may be asked of a tensor whose shape depends on the records drawn.
+_SHAPELESS: frozenset[Any] = frozenset({Tensor.dim, Tensor.requires_grad.__get__})  # type: ignore[attr-defined]
+# What torch's own code of packed sequences asks of one, and tells nobody.
+_ASKED_BY_TORCH: frozenset[Any] = frozenset({Tensor.size, Tensor.to, Tensor.device.__get__})
 # What lays something without examples out for each of them, as a class token: from there on each has its own.
 _REPEATED = ("ExpandBackward0", "RepeatBackward0")
 _CLOSE = 1e-6
@@ -109,9 +116,9 @@ class ExampleWatch:
         """Return whether both passes ran the same operations with the same numbers, whatever their sizes."""
         return len(self.seen) == len(other.seen) and all(map(_agree, self.seen, other.seen))
 
-    def note(self, operation: Operation, found: Found) -> None:
+    def note(self, operation: Operation, found: Found, *, is_followed: bool = False) -> None:
         """Record an operation on examples, with its numbers and constants."""
-        if found == MIXED and self.why is None:
+        if found == MIXED and not is_followed and self.why is None:
             self.why = operation.name
         self.seen.append((operation.name, *_collect_numbers(operation), *_summarise_constants(operation)))
 
@@ -183,21 +190,31 @@ class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if schema.is_mutable:
             into = find_written(schema, args, keywords)
             # Before it happens: afterwards the old numbers are gone.
-            found = _judge(watch, Operation(function, args, keywords, into[0] if into else (), marks))
+            operation = Operation(function, args, keywords, into[0] if into else (), marks)
+            followed = packing_rules.follow(operation)
+            found = _judge(watch, operation, is_followed=followed is not None)
             if torch.Tag.inplace_view in function.tags:  # the same memory, seen with other axes
                 output = function(*args, **keywords)
                 marks.put(output, mark_in(output, found, marks.size))
                 return output
             for value in tensors_of(into):
                 marks.overwrite(value, mark_in(value, found, marks.size) if len(into) == 1 else _keep_or_mix(found))
-            return function(*args, **keywords)
+            output = function(*args, **keywords)
+            _give_roles(marks, into, followed, is_written=True)
+            return output
         output = _run(watch, function, args, keywords)
         operation = Operation(function, args, keywords, output, marks)
         if operation.kind in operations.EMPTY:
             output.zero_()
-        found = _judge(watch, operation)
-        for tensor, mark in operations.marks_of(operation, found):
-            marks.put(tensor, mark)
+        followed = packing_rules.follow(operation)
+        found = _judge(watch, operation, is_followed=followed is not None)
+        if followed is None:
+            for tensor, mark in operations.marks_of(operation, found):
+                marks.put(tensor, mark)
+        else:
+            for tensor, (own, _) in zip(tensors_of(output), followed, strict=True):
+                marks.put(tensor, mark_in(tensor, own, marks.size))
+            _give_roles(marks, tensors_of(output), followed)
         return output
 
 
@@ -224,6 +241,11 @@ class _Functions(TorchFunctionMode):
             watch.escaped = watch.escaped or of.__name__
         if function in _READ and any(map(watch.is_example, _find_listed(args, keywords))):
             watch.escaped = watch.escaped or function.__name__
+        is_drawn = packing_rules.has_drawn_shape(watch.marks, tensors_of([*args, *keywords.values()]))
+        if is_drawn and function not in _SHAPELESS and not _is_asked_by_torch(function, sys._getframe(1)):
+            watch.escaped = (
+                watch.escaped or f"the number of packed positions ({getattr(function, '__name__', 'asked')})"
+            )
         try:
             output = function(*args, **keywords)
         except Exception as error:  # which the pass may catch, and then the examples have decided
@@ -231,7 +253,16 @@ class _Functions(TorchFunctionMode):
                 watch.escaped = watch.escaped or type(error).__name__
             raise
         watch.note_nodes(output)
-        return output
+        return DrawnSize(output) if is_drawn and function is Tensor.size and isinstance(output, int) else output
+
+
+def _is_asked_by_torch(function: Any, frame: Any) -> bool:
+    """Return whether it is torch's own code of packed sequences that asks for something of one."""
+    if function not in _ASKED_BY_TORCH:
+        return False
+    while frame is not None and frame.f_globals.get("__name__") in (__name__, calls.__name__):
+        frame = frame.f_back
+    return frame is not None and frame.f_globals.get("__name__") == rnn.__name__
 
 
 def _run(watch: ExampleWatch, function: Any, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -249,7 +280,15 @@ def _run(watch: ExampleWatch, function: Any, args: tuple[Any, ...], keywords: di
     return function(*map_tensors(args, tame), **map_tensors(keywords, tame))
 
 
-def _judge(watch: ExampleWatch, operation: Operation) -> Found:
+def _give_roles(
+    marks: Marks, made: Sequence[Tensor], followed: Sequence[packing_rules.Result] | None, *, is_written: bool = False
+) -> None:
+    for tensor, (_, role) in zip(made, followed or (), strict=False):
+        if role is not None:
+            marks.give_role(tensor, role, is_written=is_written)
+
+
+def _judge(watch: ExampleWatch, operation: Operation, *, is_followed: bool = False) -> Found:
     """Return where the examples are after an operation; record it, and whether it shows Python something of them."""
     has_examples = any(map(watch.is_example, operation.tensors))
     if has_examples and (operation.kind in operations.ESCAPES or index_rules.chooses_shape(operation)):
@@ -260,7 +299,7 @@ def _judge(watch: ExampleWatch, operation: Operation) -> Found:
     if watch.is_repeatable(operation):
         found, watch.why = MIXED, watch.why or f"{operation.name} with a seed of its own"
     if has_examples:
-        watch.note(operation, found)
+        watch.note(operation, found, is_followed=is_followed)
     return found
 
 

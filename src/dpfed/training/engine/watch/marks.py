@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,6 +52,14 @@ class Place:
         return self.at(self.axis + axes)
 
 
+class Role(NamedTuple):
+    """What a MIXED tensor is to a sort of the examples (`packing_rules`), with the mark that sorted rows have."""
+
+    kind: str
+    sort: object
+    mark: int = NONE
+
+
 def place_of(shape: Sequence[int], mark: int, size: int) -> Place | None:
     """Return the axis of that shape in which a mark puts `size` examples; None where no single axis holds them."""
     behind = 1
@@ -73,6 +82,7 @@ class Marks:
     def __init__(self, size: int) -> None:
         self.size = size
         self._marks = WeakTensorKeyDictionary()
+        self._roles = WeakTensorKeyDictionary()  # with the version of the tensor that has it
         # By storage: the step in memory between examples, or MIXED. Kept alive, so that no address is used again.
         self._written: dict[int, tuple[torch.UntypedStorage, int]] = {}
         self._memory: dict[int, torch.UntypedStorage] = {}  # where examples are, by address; kept alive as well
@@ -119,6 +129,17 @@ class Marks:
         self._marks[tensor] = mark
         if (mark > NONE or mark == MIXED) and (place := address(tensor)) is not None:
             self._memory[place] = tensor.untyped_storage()
+
+    def give_role(self, tensor: Tensor, role: Role, *, is_written: bool = False) -> None:
+        """Note what a tensor is to a sort, until somebody writes into it; torch counts a write when it is done."""
+        self._roles[tensor] = (role, tensor._version + is_written)
+
+    def role(self, tensor: Tensor) -> Role | None:
+        """Return what a tensor is to a sort of the examples, if it is anything."""
+        if not self._roles.data:
+            return None
+        role, version = self._roles.get(tensor, (None, 0))  # type: ignore[no-untyped-call]
+        return role if version == tensor._version else None
 
     def mark_repeated(self, tensor: Tensor, place: Place) -> None:
         """Mark a tensor that was repeated once per example as having a row for each; it may be a parameter's memory."""
