@@ -119,7 +119,7 @@ def require_carried(journal: Journal, accounts: Collection[str], known: Mapping[
     for account, others in relations.find_uncarried(accounts, known).items():
         for other in others:
             if other not in accounts and count_charges(journal.link, other, with_reserved=True):
-                message = f"account {other} has charges for whole clients from the same data, which {account} would lack"
+                message = f"account {other} has charges for whole clients from its data, which {account} would lack"
                 remedy = f"open one for {REPLACE_ONE} with overlaps=[{other!r}], which carries them"
                 raise InvalidArgument("overlaps", f"{message}: {remedy}")
 
