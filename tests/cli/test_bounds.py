@@ -60,7 +60,7 @@ def test_the_release_is_charged_by_the_event_of_its_noise_once(ledger):
 
 def test_a_dry_run_says_what_it_takes_and_charges_nothing(ledger):
     result = invoke(f"{ASK} --dry-run")
-    assert "fewer than about 912 values gets no range" in result.output
+    assert "fewer than about 898 values gets no range" in result.output
     assert "feature_bounds" not in result.output
     assert committed(ledger) == {}
 

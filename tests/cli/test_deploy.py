@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
 
 import click
 import pytest
@@ -13,7 +17,9 @@ from click.testing import CliRunner
 
 from dpfed.cli import deploy
 from dpfed.cli.main import main
+from dpfed.integrations import trial
 from dpfed.integrations.deployment import write_deployment
+from dpfed.integrations.flower_processes import spawn
 from dpfed.integrations.trial import make_trial_file
 
 
@@ -77,6 +83,53 @@ def test_another_number_of_sites_than_a_trial_has_is_refused(tmp_path, monkeypat
     result = invoke("up", "--local", "3")
     assert (result.exit_code, "trial is a trial of 2 sites" in result.output) == (2, True), result.output
     assert "type --local 2, or --directory with a new folder" in " ".join(result.output.split())
+
+
+def start_trial(tmp_path, monkeypatch, act) -> tuple[list[dict], object]:
+    """Run `dpfed deploy up` on processes that only sleep, and do something once they are there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(deploy, "LOOK", 0.01)
+    made = write_deployment(make_trial_file(1), tmp_path / "trial", "127.0.0.1:9092")
+    started: list[dict] = []
+
+    @contextmanager
+    def running(_):
+        sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
+        started.append({name: spawn(sleeping, tmp_path / name, {}) for name in ("hub", *made.sites)})
+        try:
+            threading.Timer(0.1, act, started).start()
+            yield started[0]
+        finally:
+            trial.end_all(started[0])
+
+    monkeypatch.setattr(trial, "running", running)
+    return started, invoke("up", "--local", "1")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_and_a_closed_terminal_end_all_processes_of_a_trial(tmp_path, monkeypatch, number):
+    before = signal.getsignal(number)
+    (processes,), result = start_trial(tmp_path, monkeypatch, lambda _: os.kill(os.getpid(), number))
+    assert (result.exit_code, "ended the SuperLink and the sites" in result.output) == (0, True), result.output
+    assert [process.poll() for process in processes.values()] == [-signal.SIGTERM] * 2
+    assert signal.getsignal(number) == before
+
+
+def test_a_trial_under_nohup_outlives_its_terminal(tmp_path, monkeypatch):
+    def close_terminal(processes: dict) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        processes["hub"].kill()
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    _, result = start_trial(tmp_path, monkeypatch, close_terminal)
+    signal.signal(signal.SIGHUP, before)
+    assert "the SuperLink has ended" in result.output  # and nothing before ended the trial
+
+
+def test_a_trial_whose_superlink_has_ended_says_where_the_reason_is(tmp_path, monkeypatch):
+    (processes,), result = start_trial(tmp_path, monkeypatch, lambda processes: processes["hub"].kill())
+    assert (result.exit_code, "trial/hub/superlink.log" in result.output) == (2, True), result.output
+    assert processes["north"].poll() == -signal.SIGTERM
 
 
 def test_all_but_the_connection_itself_is_imported_without_flower():

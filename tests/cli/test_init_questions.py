@@ -46,6 +46,13 @@ def test_answers_declare_and_found_publishes():
     assert "seen is ignored: a date" in result.output
 
 
+def test_a_range_that_nobody_knows_is_left_to_the_run():
+    result, draft = ask(["y", "site", "y", "private", "found", "", "found", "n,s", "40"])
+    assert result.exit_code == 0, result.output
+    assert (draft.private, draft.bounds, draft.is_complete) == (("age",), {}, True)
+    assert draft.to_config().bounds.release == ("age",)
+
+
 def test_an_answer_that_cannot_be_read_is_asked_again():
     answers = ["z", "y", "", "n", "ignore", "maybe:not", "f,m", "found", "0"]
     result, _ = ask(answers)

@@ -33,20 +33,46 @@ def test_everything_open_is_listed_with_its_option():
     assert report().make_command().startswith("dpfed init my.csv --label y --classes 0,1 --size 30 ")
 
 
-def test_the_command_that_releases_open_ranges_is_shown_if_it_is_wanted(capsys):
-    assert not report().make_release()
-    wanted = replace(report(), has_private_bounds=True)
-    command = "dpfed bounds my.csv --column 'a long name of a column' --account 'ACCOUNT-{id}' --epsilon EPSILON"
-    assert wanted.make_release() == command
-    wanted.show()
-    assert command in capsys.readouterr().out
-    assert not replace(report(bounds={"a long name of a column": (0, 9)}), has_private_bounds=True).make_release()
+def test_a_column_of_which_the_run_releases_a_range_is_not_open_and_in_the_next_command():
+    assert "--private-bounds 'a long name of a column'" in " ".join(report().list_open())
+    done = {"categories": {"sex": ("f", "m")}, "ignore": ("seen",), "indicator": ("a long name of a column",)}
+    wanted = report(**done, private=("a long name of a column",))
+    assert wanted.is_ready
+    assert "--private-bounds 'a long name of a column'" in wanted.make_command()
+    block = wanted.draft.to_config().bounds
+    assert (block.release, block.epsilon) == (("a long name of a column",), wanted.draft.epsilon / 8)
 
 
-def test_the_release_of_ranges_names_sites_and_persons():
-    draft = {"site_column": "sex", "sites": ("f", "m"), "person_column": "seen"}
-    command = replace(report(**draft), has_private_bounds=True).make_release()
-    assert " --person-column seen --site-column sex --sites f,m " in command
+def test_persons_at_more_sites_than_are_declared_are_to_declare():
+    cells = {"who": ("a", "a", "b"), "site": ("n", "s", "n"), "y": ("0", "1", "0")}
+    table = TextTable("my.csv", cells, (2, 3, 4))
+    columns = {each.name: each for each in survey(table)}
+    draft = TableDraft("my.csv", tuple(cells), "y", site_column="site", person_column="who")
+    lines = InitReport(draft, table, columns, "my.csv", "my.yaml").list_open()
+    assert any("--max-sites-per-person N" in line for line in lines)
+    allowed = InitReport(replace(draft, max_sites_per_person=2), table, columns, "my.csv", "my.yaml")
+    assert not any("--max-sites-per-person" in line for line in allowed.list_open())
+    assert "--max-sites-per-person 2" in allowed.make_command()
+
+
+def test_the_next_command_takes_one_column_for_that_of_persons_and_says_why_a_column_is_asked_for():
+    codes = tuple(f"c{number:03}" for number in range(200))
+    table = TextTable("my.csv", {"id": codes, "town": codes, "y": ("0", "1") * 100}, tuple(range(2, 202)))
+    columns = {each.name: each for each in survey(table)}
+    shown = InitReport(TableDraft("my.csv", ("id", "town", "y"), "y"), table, columns, "my.csv", "my.yaml")
+    command = shown.make_command()
+    assert command.count("--person-column") == 1
+    assert "--person-column id --ignore town" in command
+    assert any("town" in line and "too many different texts" in line for line in shown.list_open())
+
+
+def test_a_declared_column_of_numbers_that_a_run_would_refuse_is_not_ready():
+    table = TextTable("my.csv", {"x": ("1", "inf", "3"), "y": ("0", "1", "0")}, (2, 3, 4))
+    columns = {each.name: each for each in survey(table)}
+    draft = TableDraft("my.csv", ("x", "y"), "y", classes=("0", "1"), sizes=30, bounds={"x": (0.0, 9.0)})
+    (line,) = InitReport(draft, table, columns, "my.csv", "my.yaml").list_open()
+    assert "infinite" in line
+    assert "--ignore x" in line
 
 
 def test_missing_cells_are_to_declare_too():

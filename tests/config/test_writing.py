@@ -32,7 +32,7 @@ def test_what_is_written_is_read_back_as_the_same_configuration(plain, change):
 
 BLOCKS = (
     *("cohort", "client", "ledger", "track", "adaptive", "tree", "schedule", "algorithm"),
-    *("aggregation", "quarantine", "network", "metrics", "stop"),
+    *("aggregation", "quarantine", "network", "metrics", "stop", "bounds"),
 )
 
 

@@ -31,3 +31,9 @@ def test_the_refusal_is_the_line_to_add():
         refuse_unbounded(block(), FEATURES)
     with pytest.raises(InvalidArgument, match=r"to data.feature_bounds add `weight: \[LOW, HIGH\]`"):
         refuse_unbounded(block(feature_bounds={"age": [0, 1]}), FEATURES)
+
+
+def test_a_range_that_the_run_releases_is_one_and_only_of_numbers():
+    refuse_unbounded(block(feature_bounds={"age": [0, 1]}), FEATURES, ("weight",))
+    with pytest.raises(InvalidArgument, match="'sex', which is no feature of numbers: name one of age, weight"):
+        refuse_unbounded(block(), FEATURES, ("sex",))

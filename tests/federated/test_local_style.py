@@ -475,8 +475,9 @@ def test_records_are_not_sampled_on_an_account_that_does_not_know_what_the_clien
 ):
     open_on_one_source(ledger, clients=WHOLE)
     local = run_on(ledger, "clients")
-    monkeypatch.setattr(opening, "_require_carried", lambda *_: None)  # as an earlier version opened it
-    open_on_one_source(ledger, records={"adjacency": adjacency})
+    with monkeypatch.context() as earlier:
+        earlier.setattr(opening, "require_carried", lambda *_: None)  # as an earlier version opened it
+        open_on_one_source(ledger, records={"adjacency": adjacency})
     sampled = replace(SAMPLED, local={"north": replace(SAMPLED.local["north"], adjacency=adjacency)})
     with pytest.raises(InvalidArgument, match=r"overlaps=\['clients'\]"):
         run_on(ledger, "records", sampled)

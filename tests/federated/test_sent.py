@@ -94,6 +94,17 @@ def test_values_without_noise_are_counted_by_kind_also_after_a_restart(store, tm
     assert (again.take_raw("study-1", ROUND, 2), again.take_raw("study-1", MEASURED, 2)) == (False, True)
 
 
+def test_values_without_noise_are_counted_over_all_runs_also_over_those_that_have_ended(store, tmp_path):
+    assert [store.take_raw("study-1", ROUND, 2) for _ in range(3)] == [True, True, False]
+    store.forget("study-1")
+    strict = SentStore(tmp_path / "sent", bytes(range(32)), most_raw=3)
+    assert [strict.take_raw("study-2", kind, 9) for kind in (ROUND, MEASURED)] == [True, False]
+    assert "all" not in [path.name for path in (tmp_path / "sent").iterdir()]
+    (tmp_path / "sent" / ".raw").write_bytes(bytes(40))
+    with pytest.raises(InvalidArgument, match="was changed"):
+        strict.take_raw("study-3", ROUND, 9)
+
+
 @pytest.mark.parametrize("run", ["..", "a/../../b", "", "/etc"])
 def test_the_name_of_a_run_is_no_path(store, run):
     with pytest.raises(InvalidArgument, match="run must be the name of a run"):

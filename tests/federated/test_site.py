@@ -306,6 +306,22 @@ def test_raw_updates_leave_as_often_as_the_plan_has_rounds_whichever_models_are_
     assert raw.ask("north", wire.TRAIN, 7, models[4]).header["code"] == "ok"  # what left before
 
 
+def test_a_study_that_begins_run_after_run_gets_no_more_raw_updates_than_the_policy_says(tmp_path):
+    """Nobody is charged for them at the site, so that no cap holds: the policy counts them."""
+    user = {"style": "user", "client": {"noise_multiplier": 3.0, "delta": 1e-5, "clip_norm": 1}}
+    policy = {"styles": ["user"], "most_raw_updates": 3}
+    made = Network(tmp_path / "net", rounds=2, privacy=user, sizes={"north": 455}, policy=policy, local={"steps": 1})
+    codes = []
+    for run in ("study-1", "study-2", "study-3"):
+        made.ask("north", wire.ENROLL, 1, run=run)
+        models = [{"weights": np.full(62, number, dtype=np.float32)} for number in (2, 3)]
+        codes += [made.ask("north", wire.TRAIN, 2 + i, models[i], run=run).header["code"] for i in range(2)]
+        made.ask("north", wire.FINISH, 4, run=run)
+        made.restart("north")
+    made.close()
+    assert codes == ["ok", "ok", "ok", "exhausted", "exhausted", "exhausted"]
+
+
 def test_the_owner_ends_a_run_that_the_site_s_process_holds(enrolled):
     enrolled.ask("north", wire.TRAIN, 2)
     site, file = enrolled.sites["north"], enrolled.files["north"]

@@ -12,6 +12,7 @@ from dpfed.errors import MessageRefused
 from dpfed.federated.recipe import Recipe
 from dpfed.federated.site_policy import require_allowed_plan, require_allowed_recipe
 from dpfed.plan.plan import Algorithm, ClientPlan, LocalPlan, Plan, PoissonCohort
+from dpfed.plan.ranges import Ranges
 
 LOCAL = LocalPlan(size=100, batch_size=10, steps=5, clip_norm=1.0, noise_multiplier=2.0)
 PLAN = Plan("study", rounds=5, local={"north": LOCAL, "south": LOCAL}, spare_rounds=2, client_timeout=60)
@@ -51,6 +52,11 @@ def test_a_plan_at_every_limit_is_allowed():
 def test_a_plan_beyond_a_limit_is_refused(policy, what):
     with pytest.raises(MessageRefused, match=what):
         require(**policy)
+
+
+def test_a_plan_that_releases_ranges_is_refused():
+    with pytest.raises(MessageRefused, match="releases ranges"):
+        require(replace(PLAN, ranges=Ranges(("age",), ((0.0, 60.0),), epsilon=0.1, delta=1e-5)))
 
 
 def test_the_round_of_least_noise_decides():

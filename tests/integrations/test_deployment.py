@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 
+import numpy as np
 import pytest
 import yaml
 
@@ -118,4 +119,38 @@ def test_a_run_file_that_nothing_can_be_added_to_is_refused_before_anything_is_w
 def test_a_run_file_that_has_a_network_already_is_refused(made, tmp_path):
     with pytest.raises(InvalidArgument, match="has a network: block"):
         write_deployment(ConfigFile.read(made.run_file), tmp_path / "new", "127.0.0.1:9092")
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_study_has_the_first_weights_that_its_run_file_names(tmp_path):
+    def name_weights(text: str) -> str:
+        return text.replace("kind: logistic", "kind: logistic\n  init: weights/first.safetensors", 1)
+
+    (tmp_path / "weights").mkdir()
+    outline = outline_declared(make_trial_file(2).config, tmp_path)
+    outline.model.layout.write(tmp_path / "weights" / "first.safetensors", outline.weights + 1)
+    made = write_deployment(renamed(tmp_path, name_weights), tmp_path / "new", "127.0.0.1:9092")
+    file = ConfigFile.read(made.run_file)
+    assert np.array_equal(outline_declared(file.config, file.folder).weights, outline.weights + 1)
+
+
+@pytest.mark.parametrize(
+    ("added", "why"),
+    [
+        ("model: {kind: logistic, init: ../first.safetensors}", "is outside of it"),
+        ("ledger: {url: ledger.db, account: study}", "write its whole path"),
+        ("ledger: {url: 'sqlite:///ledger.db', account: study}", "write its whole path"),
+    ],
+)
+def test_a_file_beside_the_run_file_that_its_copy_would_not_find_is_refused(tmp_path, added, why):
+    values = yaml.safe_load(make_trial_file(2).content) | yaml.safe_load(added)
+    values["privacy"] = {"style": "user", "client": {"epsilon": 4.0, "delta": 1e-5, "clip_norm": 1.0}}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(values))
+    outline = outline_declared(make_trial_file(2).config, tmp_path)
+    outline.model.layout.write(tmp_path / "first.safetensors", outline.weights)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "run.yaml").rename(tmp_path / "files" / "run.yaml")
+    file = ConfigFile.read(tmp_path / "files" / "run.yaml")
+    with pytest.raises(InvalidArgument, match=why):
+        write_deployment(file, tmp_path / "new", "127.0.0.1:9092")
     assert not (tmp_path / "new").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from types import SimpleNamespace
@@ -147,6 +148,61 @@ def test_a_superlink_that_is_gone_ends_the_run_though_flower_would_ask_for_ever(
         flower.work(tmp_path, transport)
     never.set()
     assert server_status.read_status(tmp_path).state == BROKEN
+
+
+def test_a_superlink_that_is_gone_is_noticed_long_before_a_message_of_a_long_round_expires(monkeypatch):
+    monkeypatch.setattr(flower, "HUB_SILENCE", 0.05)
+    monkeypatch.setattr(flower, "LOOK", 0.01)
+    monkeypatch.setattr(flower, "PATIENCE", 0.01)
+    never, grid = threading.Event(), MemoryGrid(lambda _: never.wait())
+    transport = GridTransport(grid)
+    token = push(transport)
+    monkeypatch.setattr(grid, "get_nodes", never.wait)
+    looks = (transport.pull([token]) for _ in range(500))  # five seconds, where nobody asks whether it is there
+    with pytest.raises(ConnectionError, match=r"has not answered for 0\.05 s"):
+        any(looks)
+    monkeypatch.setattr(grid, "push_messages", lambda _: never.wait())
+    with pytest.raises(ConnectionError, match=r"has not answered for 0\.05 s"):
+        transport.push("7", b"a question", deadline=time.time() + 5)
+    never.set()
+
+
+def test_a_large_message_may_take_its_time_where_the_superlink_answers(monkeypatch):
+    monkeypatch.setattr(flower, "HUB_SILENCE", 0.05)
+    monkeypatch.setattr(flower, "LOOK", 0.01)
+    grid, asked = MemoryGrid(), threading.Event()
+    take = grid.push_messages
+    monkeypatch.setattr(grid, "push_messages", lambda messages: asked.wait(5) and take(messages))
+    monkeypatch.setattr(grid, "get_nodes", lambda: asked.set() or ())
+    assert push(GridTransport(grid)) == "0"
+
+
+def test_flower_may_end_the_server_while_it_waits_for_the_superlink(monkeypatch, tmp_path):
+    """Its watch raises the signal in a thread of its own: Python answers when the main thread next wakes up."""
+    monkeypatch.setattr(flower, "LOOK", 0.01)
+    ended, grid, done = threading.Event(), MemoryGrid(), []
+    transport = GridTransport(grid)
+
+    def leave(*_):
+        raise SystemExit(0)
+
+    def take(_):
+        done.append(ended.wait(5))
+        return []
+
+    def run(*_, **__):
+        transport.push("7", b"a question", deadline=time.time() + 60)
+
+    before = signal.signal(signal.SIGUSR2, leave)
+    threading.Timer(0.05, signal.raise_signal, [signal.SIGUSR2]).start()
+    monkeypatch.setattr(grid, "push_messages", take)
+    monkeypatch.setattr(flower.network_launch, "run", run)
+    with pytest.raises(SystemExit):
+        flower.work(tmp_path, transport)
+    signal.signal(signal.SIGUSR2, before)
+    assert done == []  # the SuperLink has not answered yet
+    ended.set()
+    assert server_status.read_status(tmp_path).text == flower.EXIT
 
 
 def test_a_grid_that_fails_says_so_where_the_run_is():

@@ -94,6 +94,18 @@ def test_a_ledger_that_was_replaced_by_an_older_copy_is_refused(url):
     assert local(url).pay(heads=[head]).number == 2
 
 
+def test_a_ledger_that_was_put_back_while_the_supernode_was_away_is_refused(url, tmp_path):
+    """Nothing remembers a head then but the file beside the ledger."""
+    local(url).pay()
+    before = (tmp_path / "ledger.db").read_bytes()
+    assert local(url).pay().number == 2
+    (tmp_path / "ledger.db").write_bytes(before)
+    for policy in (local(url), sample(url)):
+        with pytest.raises(LedgerRolledBack):
+            policy.pay()
+    assert (tmp_path / "ledger.db.head").stat().st_mode & 0o777 == 0o600
+
+
 def test_noise_that_others_can_repeat_is_named(url):
     assert "NOT PRIVATE" in local(url, source=SeededSource(1)).explain()
     assert "NOT PRIVATE" not in local(url).explain()

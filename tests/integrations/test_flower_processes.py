@@ -63,5 +63,22 @@ def test_processes_are_ended_also_one_that_does_not_want_to(tmp_path):
     deaf.stdout.close()
 
 
+def test_a_ctrl_c_while_processes_are_ended_leaves_none_of_them(tmp_path, monkeypatch):
+    sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
+    processes = [spawn(sleeping, tmp_path / "log", {}) for _ in range(2)]
+    for process in processes:
+        monkeypatch.setattr(process, "send_signal", lambda number: None)
+    wait = processes[0].wait
+
+    def interrupt(*_):
+        monkeypatch.setattr(processes[0], "wait", wait)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(processes[0], "wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        end(processes)
+    assert [process.poll() for process in processes] == [-9, -9]
+
+
 def test_off_is_said_in_one_place():
     assert set(flower_processes.OFF) == {"FLWR_TELEMETRY_ENABLED", "FLWR_DISABLE_UPDATE_CHECK"}

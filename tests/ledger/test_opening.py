@@ -314,7 +314,7 @@ def test_an_account_for_records_does_not_start_at_zero_where_whole_clients_were_
     reservation = ledger.reserve({"whole": {STEP: 1}}, run="r", fixed_plan=False)
     if is_committed:
         reservation.commit({"whole": {STEP: 1}})
-    with pytest.raises(InvalidArgument, match=r"would lack: open it for replace_one with overlaps=\['whole'\]"):
+    with pytest.raises(InvalidArgument, match=r"would lack: open one for replace_one with overlaps=\['whole'\]"):
         ledger.open("records", **promise, adjacency=adjacency)
     assert "records" not in ledger
     ledger.open("records", **promise, adjacency="replace_one", overlaps=["whole"])

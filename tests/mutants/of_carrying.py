@@ -41,6 +41,20 @@ CARRYING = (
         (GRID + "a_reply_comes_back_once",),
     ),
     Mutant(
+        "a server that waits for a superlink that is gone until its round is over",
+        "integrations/flower.py",
+        "        if self._fetching and time.monotonic() - self._heard > HUB_SILENCE:\n",
+        "        if False:\n",
+        (GRID + "a_superlink_that_is_gone_is_noticed_long_before_a_message_of_a_long_round_expires",),
+    ),
+    Mutant(
+        "a server that cannot be ended while it waits",
+        "integrations/flower.py",
+        "answers.get(timeout=min(LOOK, seconds))",
+        "answers.get(timeout=seconds)",
+        (GRID + "flower_may_end_the_server_while_it_waits_for_the_superlink",),
+    ),
+    Mutant(
         "one site holds up the others",
         "integrations/flower.py",
         "            thread.join(PATIENCE)\n",

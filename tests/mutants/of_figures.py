@@ -15,6 +15,7 @@ RELEASES = "tests/analytics/test_releases.py::test_"
 SITES = "tests/analytics/test_sites.py::test_"
 TABLES = "tests/analytics/test_tables.py::test_"
 BOUNDS = "tests/cli/test_bounds.py::test_"
+RANGES = "tests/federated/test_ranges.py::test_"
 
 FIGURES = (
     Mutant(
@@ -62,8 +63,8 @@ FIGURES = (
     Mutant(
         "figures of clients that no account pays for",
         "plan/by_round.py",
-        "    return add_up([*list_costliest(plan, name, plan.record_charges).items(), *list_client_charges(plan).items()])\n",
-        "    return add_up([*list_costliest(plan, name, plan.record_charges).items()])\n",
+        "    beside = [*list_client_charges(plan).items(), *list_range_charges(plan).items()]\n",
+        "    beside = [*list_range_charges(plan).items()]\n",
         (MEASURING + "which_accounts_pay_with_which_event",),
     ),
     Mutant(
@@ -291,6 +292,64 @@ FIGURES = (
         (BOUNDS + "the_same_release_again_is_refused_and_not_charged",),
     ),
     Mutant(
+        "ranges that no account pays for",
+        "plan/by_round.py",
+        "    beside = [*list_client_charges(plan).items(), *list_range_charges(plan).items()]\n",
+        "    beside = [*list_client_charges(plan).items()]\n",
+        (RANGES + "ranges_are_a_part_of_the_promise_and_charged_to_the_same_account",),
+    ),
+    Mutant(
+        "ranges that training leaves no part of the promise to",
+        "plan/measuring.py",
+        "{**list_client_charges(plan), **list_range_charges(plan)}\n",
+        "{**list_client_charges(plan)}\n",
+        (RANGES + "training_has_more_noise_for_it_and_the_plan_says_what_is_released",),
+    ),
+    Mutant(
+        "ranges whose noise is drawn before they are charged",
+        "federated/ranges.py",
+        "    number = charging.commit_ranges()\n",
+        "    number = 1\n",
+        (RANGES + "counts_are_charged_before_noise_is_drawn_and_noise_is_what_is_charged",),
+    ),
+    Mutant(
+        "ranges made for one of the sites that a person is at",
+        "plan/ranges.py",
+        "plan.max_sites_per_person * count_range_releases(plan)",
+        "count_range_releases(plan)",
+        (RANGES + "persons_share_one_weight_at_all_their_sites",),
+    ),
+    Mutant(
+        "ranges that are lost and released again without a charge",
+        "federated/runners/charging.py",
+        "            if self._reservation is None or self._ranges >= most:\n",
+        "            if self._ranges >= most:\n                return most\n            if self._reservation is None:\n",
+        (RANGES + "ranges_that_a_crash_lost_are_paid_again_from_spare_rounds_only",),
+    ),
+    Mutant(
+        "rounds before the ranges of the plan",
+        "federated/runners/charging.py",
+        "        if self._plan.ranges is not None and not self._ranges:\n",
+        "        if False:\n",
+        (RANGES + "no_round_begins_before_ranges_are_released",),
+    ),
+    Mutant(
+        "ranges that what is spent leaves out",
+        "federated/engine.py",
+        "_add(charges, ranges, charged.ranges)",
+        "_add(charges, ranges, 0)",
+        (RANGES + "ranges_are_a_part_of_the_promise_and_charged_to_the_same_account",),
+    ),
+    Mutant(
+        "bounds from the first edge at which noise may exceed two deviations",
+        "analytics/scaling.py",
+        "    low = _find_last(np.cumsum(counts)[:-1] <= most)\n",
+        "    low = max(int(np.argmax(np.cumsum(counts)[:-1] > most / 2)) - 1, 0)\n",
+        (
+            "tests/analytics/test_scaling.py::test_noise_makes_one_release_in_a_thousand_too_wide_and_not_one_side_in_a_hundred",
+        ),
+    ),
+    Mutant(
         "records held out that meet the model in one batch",
         "federated/torch/client.py",
         "        outputs = self.model.predict_apart(weights, _read_rows(self.held_out))\n",
@@ -313,13 +372,6 @@ FIGURES = (
         "            except BaseException:  # it must not decide what becomes of the others\n",
         "            except ZeroDivisionError:\n",
         (COUNTED + "a_person_more_moves_the_counts_by_the_grid_at_most[Raises]",),
-    ),
-    Mutant(
-        "columns asked on an account that lacks what its whole client was charged for",
-        "analytics/sites.py",
-        "            self.ledger.require_carried([owner.account for owner in self.owners.values()], study=self.study)\n",
-        "            pass\n",
-        (SITES + "an_account_of_records_that_lacks_what_its_whole_client_was_charged_for_is_refused",),
     ),
     Mutant(
         "clients' vectors whose sum is rounded",

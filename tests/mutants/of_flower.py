@@ -13,6 +13,13 @@ TELLS = APP + "an_answer_tells_nothing_beside_its_numbers"
 
 FLOWER = (
     Mutant(
+        "a wrapped client whose ledger may be put back while its SuperNode is away",
+        "integrations/flower_policy.py",
+        "            heads = [*heads, *known.read(), charging.head]\n",
+        "            heads = [*heads, charging.head]\n",
+        (POLICY + "a_ledger_that_was_put_back_while_the_supernode_was_away_is_refused",),
+    ),
+    Mutant(
         "an update that leaves without clip and noise",
         "integrations/flower_app.py",
         "        return request.place(policy.plan.client_release.release(update, request.dimension, source))\n",

@@ -279,12 +279,22 @@ LEDGER = (
     Mutant(
         "an account for records that starts at zero where whole clients were charged",
         "ledger/opening.py",
-        "    _require_carried(journal, terms, everyone)\n",
+        "    require_carried(journal, [terms.name], everyone)\n",
         "",
         (
             "tests/ledger/test_opening.py::"
             "test_an_account_for_records_does_not_start_at_zero_where_whole_clients_were_charged"
             "[False-add_remove-record]",
+        ),
+    ),
+    Mutant(
+        "a reservation for records on an account that lacks what whole clients were charged",
+        "ledger/ledger.py",
+        "            require_carried(journal, wanted, journal.terms)\n",
+        "",
+        (
+            "tests/ledger/test_reservation.py::"
+            "test_an_account_of_records_that_lacks_what_its_whole_client_was_charged_for_reserves_nothing",
         ),
     ),
 )

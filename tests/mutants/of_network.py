@@ -222,6 +222,16 @@ NETWORKS = (
         (NETWORK + "an_answer_to_another_request_is_not_used[nonce]",),
     ),
     Mutant(
+        "raw updates for as many runs as a study likes",
+        "federated/sent.py",
+        "        if made >= most or (self._most_raw is not None and in_all >= self._most_raw):\n",
+        "        if made >= most:\n",
+        (
+            SITE + "a_study_that_begins_run_after_run_gets_no_more_raw_updates_than_the_policy_says",
+            SENT + "values_without_noise_are_counted_over_all_runs_also_over_those_that_have_ended",
+        ),
+    ),
+    Mutant(
         "raw updates for as many models as a server likes",
         "federated/site_run.py",
         "        return not self.is_raw() or self._store.take_raw(self.run, kind, most)\n",

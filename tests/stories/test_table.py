@@ -300,3 +300,17 @@ def test_released_figures_are_in_the_report_to_share_and_nothing_exact_is():
     for name, text in shared.items():
         assert not re.search(rf"(?<![\w.])({'|'.join(map(re.escape, exact))})(?![\w.])", text), name
     assert counts["hits"] / counts["all"] == pytest.approx(figure["value"], abs=0.15)
+
+
+def test_ranges_that_nobody_knows_are_released_by_the_run_and_in_its_shareable_report():
+    rows = [{key: value for key, value in row.items() if key != "hospital"} for row in make_rows(1500)]
+    write(rows)
+    line = "init ward.csv --label outcome --bounds age=0:110 --epsilon 30 --public categories,classes --size 1200"
+    assert "--private-bounds weight" in dpfed(f"{line} -o open.yaml")
+    assert "Next: dpfed run ward.yaml" in dpfed(f"{line} --private-bounds weight")
+    ran = dpfed("run ward.yaml")
+    assert "Released ranges: weight 32 to 128" in ran
+    dpfed("predict runs/ward-1 ward.csv -o said.csv")
+    assert score(rows) > 0.8
+    assert "weight 32 to 128" in dpfed("report runs/ward-1 --markdown")
+    assert "a sweep releases no ranges" in dpfed("sweep ward.yaml --epsilon 8", code=2)

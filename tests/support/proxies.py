@@ -31,7 +31,7 @@ class Proxy:
         self.cut()
         self._listener.close()
         for thread in self._threads:
-            thread.join()
+            thread.join(30)
 
     def cut(self) -> None:
         """End all connections; new ones are passed on."""

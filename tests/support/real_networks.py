@@ -21,6 +21,7 @@ from safetensors.numpy import load_file
 from dpfed.cli.main import main
 from dpfed.config.run import ConfigFile, RunConfig
 from dpfed.config.site import SiteFile
+from dpfed.federated.deadline import Late, within
 from dpfed.federated.site import Site
 from dpfed.integrations import flower_node, trial
 from dpfed.integrations.deployment import Deployment, write_deployment
@@ -42,6 +43,12 @@ def make_example_file(**changes: Any) -> ConfigFile:
     values["data"] |= {"classes": CLASSES, "shape": [30]}
     config = RunConfig.of(values | {"client_timeout": 120.0, **changes})
     return ConfigFile(config, config.to_yaml().encode(), EXAMPLE.parent)
+
+
+def _join(thread: threading.Thread, what: str) -> None:
+    thread.join(SECONDS)
+    if thread.is_alive():
+        raise TimeoutError(f"{what} after {SECONDS:g} s")
 
 
 class RealNetwork:
@@ -70,7 +77,7 @@ class RealNetwork:
     def kill(self, name: str) -> None:
         """Kill one of our processes, and what it has started."""
         os.killpg(self.processes[name].pid, signal.SIGKILL)
-        self.processes[name].wait()
+        self.processes[name].wait(SECONDS)
 
     def stop(self) -> dict[str, int | None]:
         """End what is running, and return the exit code of each."""
@@ -91,11 +98,20 @@ class RealNetwork:
             yield
         finally:
             stop.set()
-            thread.join()
+            _join(thread, f"site {name} has not stopped")
             site.close()
 
     def invoke(self, *words: object) -> Result:
-        return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+        """Return what a command says, which may take so long and no longer."""
+
+        def call() -> Result:
+            return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+        try:
+            return within(SECONDS, call)
+        except Late:
+            status = server_status.read_status(self.run_directory)
+            raise TimeoutError(f"`dpfed {words[0]}` has not ended after {SECONDS:g} s: {status}") from None
 
     def begin(self) -> Result:
         return self.invoke("run", self.made.run_file, "--on", self.hub.address, "--directory", self.run_directory)
@@ -130,7 +146,7 @@ class RealNetwork:
             yield raised
         finally:
             self._is_over.set()
-            thread.join()
+            _join(thread, "what disturbs the run goes on after it")
             self._is_over.clear()
 
     def wait_for_round(self, number: int) -> None:

@@ -13,6 +13,7 @@ which the noise leaves too little gets none: None, and not a guess.
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 
@@ -21,11 +22,14 @@ from dpfed.analytics.queries import Histogram
 
 Pair = tuple[float, float]
 TAIL = 0.01  # of the values that may lie beyond each bound
+FALSE_ALARM = 1e-3  # that noise makes any bound of a release too wide
 
 
 def find_bounds(answer: HistogramAnswer, tail: float = TAIL) -> tuple[Pair | None, ...]:
-    """Return for each column edges of its grid between which all but about two tails of the values are.
+    """Return for each column the innermost edges beyond which no more is counted than tails or noise explain.
 
+    Noise alone moves some bound of a release beyond the last edge with nothing beyond it with a probability of at most
+    FALSE_ALARM: it would have to exceed the threshold at that very edge, and each of the 2d sides has one such.
     None where noise leaves it open: where the middle half of the values may be anywhere on the grid, or nowhere.
 
     Privacy: post-processing of a released histogram.
@@ -46,34 +50,35 @@ def find_least_count(query: Histogram, noise: float) -> int:
 
     Privacy: of public constants alone, so that a release that would be useless need not be paid for.
     """
-    return math.ceil(_find_least(noise, max(query.sizes)))
+    return math.ceil(_find_least(noise, max(query.sizes), query.columns))
 
 
-def _find_least(noise: float, cells: int) -> float:
-    return 10 * noise * math.sqrt(cells)  # a tenth of the values could be noise
+def _find_least(noise: float, cells: int, columns: int) -> float:
+    """Return of how many values noise may hide half: both thresholds are √a + √b of one cell's, where a + b ≤ cells."""
+    return 2 * _find_reach(columns) * noise * math.sqrt(2 * cells)
+
+
+def _find_reach(columns: int) -> float:
+    """Return how many deviations noise exceeds at one of two edges of each column with probability FALSE_ALARM."""
+    return NormalDist().inv_cdf(1 - FALSE_ALARM / (2 * columns))
 
 
 def _find_pair(answer: HistogramAnswer, place: int, tail: float) -> Pair | None:
     counts, edges = answer.column(place), answer.query.edges[place]
-    total = float(counts.sum())
-    noise = answer.noise * math.sqrt(len(counts))
-    if total <= _find_least(answer.noise, len(counts)):
+    total, columns = float(counts.sum()), answer.query.columns
+    if total <= _find_least(answer.noise, len(counts), columns):
         return None
-    below = np.cumsum(counts)[:-1]
-    low = _find_last(below <= max(tail * total, 2 * noise), 0)
-    high = _find_first(below >= min((1 - tail) * total, total - 2 * noise), len(edges) - 1)
+    deviations = answer.noise * np.sqrt(np.arange(1, len(counts)))  # of the sum of so many cells
+    most = np.maximum(tail * total, _find_reach(columns) * deviations)
+    low = _find_last(np.cumsum(counts)[:-1] <= most)
+    high = len(edges) - 1 - _find_last(np.cumsum(counts[::-1])[:-1] <= most)
     return (edges[low], edges[high]) if low < high else None
 
 
-def _find_last(is_so: np.ndarray[tuple[int], np.dtype[np.bool_]], default: int) -> int:
-    """Return the last place before the first one that is not so."""
-    failed = np.flatnonzero(~is_so)
-    return max(int(failed[0]) - 1, 0) if len(failed) else default
-
-
-def _find_first(is_so: np.ndarray[tuple[int], np.dtype[np.bool_]], default: int) -> int:
+def _find_last(is_so: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
+    """Return the last place that is so; the first one if none is."""
     found = np.flatnonzero(is_so)
-    return int(found[0]) if len(found) else default
+    return int(found[-1]) if len(found) else 0
 
 
 def _find_standard(answer: MomentsAnswer, place: int) -> Pair | None:

@@ -160,8 +160,6 @@ class ColumnStudy:
             if promise is not None and (terms.unit, terms.adjacency) != (promise.unit, promise.adjacency):
                 message = f"account {account} is for one {terms.unit} under {terms.adjacency}"
                 raise InvalidArgument("owners", f"{message}, and asked is {promise}: give it an account for that")
-        if record is not None:
-            self.ledger.require_carried([owner.account for owner in self.owners.values()], study=self.study)
 
 
 def ask_bounds(

@@ -127,6 +127,9 @@ def _run_all(settings: Iterable[Setting], launches: Iterable[Launch], shadows: i
 
 def _prepare(setting: Setting, name: str, kind: str, directory: str | Path) -> Launch:
     config = setting.config
+    if config.bounds is not None:
+        message = "a sweep releases no ranges, which would be charged for every setting"
+        raise InvalidArgument("bounds", f"{message}: write those that a run has released into data.feature_bounds")
     renamed = {"name": f"{config.name}-{name}"}
     if kind == PRIVATE:
         return prepare(config.model_copy(update=renamed), directory)

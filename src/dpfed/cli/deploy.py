@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from dpfed.cli import options
 from dpfed.cli.sections import Command, Group
 
 WHERE = "Where"
+LOOK = 1.0  # seconds between two looks at what was started
 
 
 @click.command(cls=Command)
@@ -99,15 +103,12 @@ def register(folder: Path, as_json: bool) -> None:
 def up(count: int, directory: Path) -> None:
     """Start a SuperLink and N sites on loopback, for a trial.
 
-    With TLS, keys of nodes and a ledger at each site, as on a real network. Ctrl-C ends all of it; the same command
-    starts it again, with the same number of sites.
+    With TLS, keys of nodes and a ledger at each site, as on a real network. Ctrl-C ends all of it, and so does closing
+    the terminal; the same command starts it again, with the same number of sites.
 
     \b
       dpfed deploy up --local 3
     """
-    import signal
-    import threading
-
     from dpfed.cli.show import say
     from dpfed.integrations.deployment import Deployment
 
@@ -119,18 +120,27 @@ def up(count: int, directory: Path) -> None:
             f"{directory} is a trial of {len(made.sites)} sites, whose ledgers are in it, and --local asks for {count}"
         )
         raise click.UsageError(f"{message}: type --local {len(made.sites)}, or --directory with a new folder")
-    ended = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    try:
-        with trial.running(made) as processes:
-            say(f"a SuperLink at {made.hub.address} and {len(processes) - 1} sites; Ctrl-C ends them")
-            say(f"in another terminal: dpfed run {made.run_file} --on {made.hub.address}")
-            ended.wait()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with suppress(KeyboardInterrupt), _ended_by_signals() as ended, trial.running(made) as processes:
+        say(f"a SuperLink at {made.hub.address} and {len(processes) - 1} sites; Ctrl-C ends them")
+        say(f"in another terminal: dpfed run {made.run_file} --on {made.hub.address}")
+        while not ended.wait(LOOK):
+            if processes["hub"].poll() is not None:
+                raise click.ClickException(f"the SuperLink has ended, and so does the trial; why: {made.hub.log}")
     say("ended the SuperLink and the sites; their ledgers stay")
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[threading.Event]:
+    """Yield an event that is set by whoever ends this process, or closes its terminal."""
+    ended = threading.Event()
+    # Under nohup a closed terminal is ignored, and stays so.
+    numbers = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda *_: ended.set()) for number in numbers}
+    try:
+        yield ended
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def _make_trial(count: int, directory: Path) -> Any:

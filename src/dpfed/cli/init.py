@@ -38,6 +38,15 @@ DATA, DECLARED = "The data", "What anybody may know"
     help="The most rows of a person that are used.  [default: 10]",
 )
 @options.option(
+    "--max-sites-per-person",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    section=DATA,
+    help="At how many sites one person may have rows.",
+)
+@options.option(
     "--ignore", multiple=True, metavar="COLUMN", section=DATA, help="A column that is no feature (repeatable)."
 )
 @options.option(
@@ -82,9 +91,11 @@ DATA, DECLARED = "The data", "What anybody may know"
 )
 @options.option(
     "--private-bounds",
-    is_flag=True,
+    "private",
+    multiple=True,
+    metavar="COLUMN",
     section=DECLARED,
-    help="Show the command that releases ranges which nobody knows in public, charged.",
+    help="Numbers whose range nobody knows: the run releases one, with an eighth of its ε (repeatable).",
 )
 @options.option("--epsilon", type=click.FloatRange(min=0, min_open=True), default=4.0, show_default=True,
                 section=DECLARED, help="The promise for one record or person.")  # fmt: skip
@@ -139,12 +150,11 @@ def _collect_facts(report: InitReport) -> dict[str, Any]:
         "sizes_are_public": report.draft.sizes == "public",
         "to_declare": report.list_open(),
         "next": f"dpfed run {report.target}" if report.is_ready else report.make_command(),
-        **({"release": command} if (command := report.make_release()) else {}),
     }
 
 
 def _refuse_options(source: str, given: dict[str, Any]) -> None:
-    if any(value for name, value in given.items() if name not in ("yes", "epsilon")):
+    if any(value for name, value in given.items() if name not in ("yes", "epsilon", "max_sites_per_person")):
         raise click.UsageError(
             f"{source} is an example with its own data: leave --label and the other options of the data out"
         )
@@ -180,7 +190,7 @@ def _declare(source: str, target: Path, given: dict[str, Any], *, is_quiet: bool
     draft = publish(_make_draft(_relative_source(target, Path(source)), table, given, is_asking), table, public)
     if is_asking:
         draft = _ask(draft, table, columns)
-    return InitReport(draft, table, columns, source, str(target), given["private_bounds"])
+    return InitReport(draft, table, columns, source, str(target))
 
 
 def _make_draft(source: str, table: TextTable, given: dict[str, Any], is_asking: bool) -> TableDraft:
@@ -203,6 +213,7 @@ def _make_draft(source: str, table: TextTable, given: dict[str, Any], is_asking:
         site_column=site,
         person_column=given["person_column"],
         rows_per_person=given["rows_per_person"] or ROWS_PER_PERSON,
+        max_sites_per_person=given["max_sites_per_person"],
         bounds=bounds,
         categories=answers.parse_pairs("--categories", given["categories"], "COLUMN=A,B", answers.parse_list),
         fill=answers.parse_pairs("--fill", given["fill"], "COLUMN=VALUE", answers.parse_constant),
@@ -210,6 +221,7 @@ def _make_draft(source: str, table: TextTable, given: dict[str, Any], is_asking:
         indicator=given["indicator"],
         sizes=answers.parse_sizes(given["sizes"]),
         epsilon=given["epsilon"],
+        private=given["private"],
         classes=() if classes is None and label in bounds else classes,  # a label with a range is a quantity
         sites=_parse_list("--sites", given["sites"]),
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dpfed.data.tables import TextTable
 
 T = TypeVar("T")
-FOUND, IGNORE, QUANTITY = "found", "ignore", "number"
+FOUND, IGNORE, QUANTITY, PRIVATE = "found", "ignore", "number", "private"
 LEAVE_OUT = f"'{IGNORE}' leaves the column out"
 
 
@@ -104,7 +104,10 @@ def _ask_column(draft: TableDraft, each: ColumnSurvey) -> TableDraft:
         return replace(draft, ignore=(*draft.ignore, each.name))
     if each.kind == "number":
         question = f"{each.name}: numbers from {each.low:g} to {each.high:g}. Its public range LOW:HIGH"
-        answer = _ask(f"{question} ('{FOUND}' publishes this one, {LEAVE_OUT})", _either(_read_range, FOUND, IGNORE))
+        ways = f"'{FOUND}' publishes this one, '{PRIVATE}' has the run release one with noise, {LEAVE_OUT}"
+        answer = _ask(f"{question} ({ways})", _either(_read_range, FOUND, IGNORE, PRIVATE))
+        if answer == PRIVATE:
+            return replace(draft, private=(*draft.private, each.name))
         chosen = {"bounds": {**draft.bounds, each.name: find_range(each) if answer == FOUND else answer}}
     else:
         question = f"{each.name}: {', '.join(each.values)}. The texts it may hold, with commas"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,7 +32,6 @@ class InitReport:
     columns: Mapping[str, ColumnSurvey]
     source: str
     target: str
-    has_private_bounds: bool = False
 
     def show(self) -> None:
         """Print the table of columns, the classes and sites, what is open, and the next command."""
@@ -58,10 +58,6 @@ class InitReport:
             say("Still to declare:")
             for line in self.list_open():
                 say(f"  {line}")
-            if command := self.make_release():
-                share = "EPSILON is part of what the account allows, and training takes the rest"
-                say(f"Ranges that nobody knows in public, with noise and charged ({share}):")
-                say(f"  {command}")
             say(f"Next: {self.make_command()}")
         else:
             say(f"Next: dpfed run {shlex.quote(self.target)}   (or `dpfed plan` to see the cost first)")
@@ -83,23 +79,7 @@ class InitReport:
             parts += [] if column is None else [option, column]
         parts += [each for option in self._repeat_declared() for each in option]
         said = " ".join(map(shlex.quote, parts))
-        return " ".join([said, *(option for _, option in self._find_open()), "--force"])
-
-    def make_release(self) -> str:
-        """Return the command that releases the ranges still open, if that is wanted and there are any."""
-        wanted = [name for name in self.draft.open_columns if self._is_open_range(name)]
-        if not self.has_private_bounds or not wanted:
-            return ""
-        parts = ["dpfed", "bounds", self.source, *(part for name in wanted for part in ("--column", name))]
-        draft = self.draft
-        parts += [] if draft.person_column is None else ["--person-column", draft.person_column]
-        if draft.site_column is not None:
-            parts += ["--site-column", draft.site_column, "--sites", ",".join(draft.sites or ("A", "B"))]
-        return " ".join([*map(shlex.quote, parts), "--account 'ACCOUNT-{id}' --epsilon EPSILON"])
-
-    def _is_open_range(self, name: str) -> bool:
-        each = self.columns[name]
-        return each.kind == "number" and name != self.draft.label and not each.may_name_persons
+        return " ".join([said, *filter(None, (option for _, option in self._find_open())), "--force"])
 
     def _repeat_declared(self) -> Iterator[tuple[str, str]]:
         draft = self.draft
@@ -112,6 +92,10 @@ class InitReport:
             yield "--categories", f"{column}={','.join(values)}"
         for column in draft.ignore if not {"bounds", "categories"} <= set(public) else ():
             yield "--ignore", column
+        if draft.max_sites_per_person > 1:
+            yield "--max-sites-per-person", str(draft.max_sites_per_person)
+        for column in draft.private:
+            yield "--private-bounds", column
         for column, value in draft.fill.items():
             yield "--fill", f"{column}={value}"
         for column in draft.indicator:
@@ -129,6 +113,9 @@ class InitReport:
         draft = self.draft
         for name in draft.open_columns:
             yield self._describe_open(self.columns[name])
+        for name in (*draft.bounds, *draft.private):
+            if self.columns[name].kind == "broken":
+                yield f"{name}: {self.columns[name].why}: correct them, or --ignore {shlex.quote(name)}", ""
         for name in draft.features:
             each = self.columns[name]
             is_filled = name in draft.fill or name in draft.indicator
@@ -138,6 +125,12 @@ class InitReport:
         for what, name in draft.special.items():
             if self.columns[name].missing:
                 yield f"{name}: some cells are missing, and it is the {what.replace('_', ' ')}: fill them in", ""
+        if self._has_more_sites():
+            option = "--max-sites-per-person N"
+            yield (
+                f"some persons are at more sites than {draft.max_sites_per_person}: at how many, at most: {option}",
+                option,
+            )
         if draft.classes is None:
             yield self._describe_open_label()
         if draft.needs_sites:
@@ -147,6 +140,21 @@ class InitReport:
             whose = "each site declares" if draft.site_column else "you declare"
             what = f"how many {unit} {whose} for training, those held out left aside"
             yield f"{what}: --size N (or --public sizes for the true ones)", "--size N"
+
+    def _find_person_column(self) -> str | None:
+        """Return the column that the next command takes for that of persons: the first one that may be."""
+        if self.draft.person_column is not None:
+            return self.draft.person_column
+        return next((name for name in self.draft.open_columns if self.columns[name].may_name_persons), None)
+
+    def _has_more_sites(self) -> bool:
+        """Return whether some person has rows at more sites than is declared."""
+        draft = self.draft
+        if draft.person_column is None or draft.site_column is None:
+            return False
+        pairs = set(zip(self.table.columns[draft.person_column], self.table.columns[draft.site_column], strict=True))
+        sites = Counter(person for person, _ in pairs)
+        return max(sites.values(), default=0) > draft.max_sites_per_person
 
     def _may_be_feature(self, each: ColumnSurvey) -> bool:
         """Return whether a column is declared as a feature, or can become one as it is."""
@@ -172,11 +180,12 @@ class InitReport:
     def _describe_open(self, each: ColumnSurvey) -> tuple[str, str]:
         name = shlex.quote(each.name)
         if each.may_name_persons and (self.draft.person_column is None or not each.is_usable):
-            option = f"--person-column {name}"
-            return f"{each.name}: does it name the person of each row? {option}, else --ignore {name}", option
+            option, why = f"--person-column {name}", f" ({each.why})" if each.why else ""
+            asked = f"{each.name}: does it name the person of each row{why}? {option}, else --ignore {name}"
+            return asked, option if each.name == self._find_person_column() else f"--ignore {name}"
         if each.kind == "number":
             option = f"--bounds {name}=LOW:HIGH"
-            return f"{each.name}: the range that is publicly known: {option}", option
+            return f"{each.name}: the range that is publicly known: {option} (or --private-bounds {name})", option
         if each.kind == "category":
             option = f"--categories {name}=A,B"
             return f"{each.name}: the texts that it may hold: {option} (or --public categories)", option
@@ -202,7 +211,8 @@ class InitReport:
         if name in draft.categories:
             text = f"a category: {_list_some(draft.categories[name])}"
         else:
-            text = "a number from {:g} to {:g}".format(*draft.bounds[name])
+            bounds = draft.bounds.get(name)
+            text = "a number from {:g} to {:g}".format(*bounds) if bounds else _describe_private(draft)
             if each.kind not in ("number", "empty"):
                 text += f", but {each.why or 'it holds texts'}"
         if name in draft.fill:
@@ -237,6 +247,10 @@ def _describe_label(classes: tuple[str, ...] | None) -> str:
     if classes is None:
         return f"{LABEL}; its classes are to declare"
     return f"{LABEL}: {_list_some(classes)}" if classes else f"{LABEL}, a quantity"
+
+
+def _describe_private(draft: TableDraft) -> str:
+    return f"a number; the run releases a range (ε = {draft.private_epsilon:g} of {draft.epsilon:g} for all of them)"
 
 
 def _describe_kind(each: ColumnSurvey) -> str:

@@ -186,6 +186,7 @@ def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: boo
     with gc_paused():
         opened = launch.ledger(directory)
     with Interrupts() as interrupts, opened as ledger:
+        launch = _release_ranges(launch, directory, ledger, as_json=as_json)
         federation = launch.federation(directory, ledger)
         if not as_json:
             _warn_of_accounts(launch, ledger)
@@ -204,6 +205,22 @@ def _train(launch: Launch, directory: Path, threads: int | None, *, as_json: boo
             _leave(directory, federation.round, launch.plan.rounds)
     hides = launch.test is not None and not launch.config.data.test_is_public
     conclude(Ended(launch.config, launch.simulation, hides_scores=hides), directory, as_json=as_json)
+
+
+def _release_ranges(launch: Launch, directory: Path, ledger: Ledger | None, *, as_json: bool) -> Launch:
+    """Return the launch on features that are scaled by released ranges, where the run has such."""
+    from dpfed.cli.show import say
+    from dpfed.federated.ranges import describe_ranges
+
+    if launch.config.bounds is None:
+        return launch
+    threads = launch.model.threads
+    with show_progress(is_quiet=as_json):
+        launch = launch.with_ranges(directory, ledger)
+    launch.model.threads = threads
+    if not as_json:
+        say(describe_ranges(launch.config))
+    return launch
 
 
 def _require_room(launch: Launch, directory: Path) -> None:
@@ -344,7 +361,8 @@ def _say_result(ended: Ended, run: RunDirectory, facts: dict[str, Any]) -> None:
         say(f"  {format_score(name, score)}")
     for name, figure in facts["released"].items():
         say(f"  {format_figure(name, figure)}, released")
-    for sentence in compare_with_guessing(ended.config, facts, is_networked=run.is_networked):
+    counted = next((each["released"] for each in reversed(run.rounds()) if "released" in each), None)
+    for sentence in compare_with_guessing(ended.config, facts, is_networked=run.is_networked, released=counted):
         say(sentence)
     for unit in collect_facts(run, ended.config).units if is_private else ():
         say(unit.sentence)

@@ -40,7 +40,8 @@ class TableDraft:
     """What is declared of a table so far; None stands for what is not declared yet.
 
     `classes` are empty for a label that is a quantity. `counts` are the true sizes where sizes are public.
-    `found` are the words for what was read from the records and declared public.
+    `found` are the words for what was read from the records and declared public, `private` the columns of which the run
+    is to release ranges.
     """
 
     source: str
@@ -49,6 +50,7 @@ class TableDraft:
     site_column: str | None = None
     person_column: str | None = None
     rows_per_person: int = ROWS_PER_PERSON
+    max_sites_per_person: int = 1
     classes: tuple[str, ...] | None = None
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -59,6 +61,7 @@ class TableDraft:
     sizes: Mapping[str, int] | int | str | None = None
     counts: tuple[int, ...] = ()
     epsilon: float = 4.0
+    private: tuple[str, ...] = ()
     found: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -67,7 +70,7 @@ class TableDraft:
         if len(set(self.special.values())) < len(self.special):
             message = "label, site column and person column must be different columns: name another one"
             raise InvalidArgument("label", message)
-        for name in ("bounds", "categories", "ignore", "fill", "indicator"):
+        for name in ("bounds", "categories", "ignore", "fill", "indicator", "private"):
             for column in getattr(self, name):
                 self.require(column, name)
                 if column in self.special.values() and (name, column) != ("bounds", self.label):
@@ -89,7 +92,7 @@ class TableDraft:
     @property
     def open_columns(self) -> tuple[str, ...]:
         """The columns of which nobody has declared yet what they hold; a label that is a quantity needs a range too."""
-        known = {*self.bounds, *self.categories}
+        known = {*self.bounds, *self.categories, *self.private}
         wanted = (*self.features, self.label) if self.classes == () else self.features
         return tuple(column for column in wanted if column not in known)
 
@@ -97,6 +100,11 @@ class TableDraft:
     def feature_bounds(self) -> dict[str, tuple[float, float]]:
         """The declared range of each feature that has one."""
         return {column: pair for column, pair in self.bounds.items() if column != self.label}
+
+    @property
+    def private_epsilon(self) -> float:
+        """What the ranges that the run releases may cost: an eighth of the promise."""
+        return self.epsilon / 8
 
     @property
     def needs_sites(self) -> bool:
@@ -156,6 +164,10 @@ class TableDraft:
         promise = {"epsilon": self.epsilon, "delta": chosen.delta, "clip_norm": 1.0}
         unit = "record" if self.person_column is None else "person"
         values["privacy"] = {"style": "sample", unit: promise}
+        if self.max_sites_per_person > 1:
+            values["max_sites_per_person"] = self.max_sites_per_person
+        if self.private:
+            values["bounds"] = {"release": self.private, "epsilon": self.private_epsilon}
         if self.classes == ():
             values["model"] |= {"options": {"classes": 1}, "loss": "mse", "metric": "mse"}
         return RunConfig.of(values)

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -31,6 +32,7 @@ from pydantic import ValidationError, field_validator, model_validator
 
 from dpfed.aggregation.adversaries import parse_attacks
 from dpfed.checks import ADD_REMOVE, REPLACE_ONE
+from dpfed.config.bounds import BoundsBlock
 from dpfed.config.data import Data
 from dpfed.config.fields import Block, Number, SettingError, Whole, quote, setting
 from dpfed.config.metrics import Metrics, Stop
@@ -42,10 +44,10 @@ from dpfed.config.strangers import decode_text
 from dpfed.config.track import Track
 from dpfed.config.training import Algorithm, AllClients, Cohort, FedAvgBlock, FixedClients, Local, Model
 from dpfed.config.writing import Notes, write_commented
-from dpfed.data.sources import is_own
+from dpfed.data.sources import is_own, is_table
 from dpfed.errors import InvalidArgument
 from dpfed.guarantee import LOCAL, Guarantee
-from dpfed.plan.rules import CLIENT_TIMEOUT
+from dpfed.plan.rules import CLIENT_TIMEOUT, SITES
 from dpfed.references import is_reference
 
 
@@ -70,6 +72,9 @@ class RunConfig(Block):
     )
     quarantine: QuarantineBlock | None = setting(
         None, effect="put clients aside whose updates are unusual round after round (none, sample, local)"
+    )
+    bounds: BoundsBlock | None = setting(
+        None, effect="ranges of columns that are released with noise before the first round, where nobody knows them"
     )
     metrics: Metrics | None = setting(
         None, effect="figures about the model that are released with noise; without it none is for others to see"
@@ -155,6 +160,16 @@ class RunConfig(Block):
         return write_commented(self, notes)
 
     @property
+    def has_ranges(self) -> bool:
+        """Whether the ranges that the run is to release are known; true where it releases none."""
+        return self.bounds is None or set(self.bounds.release) <= set(self.data.feature_bounds or {})
+
+    def with_ranges(self, pairs: Mapping[str, tuple[float, float]]) -> RunConfig:
+        """Return the configuration with ranges that were released, as if anybody had known them."""
+        data = self.data.model_copy(update={"feature_bounds": {**(self.data.feature_bounds or {}), **pairs}})
+        return self.model_copy(update={"data": data})
+
+    @property
     def is_private(self) -> bool:
         """Whether nobody can predict the noise: false with a seed, and such a run is stamped NOT PRIVATE."""
         return self.seed is None
@@ -225,6 +240,7 @@ class RunConfig(Block):
         self._check_counts()
         self._check_schedule()
         self._check_metrics()
+        self._check_bounds()
         self._check_ledger()
         self._check_network()
         return self
@@ -295,6 +311,28 @@ class RunConfig(Block):
             raise SettingError("metrics.epsilon", f"{message}: give a tenth of it")
         if self.model.loss == "mse":
             raise SettingError("metrics", "must be left out: figures are released for models of classes only")
+
+    def _check_bounds(self) -> None:
+        if self.bounds is None:
+            return
+        data, share = self.data, self.bounds.epsilon + (0.0 if self.metrics is None else self.metrics.epsilon)
+        if self.privacy.style != "sample" or not is_table(data.source):
+            message = "must be left out: ranges are released of a table's columns, in style sample alone"
+            raise SettingError("bounds", f"{message}; declare data.feature_bounds")
+        if len(data.clients or ()) != 1 and data.dealing != SITES:
+            message = "must be left out: clients are made of one table, and none has an account before they are"
+            raise SettingError("bounds", f"{message}; give the table one owner or a column of sites")
+        if data.mean is not None or data.scale is not None or not isinstance(data.feature_bounds or {}, Mapping):
+            raise SettingError("bounds", "goes with feature_bounds by column only: leave mean and scale out")
+        if both := [name for name in self.bounds.release if name in (data.feature_bounds or {})]:
+            raise SettingError("bounds.release", f"names {both[0]}, of which feature_bounds has a range: leave one out")
+        if self.privacy.local is not None and not self.privacy.local.delta > 0:
+            raise SettingError(
+                "bounds", f"must be left out: noise on counts needs a δ above 0 for one {self.local_unit}"
+            )
+        if any(promise.epsilon <= share for promise in self.guarantees):
+            message = "must be below the promised epsilon, of which it is a part, together with metrics.epsilon"
+            raise SettingError("bounds.epsilon", f"{message}: give a tenth of it")
 
     def _check_counts(self) -> None:
         if self.max_participations is not None and self.max_participations > self.rounds:

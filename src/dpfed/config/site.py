@@ -94,6 +94,9 @@ class Policy(Block):
     most_clip: Number = setting(symbol="C", effect="the largest clip_norm", gt=0)
     most_rounds: Whole = setting(100, symbol="T", effect="the most rounds of a run", ge=1)
     most_spare_rounds: Whole = setting(2, effect="the most rounds that a run reserves for crashes", ge=0)
+    most_raw_updates: Whole = setting(
+        1000, effect="in styles user and none: the most updates and counts without noise, in all runs together", ge=0
+    )
     most_steps: Whole = setting(10_000, symbol="τ", effect="the most steps in a round", ge=1)
     most_seconds: Number = setting(3600.0, effect="the longest client_timeout: how long training may take", gt=0)
     models: tuple[str, ...] = setting(

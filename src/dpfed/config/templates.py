@@ -43,6 +43,8 @@ def hospitals() -> Template:
     """Return five unequal hospitals with scikit-learn's breast-cancer data and ε = 4 for each record."""
     data = {
         "source": "sklearn:breast_cancer",
+        "classes": ["malignant", "benign"],
+        "shape": [30],
         "feature_bounds": [[float(end) for end in pair.split()] for pair in _RANGES.split(",")],
         "partition": {"kind": "quantity", "sizes": [182, 114, 68, 55, 36]},
         "names": ["north", "south", "east", "west", "harbour"],

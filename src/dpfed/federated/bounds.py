@@ -21,19 +21,28 @@ from dpfed.errors import InvalidArgument
 from dpfed.federated.data import FederatedData, declare_columns
 
 
-def require_bounds(config: Data, data: FederatedData) -> None:
-    """Refuse a table with a column of numbers for which no public range or scale is declared."""
-    refuse_unbounded(config, next(iter(data.clients.values())).rows.columns)
+def require_bounds(config: RunConfig, data: FederatedData) -> None:
+    """Refuse a table with a column of numbers for which no range or scale is public or to be released."""
+    refuse_unbounded(config.data, next(iter(data.clients.values())).rows.columns, list_released(config))
 
 
-def refuse_unbounded(config: Data, features: Sequence[str]) -> None:
-    """Refuse features that are numbers without a public range, with the line to add."""
-    if columns := find_unbounded(config, features):
+def list_released(config: RunConfig) -> tuple[str, ...]:
+    """Return the columns of which the run releases ranges."""
+    return () if config.bounds is None else config.bounds.release
+
+
+def refuse_unbounded(config: Data, features: Sequence[str], released: Sequence[str] = ()) -> None:
+    """Refuse features that are numbers without a range, with the line to add; and ranges of what is no such feature."""
+    if unknown := [name for name in released if name not in features]:
+        message = f"bounds.release names {unknown[0]!r}, which is no feature of numbers"
+        raise InvalidArgument("bounds", f"{message}: name one of {', '.join(find_unbounded(config, features))}")
+    if columns := [name for name in find_unbounded(config, features) if name not in released]:
         form = ", ".join(f"{column}: [LOW, HIGH]" for column in columns)
         what = f"{', '.join(columns)} {'has' if len(columns) == 1 else 'have'} no public range"
         why = "and without one the noise may drown what is to be learned"
         remedy = "what anybody may know, such as the range of the device"
-        others = "`dpfed bounds` releases ranges with noise, charged; `scale: 1` uses numbers as they are"
+        others = f"`bounds: {{release: [{', '.join(columns)}], epsilon: …}}` releases ranges"
+        others = f"{others}, charged; `scale: 1` uses numbers as they are"
         given = "to data.feature_bounds add" if config.feature_bounds else "under data: add `feature_bounds:"
         line = f"`{form}`" if config.feature_bounds else f"{{{form}}}`"
         raise InvalidArgument("feature_bounds", f"{what}, {why}: {given} {line} with {remedy}; or {others}")

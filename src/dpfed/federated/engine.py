@@ -52,6 +52,7 @@ from dpfed.plan.by_round import Charges, add_up, list_costliest
 from dpfed.plan.costs import Spent, compute_spent
 from dpfed.plan.measuring import list_client_charges, list_server_charges
 from dpfed.plan.plan import Plan
+from dpfed.plan.ranges import list_range_charges
 from dpfed.randomness import RandomSource, or_system
 from dpfed.runs import rounds
 from dpfed.runs.checkpoint_notes import Note
@@ -354,6 +355,8 @@ class Federation:
         local = self._charge_all_alike(self._bound_charges(charged)) if self.plan.is_secret else charged.by_client
         own, beside = list_client_charges(self.plan), list_server_charges(self.plan)
         local = {name: _add(charges, own, charged.measured.get(name, 0)) for name, charges in local.items()}
+        ranges = list_range_charges(self.plan)
+        local = {name: _add(charges, ranges, charged.ranges) for name, charges in local.items()}
         return compute_spent(
             self.plan, self._deltas(), local, _add(charged.by_server, beside, charged.measured_releases)
         )

@@ -27,7 +27,7 @@ from dpfed.config import data as blocks
 from dpfed.config.run import RunConfig
 from dpfed.data.sources import is_table, read_column_names
 from dpfed.data.tables import TextTable, read_column
-from dpfed.federated.bounds import refuse_unbounded, refuse_unbounded_label, require_bounds
+from dpfed.federated.bounds import list_released, refuse_unbounded, refuse_unbounded_label, require_bounds
 from dpfed.federated.data import DataFacts, declare_columns, prepare, require_sites
 from dpfed.federated.planning import read_declared
 from dpfed.plan.rules import SITES
@@ -37,13 +37,13 @@ def glance(config: RunConfig, directory: str | Path) -> DataFacts:
     """Return what a plan needs to know: from the file and the table's first line where they say it, else from all."""
     refuse_unbounded_label(config)
     if is_declared(config.data):
-        check_columns(config.data, directory)
+        check_columns(config, directory)
         return read_declared(config)
     if is_counted(config.data):
-        check_columns(config.data, directory)
+        check_columns(config, directory)
         return _count_sites(config.data, directory)
     prepared = prepare(config.data, directory)
-    require_bounds(config.data, prepared)
+    require_bounds(config, prepared)
     return prepared.facts
 
 
@@ -68,12 +68,14 @@ def _count_sites(data: blocks.Data, directory: str | Path) -> DataFacts:
     return DataFacts(sizes, data.shape, tuple(data.classes), dealing=data.dealing)
 
 
-def check_columns(data: blocks.Data, directory: str | Path) -> None:
+def check_columns(config: RunConfig, directory: str | Path) -> None:
     """Refuse a table whose first line does not have the columns that the file names, or one without public bounds."""
+    data = config.data
     names = read_column_names(Path(directory) / data.source)
     table = TextTable(Path(data.source).name, dict.fromkeys(names, ()), ())
     declared, site = declare_columns(data), getattr(data.partition, "column", None)
     for column in filter(None, [data.label, site, *declared.columns, *data.ignore]):
         table.require(column)
     used = [name for name in names if name not in {data.label, site, *data.ignore}]
-    refuse_unbounded(data, [name for column in used for name in declared.name_features(column)])
+    features = [name for column in used for name in declared.name_features(column)]
+    refuse_unbounded(data, features, list_released(config))

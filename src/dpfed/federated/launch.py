@@ -53,8 +53,10 @@ from dpfed.federated.messages import Runner
 from dpfed.federated.metrics import Score
 from dpfed.federated.planning import make_plan
 from dpfed.federated.probabilities import to_probabilities
+from dpfed.federated.ranges import release_ranges, require_useful
 from dpfed.federated.runners import together
 from dpfed.federated.runners.attacked import AttackedRunner, choose_faulty
+from dpfed.federated.runners.charging import SharedLedger
 from dpfed.federated.state.layout import Vector
 from dpfed.federated.torch import factory
 from dpfed.federated.torch.client import TorchClient
@@ -64,7 +66,7 @@ from dpfed.ledger.ledger import Ledger
 from dpfed.plan.measure import Measurement
 from dpfed.plan.plan import Plan
 from dpfed.randomness import RandomSource, SeededSource
-from dpfed.runs.directory import CONFIG, FEATURES, LEFT_OUT, OWN_LEDGER, OWNER_ONLY, RunDirectory, write_durably
+from dpfed.runs.directory import CONFIG, FEATURES, LEFT_OUT, OWN_LEDGER, OWNER_ONLY, RANGES, RunDirectory, write_durably
 
 STUDY = "study"
 
@@ -118,8 +120,25 @@ class Launch:
         self._open_accounts(ledger)
         return ledger
 
+    def with_ranges(self, run_directory: str | Path, ledger: Ledger | None) -> Launch:
+        """Release the ranges that the run is to begin with, and return the launch on features scaled by them.
+
+        A launch that needs none, or whose ranges are stored, is returned as it is, and nothing is charged again.
+        """
+        if self.config.has_ranges:
+            return self
+        run, config = RunDirectory(run_directory), self.config
+        if not (run.path / RANGES).exists():
+            charging = SharedLedger(ledger, {client.name: client.account for client in self.clients})
+            config = release_ranges(config, self.plan, self.directory, run, charging, self._make_source())
+        require_useful(config, self.plan, run, ledger)
+        return replace(prepare(config, self.directory), is_moved=self.is_moved)
+
     def federation(self, run_directory: str | Path, ledger: Ledger | None) -> Federation:
         """Return the iterator over the rounds that are still to be done in that directory."""
+        if not self.config.has_ranges:
+            message = "the run releases ranges before its first round, and trains on features that are scaled by them"
+            raise InvalidArgument("bounds", f"{message}: take launch.with_ranges(directory, ledger) first")
         source = self._make_source()
         federation = Federation(
             self.plan,
@@ -256,7 +275,7 @@ def prepare(
     inputs.name(name=config.name)  # the ledger's rule, before anything is made
     data = prepare_data(config.data, directory, is_older=is_older, is_shuffled=is_shuffled)
     if is_new:
-        require_bounds(config.data, data)
+        require_bounds(config, data)
         refuse_unbounded_label(config)
     return add_data(outline_run(config, data.facts, directory), data)
 

@@ -86,7 +86,8 @@ class Charged:
 
     `left` are the releases that may still be committed. `begun` counts the attempts at a round: those in which the
     server was about to add noise or, where the cohort is secret, in which clients were about to be charged, whoever
-    these were. Measurements are counted apart: those of each client, those of the server, and how many are left to it.
+    these were. Measurements are counted apart: those of each client, those of the server, and how many are left to it;
+    and so are the `ranges` that all clients released.
     """
 
     by_client: Mapping[str, Charges]
@@ -96,6 +97,7 @@ class Charged:
     measured: Mapping[str, int] = field(default_factory=dict)
     measured_releases: int = 0
     left_measured_releases: int = 0
+    ranges: int = 0
 
     @property
     def local(self) -> dict[str, int]:

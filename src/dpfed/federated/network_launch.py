@@ -182,6 +182,9 @@ def _prepare(config: RunConfig, folder: Path, directory: Path) -> NetworkLaunch:
     _require_network(config)
     if config.attack_sim is not None:
         raise InvalidArgument("attack_sim", "attack_sim makes clients of one machine attack: leave it out on a network")
+    if config.bounds is not None:
+        message = "bounds releases ranges in a run on one machine alone: over a network no site does"
+        raise InvalidArgument("bounds", f"{message}; declare data.feature_bounds, or let sites run `dpfed bounds`")
     outline = outline_declared(config, folder)
     return NetworkLaunch(outline, directory, Recipe.of(config, read_declared(config)))
 

@@ -35,6 +35,7 @@ from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.measure import Measurement
 from dpfed.plan.plan import Mean, Plan
+from dpfed.plan.ranges import Ranges, require_enough
 from dpfed.plan.schedule import make_geometric
 from dpfed.plan.tree import RoundTree, TreeNoise
 
@@ -63,8 +64,10 @@ def make_plan(config: RunConfig, data: FederatedData | DataFacts) -> Plan:
         aggregation=Mean() if config.aggregation is None else config.aggregation.make_rule(config.privacy.style),
         quarantine=None if config.quarantine is None else config.quarantine.make(),
         measurement=_make_measurement(config, facts),
+        ranges=_make_ranges(config),
     )
     _require_fitting_algorithm(plan, config)
+    require_enough(plan, config.data.test_fraction)
     record = config.privacy.local
     noise = "own" if record is None else record.noise
     if config.guarantees:
@@ -84,6 +87,13 @@ def read_declared(config: RunConfig) -> DataFacts:
     by_name = sizes if isinstance(sizes, dict) else dict.fromkeys(data.clients, sizes)
     sizes = {name: by_name[name] for name in data.clients}
     return DataFacts(sizes, data.shape, tuple(data.classes), dealing=data.dealing)
+
+
+def _make_ranges(config: RunConfig) -> Ranges | None:
+    block, record = config.bounds, config.privacy.local
+    if block is None or record is None:
+        return None
+    return Ranges(block.release, block.find_edges(), block.epsilon, record.delta)
 
 
 def _make_measurement(config: RunConfig, facts: DataFacts) -> Measurement | None:

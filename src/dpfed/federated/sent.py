@@ -36,6 +36,7 @@ PLAN, LAST, ENDED = "plan", "last", "ended"
 RELEASE = ".release-"  # what an owner asks of the process that serves; no run has a name that begins so
 ROUND, MEASURED = "round-", "measured-"  # what is kept of a round: the update, and the counts of what is held out
 RAW = "raw-"  # how many of either were made without noise
+ALL_RAW, ALL_RUNS = ".raw", "all"  # how many were, in all runs; no run has a name that begins so
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +56,12 @@ class Kept:
 class SentStore:
     """The values that left a site, the plans it agreed to, and the number of the last request of each run.
 
+    `most_raw` is how many values without noise may be made in all runs together.
+
     Privacy: in styles `none` and `user` these are raw updates: whoever has the folder and the key has them.
     """
 
-    def __init__(self, folder: Path, key: bytes) -> None:
+    def __init__(self, folder: Path, key: bytes, most_raw: int | None = None) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         if len(key) != KEY:
@@ -66,6 +69,7 @@ class SentStore:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._cipher = AESGCM(key)
+        self._most_raw = most_raw
 
     def runs(self) -> tuple[str, ...]:
         """Return the runs that the site agreed to and that have not ended."""
@@ -137,12 +141,20 @@ class SentStore:
                 self.keep(run, number, replace(kept, value=None))
 
     def take_raw(self, run: str, kind: str, most: int) -> bool:
-        """Note durably that one more value without noise is made; return false if there were `most` of them before."""
-        found = self._read(run, RAW + kind)
-        made = 0 if found is None else int(found.header["made"])
-        if made < most:
-            self._write(run, RAW + kind, Message({"made": made + 1}))
-        return made < most
+        """Note durably that one more value without noise is made.
+
+        Return false if there were `most` of them in the run before, or as many in all runs as the site allows.
+        """
+        made, in_all = self._count_raw(run, RAW + kind), self._count_raw(ALL_RUNS, ALL_RAW)
+        if made >= most or (self._most_raw is not None and in_all >= self._most_raw):
+            return False
+        self._write(ALL_RUNS, ALL_RAW, Message({"made": in_all + 1}))
+        self._write(run, RAW + kind, Message({"made": made + 1}))
+        return True
+
+    def _count_raw(self, run: str, name: str) -> int:
+        found = self._read(run, name)
+        return 0 if found is None else int(found.header["made"])
 
     def forget(self, run: str, head: str = "") -> None:
         """Delete all that was kept of a run; a note stays that it has ended, so that no old request begins it again.
@@ -180,6 +192,8 @@ class SentStore:
 
     def _path(self, run: str, name: str) -> Path:
         place = self._place(run)
+        if name == ALL_RAW:
+            return self._folder / name
         return self._folder / f"{RELEASE}{run}" if name == RELEASE else place / name
 
     def _names(self, run: str) -> list[str]:
@@ -191,9 +205,10 @@ class SentStore:
 
     def _write(self, run: str, name: str, message: Message) -> None:
         nonce = os.urandom(_NONCE)
-        self._place(run).mkdir(mode=0o700, exist_ok=True)
+        path = self._path(run, name)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         content = nonce + self._cipher.encrypt(nonce, to_blob(message), f"{run}\0{name}".encode())
-        write_durably(self._path(run, name), content, mode=OWNER_ONLY)
+        write_durably(path, content, mode=OWNER_ONLY)
 
     def _read(self, run: str, name: str) -> Message | None:
         from cryptography.exceptions import InvalidTag

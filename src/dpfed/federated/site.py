@@ -80,9 +80,9 @@ class Site:
     """A site by its file. `handle` answers one request at a time; it is all that a transport needs.
 
     Privacy: what leaves is what the plan releases, charged to the site's own account before; a raw update leaves only
-    in styles that the policy names, as often as the plan has rounds and spare rounds, encrypted at rest, and is deleted
-    once a later round was asked for. A run that has ended does not begin again under its name. A frozen site sends
-    nothing, also nothing again.
+    in styles that the policy names, as often as the plan has rounds and spare rounds and no more often in all runs than
+    the policy says, encrypted at rest, and is deleted once a later round was asked for. A run that has ended does not
+    begin again under its name. A frozen site sends nothing, also nothing again.
     """
 
     def __init__(
@@ -94,7 +94,8 @@ class Site:
         self._key = SigningKey.read(file.find(config.key))
         self._study = PublicKey.parse(config.server_key, "server_key")
         self._records, self._held_out = hold_out(load_site_records(config.data, file.folder), config.data)
-        self._store = SentStore(file.find(config.sent), read_key(file.find(config.sent_key)))
+        key = read_key(file.find(config.sent_key))
+        self._store = SentStore(file.find(config.sent), key, config.policy.most_raw_updates)
         self._ledger = Ledger(file.ledger_url, create=False)
         self._delta = self._ledger.terms([config.ledger.account])[config.ledger.account].delta
         seeded = None if config.seed is None else SeededSource(config.seed)

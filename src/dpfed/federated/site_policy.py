@@ -40,6 +40,8 @@ def require_allowed_plan(policy: Policy, plan: Plan, name: str, size: int, delta
     _require_known(plan, name)
     if plan.style not in policy.styles:
         raise MessageRefused(f"the policy allows styles {', '.join(policy.styles)}, and not {plan.style}")
+    if plan.ranges is not None:
+        raise MessageRefused("the study releases ranges before its first round, which no site over a network does")
     local = plan.local[name]
     if local.size != size:
         raise MessageRefused(f"the plan is for {local.size} records of {name}, which declares {size}")

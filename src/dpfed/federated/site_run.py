@@ -78,7 +78,8 @@ class SiteRun(LocalRunner):
 
     Privacy: `answer` commits in the site's ledger before the client trains, and stores what leaves, with what stays,
     before it returns it; the same round of the same model is answered from the store, at no charge. Where nobody is
-    charged, what leaves is raw: as many values as the plan has rounds and spare rounds, whichever models are sent.
+    charged, what leaves is raw: as many values as the plan has rounds and spare rounds, whichever models are sent, and
+    in all runs no more than the site's policy says.
     """
 
     def __init__(

@@ -32,6 +32,7 @@ from dpfed.guarantee import Guarantee
 from dpfed.integrations.flower_files import CA, write_certificates, write_node_key
 from dpfed.integrations.flower_processes import OFF, Hub
 from dpfed.ledger import inputs
+from dpfed.plan.measuring import count_releases
 from dpfed.plan.plan import Plan
 
 HUB, STUDY, SITES = "hub", "study", "sites"
@@ -90,6 +91,7 @@ def write_deployment(file: ConfigFile, folder: Path, address: str, *, deals: boo
         )
     plan = outline_declared(file.config, file.folder).plan
     _require_writable(file, plan)
+    _require_movable(file, plan)
     for path in (made.hub_folder, folder / STUDY):
         path.mkdir(mode=0o700, parents=True)
     hub = _write_hub(made, address)
@@ -101,6 +103,7 @@ def write_deployment(file: ConfigFile, folder: Path, address: str, *, deals: boo
     keys = {name: _write_site(folder / SITES / name, name, hub, study, file.config, plan) for name in plan.local}
     (made.hub_folder / NODES).write_text("".join(f"{each['node']}\n" for each in keys.values()), encoding="ascii")
     (folder / STUDY / f"{plan.name}.yaml").write_text(_add_network(file, keys), encoding="utf-8")
+    _copy_first_weights(file, folder / STUDY)
     return made
 
 
@@ -123,6 +126,31 @@ def _require_writable(file: ConfigFile, plan: Plan) -> None:
         raise InvalidArgument(
             "config", f"{message}: write its settings as lines `key: value`, as `dpfed init` does"
         ) from None
+
+
+def _copy_first_weights(file: ConfigFile, folder: Path) -> None:
+    """Copy the public weights to the place where the run file's copy looks for them."""
+    name = file.config.model.init
+    if name is not None and not Path(name).is_absolute():
+        (folder / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / name).write_bytes((file.folder / name).read_bytes())
+
+
+def _require_movable(file: ConfigFile, plan: Plan) -> None:
+    """Refuse files that the run file names by a path that its copy in another folder has no such file at."""
+    config = file.config
+    if config.model.init is not None and ".." in Path(config.model.init).parts:
+        message = f"the study's folder gets a copy of the run file, and {config.model.init} is outside of it"
+        raise InvalidArgument("model.init", f"{message}: put the weights beside the run file, or write a whole path")
+    if config.ledger is not None and plan.server_noises and not _is_whole(config.ledger.url):
+        message = f"the study's folder gets a copy of the run file, and a ledger such as {config.ledger.url} has none"
+        raise InvalidArgument("ledger.url", f"{message}: write its whole path, such as sqlite:////srv/study/ledger.db")
+
+
+def _is_whole(url: str) -> bool:
+    """Return whether an address of a ledger is the same from every folder."""
+    path = url.removeprefix("sqlite:///")
+    return "://" in path or Path(path).is_absolute()
 
 
 def _write_hub(made: Deployment, address: str) -> Hub:
@@ -178,7 +206,12 @@ def _propose_policy(plan: Plan, name: str) -> dict[str, Any]:
         "most_clip": max((part.clip_norm for part in parts), default=1.0),
         "most_rounds": plan.rounds,
         "most_spare_rounds": plan.spare_rounds,
-    }
+    } | ({} if plan.charges_clients else {"most_raw_updates": int(SPARE) * _count_raw(plan)})
+
+
+def _count_raw(plan: Plan) -> int:
+    """Return how many values without noise the plan may ask of a site."""
+    return plan.rounds + plan.spare_rounds + count_releases(plan)
 
 
 def _name_account(site: str) -> str:

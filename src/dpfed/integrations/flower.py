@@ -39,6 +39,8 @@ MOST_FETCHING = 16
 SHARE, LEAST_SILENCE = 0.25, 30.0  # of a message's life, and seconds, without a word before it counts as lost
 LEAST_SECONDS = 1.0  # that a message lives: Flower refuses one that has expired
 HUB_SILENCE = 30.0  # seconds without a word of the SuperLink, after which it counts as gone
+LOOK = 0.5  # seconds: while Python waits longer for another thread, no signal is answered
+EXIT = "Flower has ended the server, as it does where the SuperLink is gone or was told to stop the run"
 _Answer = TypeVar("_Answer")
 
 
@@ -56,6 +58,7 @@ class GridTransport:
         self._fetching: list[threading.Thread] = []
         self._done: set[str] = set()
         self._silent: dict[str, float] = {}
+        self._heard = time.monotonic()
 
     def sites(self) -> Mapping[str, str]:
         """Return the address of each site that is connected now, by its public key in OpenSSH's form."""
@@ -66,7 +69,8 @@ class GridTransport:
         """Send the content; `deadline` is in seconds since 1970. The SuperLink drops what was not fetched by then."""
         lives = max(deadline - time.time(), LEAST_SECONDS)
         message = Message(wrap(content), int(address), TYPE, ttl=lives)
-        pushed = _ask_hub(lambda: list(self._grid.push_messages([message])), max(lives, HUB_SILENCE))
+        # A large message takes its time, but not if nothing else is answered meanwhile.
+        pushed = _ask_hub(lambda: list(self._grid.push_messages([message])), max(lives, HUB_SILENCE), self.sites)
         tokens = [token for token in pushed if token]
         if not tokens:
             return Sent(self._lose())
@@ -76,6 +80,7 @@ class GridTransport:
     def pull(self, tokens: Collection[str]) -> list[Arrived]:
         """Return what has arrived, or failed, of these messages; each once."""
         self._fetching = [thread for thread in self._fetching if thread.is_alive()]
+        self._require_hub()
         asked = sorted(token for token in tokens if not token.startswith(UNSENT))
         if asked and len(self._fetching) < MOST_FETCHING:
             thread = threading.Thread(target=self._fetch, args=(asked, not self._fetching), daemon=True)
@@ -84,6 +89,14 @@ class GridTransport:
             thread.join(PATIENCE)
         found = [each for each in self._drain() if each.token in tokens]
         return found + self._give_up(set(tokens) - {each.token for each in found})
+
+    def _require_hub(self) -> None:
+        """Ask the SuperLink for its nodes, which raises where it is gone, if replies have not come for long."""
+        if self._fetching and time.monotonic() - self._heard > HUB_SILENCE:
+            self.sites()
+        elif self._fetching:
+            return
+        self._heard = time.monotonic()
 
     def _give_up(self, tokens: set[str]) -> list[Arrived]:
         """Return as lost what has been under way for too long: a node may have taken it and heard nothing of it."""
@@ -118,8 +131,11 @@ class GridTransport:
         return token
 
 
-def _ask_hub(ask: Callable[[], _Answer], seconds: float) -> _Answer:
-    """Return what the SuperLink answers, or raise after so many seconds without an answer."""
+def _ask_hub(ask: Callable[[], _Answer], seconds: float, on_silence: Callable[[], object] = lambda: None) -> _Answer:
+    """Return what the SuperLink answers, or raise after so many seconds without an answer.
+
+    `on_silence` is called now and then while there is none.
+    """
     answers: queue.SimpleQueue[_Answer | BaseException] = queue.SimpleQueue()
 
     def work() -> None:
@@ -129,11 +145,19 @@ def _ask_hub(ask: Callable[[], _Answer], seconds: float) -> _Answer:
             answers.put(error)
 
     threading.Thread(target=work, daemon=True).start()
-    try:
-        answer = answers.get(timeout=seconds)
-    except queue.Empty:
-        message = f"the SuperLink has not answered for {seconds:g} s: start it again, if it has ended"
-        raise ConnectionError(message) from None
+    began = heard = time.monotonic()
+    while True:
+        try:
+            answer = answers.get(timeout=min(LOOK, seconds))
+            break
+        except queue.Empty:
+            now = time.monotonic()
+        if now - began >= seconds:
+            message = f"the SuperLink has not answered for {seconds:g} s: start it again, if it has ended"
+            raise ConnectionError(message)
+        if now - heard > HUB_SILENCE:
+            on_silence()
+            heard = time.monotonic()
     if isinstance(answer, BaseException):
         raise answer
     return answer
@@ -176,9 +200,14 @@ def work(directory: Path, transport: Transport) -> None:
     except _Stop:
         _say(directory, STOPPED)
     except BaseException as error:
-        is_plain = isinstance(error, PrivacyError | ConnectionError)
-        _say(directory, BROKEN, f"{error}" if is_plain else f"{type(error).__name__}: {error}")
+        _say(directory, BROKEN, _explain(error))
         raise
+
+
+def _explain(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return EXIT
+    return f"{error}" if isinstance(error, PrivacyError | ConnectionError) else f"{type(error).__name__}: {error}"
 
 
 def _stop_if_asked(directory: Path) -> Callable[[RoundResult], None]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple, Self
 
 from dpfed import checks
@@ -27,13 +28,33 @@ from dpfed.guarantee import CLIENT, LOCAL, Guarantee
 from dpfed.ledger.ledger import Ledger
 from dpfed.plan.plan import ClientPlan, LocalPlan, Plan
 from dpfed.randomness import RandomSource, or_system
+from dpfed.runs.directory import OWNER_ONLY, write_durably
 
 SITE, SAMPLE = "site", "sample"  # the one client of a site's own plan, and the style of private steps
 TRUST = (
     "On a stock SuperNode the site runs the app bundle that it is sent, this wrapper included: it trusts whoever can "
     "start runs on its SuperLink with all its records. Where that is too much, run `dpfed site serve` instead."
 )
+HEAD = ".head"  # the end of the name of the file beside the ledger
 NOT_COVERED = "how long training took, whether the site answered at all, and what its own code writes elsewhere"
+
+
+class _HeadFile:
+    """The head after the last charge, in a file beside a ledger that is a file; one in a server's care has none."""
+
+    def __init__(self, ledger: Path | None) -> None:
+        self._path = None if ledger is None else ledger.with_name(f"{ledger.name}{HEAD}")
+
+    def read(self) -> list[str]:
+        """Return the head; nothing before the first charge."""
+        if self._path is None or not self._path.exists():
+            return []
+        return [self._path.read_text(encoding="ascii")]
+
+    def write(self, head: str) -> None:
+        """Store the head durably, before anything that was charged leaves."""
+        if self._path is not None:
+            write_durably(self._path, head.encode("ascii"), mode=OWNER_ONLY)
 
 
 class Payment(NamedTuple):
@@ -126,15 +147,18 @@ class SitePolicy:
     def pay(self, heads: Iterable[str] = ()) -> Payment:
         """Commit one training to the site's ledger: durable when it returns.
 
-        A ledger that lacks one of the `heads` was replaced by an older copy, and is refused.
+        A ledger that lacks one of the `heads`, or the one in the file beside it, was replaced by an older copy, and is
+        refused: also after the SuperNode was started again.
         """
         with Ledger(self.ledger, create=False) as ledger:
-            charging = SharedLedger(ledger, {SITE: self.account})
-            charging.reserve(self.plan, heads=[*heads, charging.head])  # a spent run is refused below, not there
+            charging, known = SharedLedger(ledger, {SITE: self.account}), _HeadFile(ledger.file)
+            heads = [*heads, *known.read(), charging.head]
+            charging.reserve(self.plan, heads=heads)  # a spent run is refused below, not there
             if charging.left(SITE, 1) < 1:
                 message = f"all {self.plan.record_charges} trainings of run {self.plan.name!r} are charged"
                 raise NotReserved(f"{message}: plan a new run under another name")
             charging.commit_local([SITE], 1)
+            known.write(charging.head)
             return Payment(charging.times(SITE), charging.head)
 
     def noise_source(self, number: int) -> RandomSource:

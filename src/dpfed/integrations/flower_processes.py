@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from dpfed.integrations.flower_files import CA, CERTIFICATE, KEY
 
 CONNECTION = "dpfed"  # of the SuperLink, in the configuration of `flwr`
 HOME, DATABASE, LOG = "flower", "superlink.db", "superlink.log"
-PATIENCE = 60.0
+PATIENCE = 120.0  # seconds for a SuperLink to start, on a slow machine
 OFF = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 
@@ -53,6 +54,11 @@ class Hub:
         """The certificate by which the SuperLink is known."""
         return self.folder / CA
 
+    @property
+    def log(self) -> Path:
+        """What the SuperLink says."""
+        return self.folder / LOG
+
     def flags(self, listen: str = "0.0.0.0", database: str | None = DATABASE) -> list[str]:  # noqa: S104
         """Return the arguments of the SuperLink."""
         files = {"ca-certfile": CA, "certfile": CERTIFICATE, "keyfile": KEY}
@@ -68,9 +74,7 @@ class Hub:
 
     def start(self, listen: str = "127.0.0.1", database: str | None = DATABASE) -> subprocess.Popen[bytes]:
         """Start the SuperLink, and return once it answers."""
-        process = spawn(
-            [program("flower-superlink"), *self.flags(listen, database)], self.folder / LOG, self.environment()
-        )
+        process = spawn([program("flower-superlink"), *self.flags(listen, database)], self.log, self.environment())
         try:
             self._wait_for(process)
         except BaseException:
@@ -82,15 +86,15 @@ class Hub:
         until = time.monotonic() + PATIENCE
         while not self.answers():
             if process.poll() is not None or time.monotonic() > until:
-                what = f"the SuperLink does not start at {self.address}; the reason is in {self.folder / LOG}"
+                what = f"the SuperLink does not start at {self.address}; the reason is in {self.log}"
                 raise InvalidArgument("address", f"{what}: is the port taken?")
             time.sleep(0.1)
 
-    def answers(self) -> bool:
-        """Return whether a SuperLink with a certificate of this deployment is at the address."""
+    def answers(self, patience: float = 2.0) -> bool:
+        """Return whether a SuperLink with a certificate of this deployment answers at the address in time."""
         context = ssl.create_default_context(cafile=str(self.folder / CA))
         try:
-            with urllib.request.urlopen(f"https://{self.address}/health", timeout=2, context=context):
+            with urllib.request.urlopen(f"https://{self.address}/health", timeout=patience, context=context):
                 return True
         except OSError:
             return False
@@ -109,7 +113,7 @@ class Hub:
         """Return what the command `flwr` says."""
         command = [program("flwr"), *words]
         done = subprocess.run(  # noqa: S603
-            command, env=self.environment(), capture_output=True, text=True, timeout=2 * PATIENCE, check=False
+            command, env=self.environment(), capture_output=True, text=True, timeout=PATIENCE, check=False
         )
         return done.stdout + done.stderr
 
@@ -131,14 +135,25 @@ def spawn(command: list[str], log: Path, environment: dict[str, str]) -> subproc
 
 
 def end(processes: list[subprocess.Popen[bytes]], patience: float = 30.0) -> None:
-    """End processes that we started: ask, wait, and kill the group of one that does not go."""
+    """End processes that we started: ask, wait, and kill the group of one that does not go.
+
+    A Ctrl-C while this waits ends the waiting, and none of them is left.
+    """
     alive = [process for process in processes if process.poll() is None]
     for process in alive:
         process.send_signal(signal.SIGTERM)
     until = time.monotonic() + patience
-    for process in alive:
-        try:
-            process.wait(max(until - time.monotonic(), 0.1))
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    try:
+        for process in alive:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(until - time.monotonic(), 0.1))
+    finally:
+        for process in alive:
+            _kill(process, patience)
+
+
+def _kill(process: subprocess.Popen[bytes], patience: float) -> None:
+    """Kill the group of a process that has not ended."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(patience)

@@ -21,6 +21,8 @@ from dpfed.integrations.flower_files import CA
 from dpfed.integrations.flower_processes import CONNECTION, Hub
 from dpfed.runs.server_status import HubAddress
 
+PATIENCE = 20.0  # seconds for a busy SuperLink to answer; where there is none, it is known at once
+
 FILES = {
     "pyproject.toml": """\
 [project]
@@ -56,7 +58,7 @@ def require_hub(hub: HubAddress) -> None:
 
 
 def _require_answer(flower: Hub, hub: HubAddress) -> None:
-    if not flower.answers():
+    if not flower.answers(PATIENCE):
         what = f"no SuperLink answers at {hub.address} with a certificate of {hub.root_certificates}"
         raise InvalidArgument("on", f"{what}: start it (start.sh in the hub's folder), or correct the address")
 

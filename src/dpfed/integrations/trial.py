@@ -68,8 +68,10 @@ def running(deployment: Deployment) -> Iterator[dict[str, subprocess.Popen[bytes
 
 def end_all(processes: Mapping[str, subprocess.Popen[bytes]]) -> None:
     """End the sites, which say good-bye to the hub, and then the hub."""
-    end([process for name, process in processes.items() if name != HUB])
-    end([process for name, process in processes.items() if name == HUB])
+    try:
+        end([process for name, process in processes.items() if name != HUB])
+    finally:
+        end([process for name, process in processes.items() if name == HUB])
 
 
 def start_site(folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from dpfed import checks, events
-from dpfed.checks import ADD_REMOVE, REPLACE_ONE
+from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument, UnknownRun
 from dpfed.events import Event
 from dpfed.guarantee import Guarantee
@@ -37,7 +37,7 @@ from dpfed.ledger.clock import now
 from dpfed.ledger.holding import read_first_lease, read_items, require_free, require_plan, take_lease
 from dpfed.ledger.items import release_items, reserve_items
 from dpfed.ledger.journal import Store, last_lease, last_of_accounts, rows, state_of
-from dpfed.ledger.opening import make_terms, open_account, settle_source
+from dpfed.ledger.opening import make_terms, open_account, require_carried, require_told, settle_source
 from dpfed.ledger.refusals import judge_all, raise_refusals, write_refusals
 from dpfed.ledger.reservation import Reservation
 from dpfed.ledger.rows import Draft, Head, compact
@@ -142,25 +142,6 @@ class Ledger:
         with self._store.reading() as link:
             return relations.find_unreached(names, self._store.terms(link))
 
-    def uncarried(self, accounts: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """Return the accounts of whole clients on the same data whose charges hold for each one and never reach it."""
-        names = [inputs.name(account=name) for name in accounts]
-        with self._store.reading() as link:
-            return relations.find_uncarried(names, self._store.terms(link))
-
-    def require_carried(self, accounts: Iterable[str], *, study: str | None = None) -> None:
-        """Refuse an account of records or persons that does not know what whole clients on its data were charged for.
-
-        Privacy: what they cost is spent of each record's budget as well, on whichever account it was charged; that of a
-        `study` is for what a server noises.
-        """
-        for account, others in self.uncarried(accounts).items():
-            for other in others:
-                if other != study and self.balance(other).share > 0:
-                    message = f"account {other} has charges for whole clients from the same data as {account}"
-                    remedy = f"open an account for {REPLACE_ONE} with overlaps=[{other!r}], which carries them"
-                    raise InvalidArgument("accounts", f"{message}, which it lacks: {remedy}")
-
     def account(self, account: str) -> LedgerAccount:
         """Return the account to which a PrivacyManager or a PrivacyAccountant can be charged."""
         with self._store.reading() as link:
@@ -171,12 +152,17 @@ class Ledger:
 
         `fixed_plan` says that the plan will not grow: on an account without earlier charges it may then be
         admitted by its exact ε, which closes the account for anything further.
+
+        Privacy: whole clients and their records or persons are not charged apart on the same data, where the latter
+        would not know it (`opening.require_carried`, `opening.require_told`).
         """
         wanted, run, fixed_plan = inputs.charges(charges), inputs.name(run=run), inputs.claim(fixed_plan=fixed_plan)
         with self._store.writing() as journal:
             if last_lease(journal.link, run) is not None:
                 raise InvalidArgument("run", f"run {run!r} is in the ledger already: resume it, or choose another name")
             verdicts = judge_all(journal, wanted, fixed_plan=fixed_plan)
+            require_carried(journal, wanted, journal.terms)
+            require_told(journal, wanted, journal.terms)
             refused = write_refusals(journal, run, verdicts)
             if not refused:
                 token = take_lease(journal, run, lease.describe_start())

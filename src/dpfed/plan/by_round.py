@@ -23,6 +23,7 @@ from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.measuring import list_client_charges, list_server_charges
 from dpfed.plan.population import Population
+from dpfed.plan.ranges import list_range_charges
 from dpfed.plan.schedule import Factors, list_covering, multiply, take_costliest
 
 if TYPE_CHECKING:
@@ -115,8 +116,9 @@ def list_costliest(plan: Plan, name: str, times: int) -> dict[ev.Event, int]:
 
 
 def list_client_all(plan: Plan, name: str) -> dict[ev.Event, int]:
-    """Return the most that the whole run takes from that client's account: its rounds, and what is measured."""
-    return add_up([*list_costliest(plan, name, plan.record_charges).items(), *list_client_charges(plan).items()])
+    """Return the most that the whole run takes from that client's account: its rounds, and ranges and figures."""
+    beside = [*list_client_charges(plan).items(), *list_range_charges(plan).items()]
+    return add_up([*list_costliest(plan, name, plan.record_charges).items(), *beside])
 
 
 def list_for_client(plan: Plan, sites: int = 1) -> dict[ev.Event, int]:

@@ -43,6 +43,7 @@ from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.measuring import find_beside, list_client_charges, list_server_charges
 from dpfed.plan.population import kinds_of
+from dpfed.plan.ranges import list_range_charges
 from dpfed.plan.schedule import Factors, multiply, reserve_rounds, take_costliest
 
 if TYPE_CHECKING:
@@ -174,6 +175,7 @@ def find_charges_until(plan: Plan, number: int) -> tuple[dict[str, Charges], Cha
     names = plan.local if plan.charges_clients else ()
     measured = 0 if plan.measurement is None else sum(each <= number for each in plan.measurement.rounds)
     own = [(event, measured) for event in list_client_charges(plan) if measured]
+    own += [(event, 1) for event in list_range_charges(plan)]
     local: dict[str, Charges] = {name: add_up([*list_local(plan, name, factors).items(), *own]) for name in names}
     if plan.client is None:
         return local, {}

@@ -119,16 +119,28 @@ def simulation(plan: Plan) -> str:
 
 
 def measured(plan: Plan) -> list[str]:
-    """Return what is released about the model beside it, for what part of the promise; nothing without that."""
-    measurement = plan.measurement
+    """Return what is released beside the model, for what part of the promise; nothing without that."""
+    measurement, said = plan.measurement, _list_ranges(plan)
     if measurement is None:
-        return []
+        return said
     names = ", ".join(measurement.metrics).replace("_", " ")
     when = "round" if len(measurement.rounds) == 1 else "rounds"
     numbers = ", ".join(map(str, measurement.rounds))
     who = "the server noises the sum of all clients'" if plan.server_noises else "each client noises its own"
     kept = f"ε = {measurement.epsilon:g} of the promise, for all of it together"
-    return [f"- released after {when} {numbers}: {names} of the records held out, from counts; {who} ({kept})"]
+    return [*said, f"- released after {when} {numbers}: {names} of the records held out, from counts; {who} ({kept})"]
+
+
+def _list_ranges(plan: Plan) -> list[str]:
+    if plan.ranges is None:
+        return []
+    names, kept = (
+        ", ".join(plan.ranges.columns),
+        f"ε = {plan.ranges.epsilon:g} of the promise, for all of them together",
+    )
+    return [
+        f"- released before round 1: ranges of {names}, from counts of all records; each client noises its own ({kept})"
+    ]
 
 
 def limits(plan: Plan) -> str:

@@ -24,6 +24,7 @@ from dpfed.plan.client import ClientPlan
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.measure import Measurement
 from dpfed.plan.population import Population
+from dpfed.plan.ranges import Ranges
 from dpfed.plan.tree import RoundTree
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ POPULATIONS = (5, WITH_POPULATION)
 READABLE = (1, 2, 3, 4, *POPULATIONS, VERSION)
 LATER = {3: {"aggregation"}}  # fields that a version did not have yet; earlier ones may lack others too
 # Fields that a plan without them does not write; a reader that does not know them refuses.
-SOMETIMES = {"noise_schedule", "quarantine", "measurement"}
+SOMETIMES = {"noise_schedule", "quarantine", "measurement", "ranges"}
 
 
 def dumps(plan: Plan) -> str:
@@ -51,6 +52,7 @@ def dumps(plan: Plan) -> str:
     for name in ("guarantee", "client_guarantee", "client", "quarantine"):
         plain[name] = None if plain[name] is None else asdict(plain[name])
     plain["measurement"] = None if plan.measurement is None else plan.measurement.to_plain()
+    plain["ranges"] = None if plan.ranges is None else plan.ranges.to_plain()
     if plan.client is not None and plan.client.norm == "l2":
         del plain["client"]["norm"]  # which earlier plans did not have: theirs are written as ever
     if plan.client is not None and plan.client.shuffle_users is None:
@@ -92,6 +94,7 @@ def _read_fields(plain: dict[str, Any], expected: set[str]) -> dict[str, Any]:
         "algorithm": lambda value: Algorithm(**value),
         "quarantine": lambda value: Quarantine(**value),
         "measurement": Measurement.from_plain,
+        "ranges": Ranges.from_plain,
     }
     for name, read in readers.items():
         if name in plain and plain[name] is not None:

@@ -29,6 +29,7 @@ from dpfed.guarantee import PERSON
 from dpfed.mechanisms.counts import Counts, NoisyCounts, add_persons, add_records, scale_to_one
 from dpfed.plan.measure import Measurement
 from dpfed.plan.population import Population
+from dpfed.plan.ranges import list_range_charges
 
 if TYPE_CHECKING:
     from dpfed.plan.plan import Plan
@@ -156,9 +157,11 @@ def list_server_charges(plan: Plan) -> dict[ev.Event, int]:
 
 
 def find_beside(plan: Plan, unit: str) -> ev.Event | None:
-    """Return the event of all releases of the measurement for one unit, in one site; None where there are none."""
+    """Return the event of all releases beside training, figures and ranges, for one unit in one site; None without."""
     is_client = unit == "client" and not plan.noises_updates
-    charges = list_server_charges(plan) if is_client else list_client_charges(plan)
+    charges = list_server_charges(plan) if is_client else {**list_client_charges(plan), **list_range_charges(plan)}
+    if len(charges) > 1:
+        return ev.Composed(tuple(ev.Repeated(event, times) for event, times in charges.items()))
     return next((ev.Repeated(event, times) for event, times in charges.items()), None)
 
 

@@ -38,6 +38,7 @@ from dpfed.plan.cohort import All, Cohort, FixedCohort, Participant, PoissonCoho
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.measure import Measurement
 from dpfed.plan.population import Population, kinds_of, names_of, parts_of, weights_of
+from dpfed.plan.ranges import Ranges
 from dpfed.plan.rules import CLIENT_TIMEOUT
 from dpfed.plan.schedule import find_factor, read_factors, reserve_rounds
 from dpfed.plan.server import ClientRelease, Released, ServerRelease
@@ -77,7 +78,7 @@ class Plan:
     `aggregation` is the rule by which the updates of a round become one, `quarantine` who no longer counts in it (see
     `plan.robust`). `noise_schedule` has a public factor for each
     round, by which all its noise is multiplied (`in_round`); `plan.schedule` proves what is reserved for it.
-    `measurement` is what is released about the model beside it, from the records held out (see `plan.measuring`).
+    `measurement` is what is released about the model (`plan.measuring`), `ranges` about columns before (`plan.ranges`).
     `server_learning_rate` is handed to the algorithm unless it is 1, which leaves the rate to its own parameters.
 
     Privacy: `guarantee` is that of one record or person (`local_unit`, `record_adjacency`), in the worst site, or in
@@ -111,6 +112,7 @@ class Plan:
     noise_schedule: tuple[float, ...] | None = None
     quarantine: Quarantine | None = None
     measurement: Measurement | None = None
+    ranges: Ranges | None = None
 
     def __post_init__(self) -> None:
         if self.noise_schedule is not None:

@@ -27,6 +27,7 @@ from dpfed.plan.limits import MOST_NORM
 from dpfed.plan.local import LocalPlan
 from dpfed.plan.measuring import require_measurable
 from dpfed.plan.population import Population
+from dpfed.plan.ranges import require_releasable
 from dpfed.plan.robust import require_robust
 from dpfed.plan.shuffling import require_shuffleable
 from dpfed.plan.tree import RoundTree
@@ -52,6 +53,7 @@ def require_sound(plan: Plan) -> None:
     require_schedule(plan)
     require_robust(plan)
     require_measurable(plan)
+    require_releasable(plan)
 
 
 def forbids_a_cap(plan: Plan) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
@@ -170,7 +170,17 @@ def collect_facts(run: RunDirectory, config: RunConfig | None = None) -> RunFact
         versions=list_versions(),
         shuffled=explain.shuffled(plan),
         audits=audits.read_lines(run),
-        measured=" ".join(line.removeprefix("- ") for line in explain.measured(plan)),
+        measured="; ".join([*(line.removeprefix("- ") for line in explain.measured(plan)), *_list_ranges(config)]),
+    )
+
+
+def _list_ranges(config: RunConfig | None) -> Iterator[str]:
+    """Yield the ranges that the run released, which everyone may know."""
+    if config is None or config.bounds is None or not config.has_ranges:
+        return
+    known = config.data.feature_bounds
+    yield "the ranges are " + ", ".join(
+        f"{name} {known[name][0]:g} to {known[name][1]:g}" for name in config.bounds.release
     )
 
 

@@ -6,6 +6,7 @@ ledger, and may be shown. Everything else is for the owner alone (mode 0600). A 
 
     plan.json          the plan, constants only
     features.json      the names of a table's features, in the order of the model's inputs
+    ranges.json        ranges of columns that the run released before its first round
     rounds.jsonl       one line per round: what it cost, metrics with their marks, the ledger's head
     status             how the run ended, once it did
     owner.jsonl        one line per round: every metric, who took part, failed or was refused, how long it took
@@ -51,6 +52,7 @@ NOT_PRIVATE = "NOT PRIVATE"  # the stamp on a round whose noise can be predicted
 CONFIG = "config.yaml"  # what `dpfed run` was given
 LEFT_OUT = "rows-left-out"  # under owner/: how many rows were more than a person may have
 FEATURES = "features.json"  # the names of a table's features, in the order of the model's inputs
+RANGES = "ranges.json"  # ranges of columns that the run released before its first round
 ORIGIN = "origin"  # under owner/: the folder of that file, where others that it names are looked up
 OWN_LEDGER = "ledger.db"  # of a run whose configuration names none
 RUNNING, FINISHED, BUDGET_EXHAUSTED = "running", "finished", "budget_exhausted"

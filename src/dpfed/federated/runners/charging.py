@@ -20,7 +20,7 @@ from collections.abc import Collection, Container, Iterable, Mapping
 from typing import NamedTuple
 
 from dpfed.checks import REPLACE_ONE
-from dpfed.errors import AdjacencyMismatch, InvalidArgument
+from dpfed.errors import AdjacencyMismatch, BudgetExceeded, InvalidArgument
 from dpfed.events import Event
 from dpfed.federated.messages import Charged
 from dpfed.ledger.ledger import Ledger
@@ -28,6 +28,7 @@ from dpfed.ledger.reservation import Reservation
 from dpfed.plan.by_round import Charges, add_up, choose_payment, cover_local, cover_release
 from dpfed.plan.measuring import find_client_noise, find_server_noise, list_client_charges, list_server_charges
 from dpfed.plan.plan import Plan
+from dpfed.plan.ranges import list_range_charges
 from dpfed.runs.directory import NO_HEAD
 
 
@@ -60,6 +61,7 @@ class SharedLedger:
         self._measured: dict[str, int] = {}
         self._left_measured: dict[str, int] = {}
         self._measured_releases = self._left_measured_releases = 0
+        self._ranges = 0
 
     @property
     def head(self) -> str:
@@ -133,6 +135,7 @@ class SharedLedger:
         """
         if self._reservation is None or not self._plan.charges_clients:
             return
+        self._require_ranges()
         chosen = {name: choose_payment(self._cover(name, number), self._left[name]) for name in clients}
         once = {id(event): {event: 1} for event in {id(event): event for event in chosen.values()}.values()}
         due = self._sum_charges({name: once[id(event)] for name, event in chosen.items()})
@@ -159,6 +162,20 @@ class SharedLedger:
                 self._begun += 1
             _move(event, times, self._left_releases, self._releases)
         return self.head
+
+    def commit_ranges(self) -> int:
+        """Commit the release of the plan's ranges to every client's account, and return which one it is.
+
+        One transaction, before anybody draws noise. A release that a crash lost is made again while charges are left.
+        """
+        for event, most in list_range_charges(self._plan).items():
+            if self._reservation is None or self._ranges >= most:
+                message = "the ranges of this run were charged, and a crash lost them"
+                remedy = "begin another run; one with spare_rounds releases them again"
+                raise BudgetExceeded(f"{message}: {remedy}")
+            self._reservation.commit(self._sum_charges({name: {event: 1} for name in self._accounts}))
+            self._ranges += 1
+        return self._ranges
 
     def left_measured(self, client: str) -> int:
         """Return how often the client may still be measured; any number of times where it is not charged for it."""
@@ -194,6 +211,7 @@ class SharedLedger:
             dict(self._measured),
             self._measured_releases,
             self._left_measured_releases,
+            self._ranges,
         )
 
     def release(self, run: str) -> None:
@@ -206,7 +224,10 @@ class SharedLedger:
         if plan.charges_clients:
             left_of_each = {name: left[account] for name, account in self._accounts.items()}
             committed = {name: _subtract(plan.local_charges(name), rest) for name, rest in left_of_each.items()}
-            own = list_client_charges(plan)
+            own, ranges = list_client_charges(plan), list_range_charges(plan)
+            left_of_each, _ = split_all(left_of_each, ranges)
+            committed, released = split_all(committed, ranges)
+            self._ranges = max(released.values(), default=0)
             self._left, self._left_measured = split_all(left_of_each, own)
             self._local, self._measured = split_all(committed, own)
         if self.study is not None:
@@ -246,6 +267,12 @@ class SharedLedger:
             known[part] = cover_local(self._plan, client, number)
         return known[part]
 
+    def _require_ranges(self) -> None:
+        """Refuse to train before the ranges of the plan are released: it would be another run than the plan says."""
+        if self._plan.ranges is not None and not self._ranges:
+            message = "the plan releases ranges before its first round, and they were not released"
+            raise InvalidArgument("plan", f"{message}: begin it by `dpfed run`, or take ranges out of the plan")
+
     def _add_beside(self, ledger: Ledger, charges: Mapping[str, Charges]) -> Mapping[str, Charges]:
         """Return the charges with those of other accounts on the same data, for other units, in style `local`.
 
@@ -281,8 +308,6 @@ class SharedLedger:
             if terms.adjacency != relations[wanted]:
                 message = f"the plan is for {relations[wanted]}, and account {account} for {terms.adjacency}"
                 raise AdjacencyMismatch(f"{message}: give it an account that was opened for {relations[wanted]}")
-        if self._plan.noises_steps:
-            ledger.require_carried(self._accounts.values(), study=self.study)
 
 
 def _move(event: Event, times: int, left: dict[Event, int], committed: dict[Event, int]) -> None:

@@ -38,7 +38,7 @@ def build_model(config: RunConfig, facts: DataFacts, directory: Path) -> TorchMo
     """Return the model of a configuration for such data; modules of your own are looked for in `directory` first."""
     block = config.model
     if facts.shape is None:
-        message = "the shape of a record is not declared, and a model is made for one: declare data.shape"
+        message = "the shape of a record is not declared, and a model is made for one: declare data.shape, such as [30]"
         raise InvalidArgument("shape", message)
     classes = len(facts.classes or config.data.classes)
     factory = make_factory(block.kind, block.options, facts.shape, classes, directory)
