@@ -152,6 +152,16 @@ def test_a_resumed_run_uses_what_was_released_and_pays_nothing_again(here):
         assert len(list(federation)) == 2
 
 
+def test_a_launch_made_before_ranges_were_stored_goes_on_with_them_and_ends_nothing(here):
+    launch = launches.create_run(write(), "run")
+    with launch.ledger("run") as ledger:
+        found = launch.with_ranges("run", ledger).config
+        spent = ledger.balance("client-owner").spent
+        again = launch.with_ranges("run", ledger)
+        assert (again.config, ledger.balance("client-owner").spent) == (found, spent)
+        assert len(list(again.federation("run", ledger))) == 2
+
+
 @pytest.mark.parametrize("spare", [0, 1])
 def test_ranges_that_a_crash_lost_are_paid_again_from_spare_rounds_only(here, spare, monkeypatch):
     file = write()

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from dpfed.aggregation.adversaries import POISONS, describe_attack, parse_attacks
-from dpfed.config.kept import read_kept
+from dpfed.config.kept import add_ranges, read_kept
 from dpfed.config.run import ConfigFile, RunConfig
 from dpfed.data.partition import number_clients
 from dpfed.data.persons import Persons
@@ -127,7 +127,8 @@ class Launch:
         """
         if self.config.has_ranges:
             return self
-        run, config = RunDirectory(run_directory), self.config
+        run = RunDirectory(run_directory)
+        config = add_ranges(self.config, run)  # which may have been stored since this launch was made
         if not (run.path / RANGES).exists():
             charging = SharedLedger(ledger, {client.name: client.account for client in self.clients})
             config = release_ranges(config, self.plan, self.directory, run, charging, self._make_source())
