@@ -53,7 +53,7 @@ from dpfed.federated.messages import Runner
 from dpfed.federated.metrics import Score
 from dpfed.federated.planning import make_plan
 from dpfed.federated.probabilities import to_probabilities
-from dpfed.federated.ranges import release_ranges, require_useful
+from dpfed.federated.ranges import assume_ranges, release_ranges, require_useful
 from dpfed.federated.runners import together
 from dpfed.federated.runners.attacked import AttackedRunner, choose_faulty
 from dpfed.federated.runners.charging import SharedLedger
@@ -274,7 +274,8 @@ def prepare(
     by a shuffle. One that `is_new` needs public bounds for every column of numbers.
     """
     inputs.name(name=config.name)  # the ledger's rule, before anything is made
-    data = prepare_data(config.data, directory, is_older=is_older, is_shuffled=is_shuffled)
+    block = assume_ranges(config, Path(directory)).data
+    data = prepare_data(block, directory, is_older=is_older, is_shuffled=is_shuffled)
     if is_new:
         require_bounds(config, data)
         refuse_unbounded_label(config)
