@@ -174,7 +174,7 @@ def test_a_record_with_a_huge_value_does_not_stop_a_run_that_will_release_the_ra
 def test_what_cannot_be_released_is_refused_with_what_to_do_instead(here):
     file = write(more=", ignore: [site, patient, pay]")
     Path(file).write_text(Path(file).read_text().replace("label: ill, ignore: [site, patient]", "label: ill", 1))
-    with pytest.raises(InvalidArgument, match="no feature of numbers: leave it out, or take it out of data.ignore"):
+    with pytest.raises(InvalidArgument, match=r"no feature of numbers: leave it out, or take it out of data\.ignore"):
         launches.create_run(file, "run")
 
 
@@ -202,7 +202,7 @@ def test_ranges_that_a_crash_lost_are_paid_again_from_spare_rounds_only(here, sp
 def test_changed_ranges_are_refused_once_a_round_is_done(here):
     begin(write())
     Path("run", RANGES).write_text(json.dumps({"pay": [0, 9]}))
-    with pytest.raises(PrivacyError):
+    with pytest.raises(PrivacyError, match=r"config\.yaml or ranges\.json is not what the run was begun with"):
         launches.resume_run("run")
 
 

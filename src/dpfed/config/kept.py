@@ -20,7 +20,7 @@ def read_kept(run: RunDirectory) -> RunConfig | None:
     if not path.exists():
         return None
     config = add_ranges(RunConfig.read(path), run)
-    run.require_terms(config.terms)
+    run.require_terms(config.terms, CONFIG if config.bounds is None else f"{CONFIG} or {RANGES}")
     return config
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from dpfed import checks, events
-from dpfed.checks import ADD_REMOVE, REPLACE_ONE
+from dpfed.checks import ADD_REMOVE
 from dpfed.errors import InvalidArgument, UnknownRun
 from dpfed.events import Event
 from dpfed.guarantee import Guarantee

@@ -69,9 +69,7 @@ def count_charges(link: Connection, name: str, *, with_reserved: bool = False) -
     return {event: total for event, total in bag.items() if total}
 
 
-def count_by_run(
-    link: Connection, name: str, *, with_reserved: bool = False
-) -> dict[tuple[str | None, Event], int]:
+def count_by_run(link: Connection, name: str, *, with_reserved: bool = False) -> dict[tuple[str | None, Event], int]:
     """Return how often each run charged each event to the account; None is what no run charged."""
     # What is still reserved is what was reserved and neither committed (counted by itself) nor released.
     weights = {"carried": 1, "recorded": 1, "committed": 1}

@@ -37,7 +37,7 @@ def require_carried(journal: Journal, new: str, known: Mapping[str, Terms]) -> N
 
 
 def require_told(journal: Journal, run: str, due: Mapping[str, Bag]) -> None:
-    """Refuse what a run is due to charge, by account, after which one of records or persons lacks what whole clients were charged for.
+    """Refuse what a run is `due` to charge, after which an account of records lacks what whole clients paid for.
 
     Privacy: not only on the accounts that are charged, but on all that stand for the same data and were ever charged.
     The same event costs a record under replace-one what it costs its client, and less under add/remove.
