@@ -302,7 +302,7 @@ LEDGER = (
         "ledger/wholes.py",
         "bag.get((run, event), 0) >= times for",
         "any(known == event for _, known in bag) for",
-        ("tests/ledger/test_reservation.py::test_both_accounts_are_charged_the_same_by_one_run",),
+        ("tests/ledger/test_wholes.py::test_both_accounts_are_charged_the_same_by_one_run",),
     ),
     Mutant(
         "the same charges on an account for add/remove, whom they cost less",
@@ -310,7 +310,7 @@ LEDGER = (
         "known[account].adjacency == REPLACE_ONE and ",
         "",
         (
-            "tests/ledger/test_reservation.py::"
+            "tests/ledger/test_wholes.py::"
             "test_an_account_for_add_remove_is_not_told_by_the_same_event_which_costs_it_less",
         ),
     ),

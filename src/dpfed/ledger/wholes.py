@@ -14,7 +14,6 @@ False
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
 
 from dpfed.checks import REPLACE_ONE
 from dpfed.errors import InvalidArgument
@@ -48,12 +47,15 @@ def require_told(journal: Journal, run: str, due: Mapping[str, Bag]) -> None:
     including = relations.find_including({known[name].source for name in due}, known)
     concerned = [name for name in including if known[name].unit != CLIENT]
 
-    @cache
+    counted: dict[str, ByRun] = {}
+
     def count(name: str) -> ByRun:
-        bag = count_by_run(journal.link, name, with_reserved=True)
-        for event, times in due.get(name, {}).items():
-            bag[run, event] = bag.get((run, event), 0) + times
-        return bag
+        if name not in counted:
+            bag = count_by_run(journal.link, name, with_reserved=True)
+            for event, times in due.get(name, {}).items():
+                bag[run, event] = bag.get((run, event), 0) + times
+            counted[name] = bag
+        return counted[name]
 
     for account, others in relations.find_uncarried(concerned, known).items():
         for other in others:
