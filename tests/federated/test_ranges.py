@@ -152,6 +152,32 @@ def test_a_resumed_run_uses_what_was_released_and_pays_nothing_again(here):
         assert len(list(federation)) == 2
 
 
+def test_a_launch_made_before_ranges_were_stored_goes_on_with_them_and_ends_nothing(here):
+    launch = launches.create_run(write(), "run")
+    with launch.ledger("run") as ledger:
+        found = launch.with_ranges("run", ledger).config
+        spent = ledger.balance("client-owner").spent
+        again = launch.with_ranges("run", ledger)
+        assert (again.config, ledger.balance("client-owner").spent) == (found, spent)
+        assert len(list(again.federation("run", ledger))) == 2
+
+
+def test_a_record_with_a_huge_value_does_not_stop_a_run_that_will_release_the_range(here):
+    """With a declared range it is cut; that it cannot be a float32 must not show before ranges are released."""
+    with Path("wards.csv").open("a") as stream:
+        stream.write("50,1e308,a,p1,1\n")
+    made, results = begin(write())
+    assert made.config.data.feature_bounds["pay"] == (200.0, 700.0)
+    assert len(results) == 2
+
+
+def test_what_cannot_be_released_is_refused_with_what_to_do_instead(here):
+    file = write(more=", ignore: [site, patient, pay]")
+    Path(file).write_text(Path(file).read_text().replace("label: ill, ignore: [site, patient]", "label: ill", 1))
+    with pytest.raises(InvalidArgument, match=r"no feature of numbers: leave it out, or take it out of data\.ignore"):
+        launches.create_run(file, "run")
+
+
 @pytest.mark.parametrize("spare", [0, 1])
 def test_ranges_that_a_crash_lost_are_paid_again_from_spare_rounds_only(here, spare, monkeypatch):
     file = write()
@@ -176,7 +202,7 @@ def test_ranges_that_a_crash_lost_are_paid_again_from_spare_rounds_only(here, sp
 def test_changed_ranges_are_refused_once_a_round_is_done(here):
     begin(write())
     Path("run", RANGES).write_text(json.dumps({"pay": [0, 9]}))
-    with pytest.raises(PrivacyError):
+    with pytest.raises(PrivacyError, match=r"config\.yaml or ranges\.json is not what the run was begun with"):
         launches.resume_run("run")
 
 

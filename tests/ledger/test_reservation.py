@@ -662,7 +662,7 @@ def test_an_unseen_commit_of_a_run_that_was_taken_over_is_refused_even_where_nob
 
 @pytest.fixture
 def of_one_ward(tmp_path):
-    """A ledger with an account of records and one of whole clients on the same data, not told of each other."""
+    """A ledger with accounts of records and of whole clients on the same data, which know nothing of each other."""
     with dpfed.Ledger(tmp_path / "ledger.db") as ledger:
         for name, unit in [("records", "record"), ("whole", "client")]:
             ledger.open(name, epsilon=9.0, delta=1e-5, unit=unit, adjacency="replace_one", source="ward")

@@ -380,4 +380,18 @@ FIGURES = (
         "        return np.asarray(clip_gradients(total, self.query.norm))\n",
         (RELEASES + "a_client_more_moves_the_sum_of_many_by_its_own_vector_to_the_last_bit",),
     ),
+    Mutant(
+        "one huge value that stops a run before its ranges are released",
+        "federated/launch.py",
+        "    block = assume_ranges(config, Path(directory)).data\n",
+        "    block = config.data\n",
+        (RANGES + "a_record_with_a_huge_value_does_not_stop_a_run_that_will_release_the_range",),
+    ),
+    Mutant(
+        "a run that is ended as one without use because its ranges were stored meanwhile",
+        "federated/launch.py",
+        "        config = add_ranges(self.config, run)",
+        "        config = self.config",
+        (RANGES + "a_launch_made_before_ranges_were_stored_goes_on_with_them_and_ends_nothing",),
+    ),
 )

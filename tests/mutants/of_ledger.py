@@ -279,7 +279,7 @@ LEDGER = (
     Mutant(
         "an account for records that starts at zero where whole clients were charged",
         "ledger/opening.py",
-        "    require_carried(journal, [terms.name], everyone)\n",
+        "    require_carried(journal, terms.name, everyone)\n",
         "",
         (
             "tests/ledger/test_opening.py::"
@@ -289,12 +289,29 @@ LEDGER = (
     ),
     Mutant(
         "a reservation for records on an account that lacks what whole clients were charged",
-        "ledger/ledger.py",
-        "            require_carried(journal, wanted, journal.terms)\n",
+        "ledger/refusals.py",
+        "    require_told(journal, run, parts)\n",
         "",
         (
             "tests/ledger/test_reservation.py::"
             "test_an_account_of_records_that_lacks_what_its_whole_client_was_charged_for_reserves_nothing",
+        ),
+    ),
+    Mutant(
+        "charges of another run taken for those of whole clients",
+        "ledger/wholes.py",
+        "bag.get((run, event), 0) >= times for",
+        "any(known == event for _, known in bag) for",
+        ("tests/ledger/test_wholes.py::test_both_accounts_are_charged_the_same_by_one_run",),
+    ),
+    Mutant(
+        "the same charges on an account for add/remove, whom they cost less",
+        "ledger/wholes.py",
+        "known[account].adjacency == REPLACE_ONE and ",
+        "",
+        (
+            "tests/ledger/test_wholes.py::"
+            "test_an_account_for_add_remove_is_not_told_by_the_same_event_which_costs_it_less",
         ),
     ),
 )

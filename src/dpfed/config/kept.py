@@ -19,12 +19,12 @@ def read_kept(run: RunDirectory) -> RunConfig | None:
     path = run.path / CONFIG
     if not path.exists():
         return None
-    config = _add_ranges(RunConfig.read(path), run)
-    run.require_terms(config.terms)
+    config = add_ranges(RunConfig.read(path), run)
+    run.require_terms(config.terms, CONFIG if config.bounds is None else f"{CONFIG} or {RANGES}")
     return config
 
 
-def _add_ranges(config: RunConfig, run: RunDirectory) -> RunConfig:
+def add_ranges(config: RunConfig, run: RunDirectory) -> RunConfig:
     """Return the configuration with the ranges that the run released; they are among the terms that it goes on with."""
     path = run.path / RANGES
     if config.bounds is None or not path.exists():

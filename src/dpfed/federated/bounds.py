@@ -35,7 +35,9 @@ def refuse_unbounded(config: Data, features: Sequence[str], released: Sequence[s
     """Refuse features that are numbers without a range, with the line to add; and ranges of what is no such feature."""
     if unknown := [name for name in released if name not in features]:
         message = f"bounds.release names {unknown[0]!r}, which is no feature of numbers"
-        raise InvalidArgument("bounds", f"{message}: name one of {', '.join(find_unbounded(config, features))}")
+        others = ", ".join(find_unbounded(config, features))
+        remedy = f"name one of {others}" if others else "leave it out, or take it out of data.ignore or data.categories"
+        raise InvalidArgument("bounds", f"{message}: {remedy}")
     if columns := [name for name in find_unbounded(config, features) if name not in released]:
         form = ", ".join(f"{column}: [LOW, HIGH]" for column in columns)
         what = f"{', '.join(columns)} {'has' if len(columns) == 1 else 'have'} no public range"

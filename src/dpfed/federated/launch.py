@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from dpfed.aggregation.adversaries import POISONS, describe_attack, parse_attacks
-from dpfed.config.kept import read_kept
+from dpfed.config.kept import add_ranges, read_kept
 from dpfed.config.run import ConfigFile, RunConfig
 from dpfed.data.partition import number_clients
 from dpfed.data.persons import Persons
@@ -53,7 +53,7 @@ from dpfed.federated.messages import Runner
 from dpfed.federated.metrics import Score
 from dpfed.federated.planning import make_plan
 from dpfed.federated.probabilities import to_probabilities
-from dpfed.federated.ranges import release_ranges, require_useful
+from dpfed.federated.ranges import assume_ranges, release_ranges, require_useful
 from dpfed.federated.runners import together
 from dpfed.federated.runners.attacked import AttackedRunner, choose_faulty
 from dpfed.federated.runners.charging import SharedLedger
@@ -127,7 +127,8 @@ class Launch:
         """
         if self.config.has_ranges:
             return self
-        run, config = RunDirectory(run_directory), self.config
+        run = RunDirectory(run_directory)
+        config = add_ranges(self.config, run)  # which may have been stored since this launch was made
         if not (run.path / RANGES).exists():
             charging = SharedLedger(ledger, {client.name: client.account for client in self.clients})
             config = release_ranges(config, self.plan, self.directory, run, charging, self._make_source())
@@ -273,7 +274,8 @@ def prepare(
     by a shuffle. One that `is_new` needs public bounds for every column of numbers.
     """
     inputs.name(name=config.name)  # the ledger's rule, before anything is made
-    data = prepare_data(config.data, directory, is_older=is_older, is_shuffled=is_shuffled)
+    block = assume_ranges(config, Path(directory)).data
+    data = prepare_data(block, directory, is_older=is_older, is_shuffled=is_shuffled)
     if is_new:
         require_bounds(config, data)
         refuse_unbounded_label(config)

@@ -29,7 +29,7 @@ from dpfed.analytics.scaling import find_bounds
 from dpfed.analytics.tables import read_parts
 from dpfed.config import data as blocks
 from dpfed.config.run import RunConfig
-from dpfed.data.sources import read_file
+from dpfed.data.sources import read_column_names, read_file
 from dpfed.errors import PrivacyError
 from dpfed.federated.runners.charging import SharedLedger
 from dpfed.ledger.ledger import Ledger
@@ -37,6 +37,21 @@ from dpfed.plan.plan import Plan
 from dpfed.plan.ranges import find_range_release, find_sum_deviation
 from dpfed.randomness import RandomSource, or_system
 from dpfed.runs.directory import RANGES, RunDirectory, write_durably
+
+ASSUMED = (-(2.0**64), 2.0**64)  # by which no two values become one: a power of two on both sides of zero
+
+
+def assume_ranges(config: RunConfig, directory: Path) -> RunConfig:
+    """Return the configuration with one wide range for all that are not released yet.
+
+    Privacy: until then, too, one record with a huge value is cut to something public, and stops nothing.
+    """
+    if config.has_ranges or config.bounds is None:
+        return config
+    data = config.data
+    apart = {data.label, data.person_column, _find_site_column(config), *data.ignore, *data.categories}
+    features = set(read_column_names(directory / data.source)) - apart - set(data.feature_bounds or {})
+    return config.with_ranges({name: ASSUMED for name in config.bounds.release if name in features})
 
 
 def release_ranges(
@@ -59,7 +74,7 @@ def release_ranges(
         read_file(directory / config.data.source),
         plan.ranges.columns,
         sites=tuple(plan.local),
-        site_column=config.data.partition.column if isinstance(config.data.partition, blocks.Column) else None,
+        site_column=_find_site_column(config),
         person_column=config.data.person_column,
         max_sites_per_person=plan.max_sites_per_person,
     )
@@ -85,6 +100,10 @@ def require_useful(config: RunConfig, plan: Plan, run: RunDirectory, ledger: Led
     ways = "declare a range that anybody may know in data.feature_bounds, or begin another run with more bounds.epsilon"
     message = f"USELESS: noise left the range of {lacking} open, and the run ends here; what it cost stays spent"
     raise PrivacyError(f"{message}: {ways}")
+
+
+def _find_site_column(config: RunConfig) -> str | None:
+    return config.data.partition.column if isinstance(config.data.partition, blocks.Column) else None
 
 
 def describe_ranges(config: RunConfig) -> str:

@@ -37,7 +37,7 @@ from dpfed.ledger.clock import now
 from dpfed.ledger.holding import read_first_lease, read_items, require_free, require_plan, take_lease
 from dpfed.ledger.items import release_items, reserve_items
 from dpfed.ledger.journal import Store, last_lease, last_of_accounts, rows, state_of
-from dpfed.ledger.opening import make_terms, open_account, require_carried, require_told, settle_source
+from dpfed.ledger.opening import make_terms, open_account, settle_source
 from dpfed.ledger.refusals import judge_all, raise_refusals, write_refusals
 from dpfed.ledger.reservation import Reservation
 from dpfed.ledger.rows import Draft, Head, compact
@@ -154,15 +154,13 @@ class Ledger:
         admitted by its exact ε, which closes the account for anything further.
 
         Privacy: whole clients and their records or persons are not charged apart on the same data, where the latter
-        would not know it (`opening.require_carried`, `opening.require_told`).
+        would not know it (`wholes.require_told`).
         """
         wanted, run, fixed_plan = inputs.charges(charges), inputs.name(run=run), inputs.claim(fixed_plan=fixed_plan)
         with self._store.writing() as journal:
             if last_lease(journal.link, run) is not None:
                 raise InvalidArgument("run", f"run {run!r} is in the ledger already: resume it, or choose another name")
-            verdicts = judge_all(journal, wanted, fixed_plan=fixed_plan)
-            require_carried(journal, wanted, journal.terms)
-            require_told(journal, wanted, journal.terms)
+            verdicts = judge_all(journal, run, wanted, fixed_plan=fixed_plan)
             refused = write_refusals(journal, run, verdicts)
             if not refused:
                 token = take_lease(journal, run, lease.describe_start())

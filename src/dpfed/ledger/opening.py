@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -19,16 +19,16 @@ import sqlalchemy as sa
 
 from dpfed import checks
 from dpfed.accounting.filter import RenyiFilter
-from dpfed.checks import REPLACE_ONE
 from dpfed.errors import BudgetExceeded, InvalidArgument
 from dpfed.events import Event
-from dpfed.guarantee import CLIENT, Guarantee
+from dpfed.guarantee import Guarantee
 from dpfed.ledger import amounts, inputs, relations, seals
 from dpfed.ledger.journal import Journal
 from dpfed.ledger.rows import Draft, compact
 from dpfed.ledger.rules import AccountState, Terms
 from dpfed.ledger.spending import count_charges, spend
 from dpfed.ledger.store.schema import SOURCES
+from dpfed.ledger.wholes import require_carried
 
 
 def make_terms(
@@ -93,7 +93,7 @@ def open_account(journal: Journal, terms: Terms, opening: Mapping[Event, int], k
         raise InvalidArgument("account", f"the ledger has an account {terms.name!r} already: choose another name")
     relations.require_sound(terms, known)
     everyone = {**known, terms.name: terms}
-    require_carried(journal, [terms.name], everyone)
+    require_carried(journal, terms.name, everyone)
     # What others still hold reserved may be committed at any time, so it is carried too.
     carried = {
         name: count_charges(journal.link, name, with_reserved=True) for name in relations.find_carried(terms, known)
@@ -105,38 +105,6 @@ def open_account(journal: Journal, terms: Terms, opening: Mapping[Event, int], k
         for account in relations.find_reached(terms.name, everyone):
             if account not in seen_by or account == terms.name:
                 _carry(journal, everyone[account], origin, bag)
-
-
-def require_carried(journal: Journal, accounts: Collection[str], known: Mapping[str, Terms]) -> None:
-    """Refuse accounts of records or persons that do not know what whole clients were charged for on their data.
-
-    Privacy: what hides a client's whole update, under replace-one, is spent of each of its records' budget as well,
-    on whichever account it was charged.
-    """
-    sources = {known[name].source for name in accounts if known[name].unit != CLIENT}
-    if not any(each.unit == CLIENT and each.source in sources for each in known.values()):
-        return
-    for account, others in relations.find_uncarried(accounts, known).items():
-        for other in others:
-            if other not in accounts and count_charges(journal.link, other, with_reserved=True):
-                message = f"account {other} has charges for whole clients from its data, which {account} would lack"
-                remedy = f"open one for {REPLACE_ONE} with overlaps=[{other!r}], which carries them"
-                raise InvalidArgument("overlaps", f"{message}: {remedy}")
-
-
-def require_told(journal: Journal, accounts: Collection[str], known: Mapping[str, Terms]) -> None:
-    """Refuse to charge whole clients where an account of their records or persons was charged and would not be told.
-
-    Privacy: the other order of `require_carried`.
-    """
-    sources = {known[name].source for name in accounts if known[name].unit == CLIENT}
-    beside = [name for name, each in known.items() if each.unit != CLIENT and each.source in sources]
-    for account, others in relations.find_uncarried(beside, known).items():
-        for other in set(others).intersection(accounts):
-            if account not in accounts and count_charges(journal.link, account, with_reserved=True):
-                message = f"account {account} has charges for one {known[account].unit} from the same data as {other}"
-                remedy = f"reserve the same charges on both, or open one with overlaps=[{other!r}] and freeze {account}"
-                raise InvalidArgument("accounts", f"{message}, and would not be told of these: {remedy}")
 
 
 def settle_source(journal: Journal, terms: Terms, source: Any) -> Terms:

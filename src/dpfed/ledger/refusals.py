@@ -19,16 +19,18 @@ from dpfed.ledger.items import dump_event
 from dpfed.ledger.journal import Journal
 from dpfed.ledger.rows import Draft, compact
 from dpfed.ledger.rules import AccountState, Terms
+from dpfed.ledger.wholes import require_told
 
 
-def judge_all(journal: Journal, charges: Charges, *, fixed_plan: bool) -> dict[str, Verdict]:
-    """Let every account that the charges reach decide on its part of them."""
+def judge_all(journal: Journal, run: str, charges: Charges, *, fixed_plan: bool) -> dict[str, Verdict]:
+    """Let every account that the charges reach decide on its part of them; refuse what an account would not be told."""
     parts: dict[str, dict[Event, int]] = {}
     for origin, reached in relations.find_reached_by_each(charges, journal.terms).items():
         for account in reached:
             part = parts.setdefault(account, {})
             for event, count in charges[origin].items():
                 part[event] = part.get(event, 0) + count
+    require_told(journal, run, parts)
     states = journal.states(parts)
     return {
         account: admission.judge(journal.terms[account], states[account], part, fixed_plan=fixed_plan)

@@ -15,7 +15,7 @@ that sees everything has the unit and adjacency of those that lead to it: one fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from dpfed.checks import REPLACE_ONE
 from dpfed.errors import InvalidArgument, UnknownAccount
@@ -113,20 +113,46 @@ def find_unreached(names: Iterable[str], terms: Mapping[str, Terms]) -> dict[str
 
 
 def find_uncarried(names: Iterable[str], terms: Mapping[str, Terms]) -> dict[str, tuple[str, ...]]:
-    """Return the accounts of unit client under replace-one on each one's source that charge it nothing, and should.
+    """Return the accounts of unit client under replace-one on each one's data that charge it nothing, and should.
 
-    They should whatever the adjacency of the account is; if it is another, it cannot carry them.
+    They should whatever the adjacency of the account is; if it is another, it cannot carry them. The data of an account
+    include those of all that reach it: its children's, and those it carries.
     """
     whole: dict[str, list[str]] = {}
     for other, known in terms.items():
         if _kind(known) == (CLIENT, REPLACE_ONE):
             whole.setdefault(known.source, []).append(other)
+    below = _list_below(terms) if whole else {}
     found: dict[str, tuple[str, ...]] = {}
     for name in names:
         own = require_known(name, terms)
-        others = [] if own.unit == CLIENT else whole.get(own.source, [])
+        sources = dict.fromkeys(terms[each].source for each in _follow([name], below)) if whole else ()
+        others = [] if own.unit == CLIENT else [other for source in sources for other in whole.get(source, ())]
         tops = set(find_tops(name, terms)) if others else set()
         found[name] = tuple(other for other in others if not tops.intersection(find_reached(other, terms)))
+    return found
+
+
+def find_including(sources: Collection[str], terms: Mapping[str, Terms]) -> tuple[str, ...]:
+    """Return the accounts whose data include one of these sources."""
+    on_them = [name for name, known in terms.items() if known.source in sources]
+    above = find_reached_by_each(on_them, terms)
+    return tuple(dict.fromkeys(reached for name in on_them for reached in above[name]))
+
+
+def _list_below(terms: Mapping[str, Terms]) -> dict[str, list[str]]:
+    """Return the accounts whose charges reach each one directly."""
+    below = {name: list(known.overlaps) for name, known in terms.items()}
+    for name, known in terms.items():
+        if known.parent:
+            below[known.parent].append(name)
+    return below
+
+
+def _follow(names: Sequence[str], links: Mapping[str, Sequence[str]]) -> list[str]:
+    found = list(names)
+    for name in found:
+        found.extend(other for other in links[name] if other not in found)
     return found
 
 

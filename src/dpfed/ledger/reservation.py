@@ -180,7 +180,7 @@ class Reservation:
         wanted = inputs.charges(charges)
         with self._store.writing() as journal:
             self._require_lease(journal)
-            verdicts = judge_all(journal, wanted, fixed_plan=False)
+            verdicts = judge_all(journal, self._run, wanted, fixed_plan=False)
             refused = write_refusals(journal, self._run, verdicts)
             made = [] if refused else reserve_items(journal, self._run, wanted, verdicts, is_extension=True)
         raise_refusals(refused)

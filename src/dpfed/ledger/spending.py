@@ -63,17 +63,25 @@ def spend(
 
 def count_charges(link: Connection, name: str, *, with_reserved: bool = False) -> dict[Event, int]:
     """Return how often each event was charged to the account; on request with what is still reserved."""
+    bag: Counter[Event] = Counter()
+    for (_, event), total in count_by_run(link, name, with_reserved=with_reserved).items():
+        bag[event] += total
+    return {event: total for event, total in bag.items() if total}
+
+
+def count_by_run(link: Connection, name: str, *, with_reserved: bool = False) -> dict[tuple[str | None, Event], int]:
+    """Return how often each run charged each event to the account; None is what no run charged."""
     # What is still reserved is what was reserved and neither committed (counted by itself) nor released.
     weights = {"carried": 1, "recorded": 1, "committed": 1}
     if with_reserved:
         weights = {"carried": 1, "recorded": 1, "reserved": 1, "released": -1}
     count = sa.func.sum(sa.case(weights, value=ENTRIES.c.kind, else_=0) * ENTRIES.c.times)
     found = link.execute(
-        sa.select(ENTRIES.c.event, count)
+        sa.select(ENTRIES.c.run, ENTRIES.c.event, count)
         .where(ENTRIES.c.account == name, ENTRIES.c.kind.in_(weights))
-        .group_by(ENTRIES.c.event)
+        .group_by(ENTRIES.c.run, ENTRIES.c.event)
     )
-    bag: Counter[Event] = Counter()
-    for text, total in found:
-        bag[events.loads(text)] += int(total)
-    return {event: total for event, total in bag.items() if total}
+    bag: Counter[tuple[str | None, Event]] = Counter()
+    for run, text, total in found:
+        bag[run, events.loads(text)] += int(total)
+    return {key: total for key, total in bag.items() if total}

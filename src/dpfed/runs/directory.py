@@ -205,11 +205,11 @@ class RunDirectory:
             if not path.is_file() or digest(path.read_bytes()) != known[name]:
                 raise self._changed_error(name)
 
-    def require_terms(self, terms: str) -> None:
+    def require_terms(self, terms: str, files: str = CONFIG) -> None:
         """Refuse a configuration that is not the one which the run was begun with."""
         expected = self.note().files.get(TERMS)
         if expected is not None and digest(terms.encode()) != expected:
-            message = f"{self.path / CONFIG} is not what the run was begun with: put back a copy"
+            message = f"{self.path / files} is not what the run was begun with: put back a copy"
             raise InvalidArgument("directory", f"{message}; only track, runner and the ledger's url may change")
 
     @property

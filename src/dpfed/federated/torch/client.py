@@ -133,7 +133,8 @@ class TorchClient:
         """Return the cell of each row held out by what the model says of it, and the rows of each person or None.
 
         Privacy: none yet. What is counted from them is bounded and noised by `dpfed.plan.measuring`. Each row's cell
-        depends on that row alone, whatever the model is (`TorchModel.predict_apart`); one at which it fails is in none.
+        depends on that row alone, whatever the model is (`TorchModel.predict_apart`), unless its code keeps something
+        in a class or a global; one at which it fails is in none.
         """
         rows = self.held_out.counts if isinstance(self.held_out, Persons) else None
         if self.held_out is None:
