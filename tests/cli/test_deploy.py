@@ -106,13 +106,22 @@ def start_trial(tmp_path, monkeypatch, act) -> tuple[list[dict], object]:
     return started, invoke("up", "--local", "1")
 
 
+@pytest.fixture
+def as_from_a_terminal():
+    """Hear signals that whoever started the tests has ignored (`nohup`, a job in the background)."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield usual
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_ctrl_c_and_a_closed_terminal_end_all_processes_of_a_trial(tmp_path, monkeypatch, number):
-    before = signal.getsignal(number)
+def test_ctrl_c_and_a_closed_terminal_end_all_processes_of_a_trial(tmp_path, monkeypatch, number, as_from_a_terminal):
     (processes,), result = start_trial(tmp_path, monkeypatch, lambda _: os.kill(os.getpid(), number))
     assert (result.exit_code, "ended the SuperLink and the sites" in result.output) == (0, True), result.output
     assert [process.poll() for process in processes.values()] == [-signal.SIGTERM] * 2
-    assert signal.getsignal(number) == before
+    assert signal.getsignal(number) == as_from_a_terminal[number]
 
 
 def test_a_trial_under_nohup_outlives_its_terminal(tmp_path, monkeypatch):
