@@ -658,30 +658,3 @@ def test_an_unseen_commit_of_a_run_that_was_taken_over_is_refused_even_where_nob
     with dpfed.Ledger(sqlite_url) as other:
         other.resume("study-12")
     assert {unseen(held, charges)[0] for charges in CHOICES} == {LeaseLost}
-
-
-@pytest.fixture
-def of_one_ward(tmp_path):
-    """A ledger with accounts of records and of whole clients on the same data, which know nothing of each other."""
-    with dpfed.Ledger(tmp_path / "ledger.db") as ledger:
-        for name, unit in [("records", "record"), ("whole", "client")]:
-            ledger.open(name, epsilon=9.0, delta=1e-5, unit=unit, adjacency="replace_one", source="ward")
-        yield ledger
-
-
-def test_an_account_of_records_that_lacks_what_its_whole_client_was_charged_for_reserves_nothing(of_one_ward):
-    of_one_ward.reserve({"whole": {STEP: 1}}, run="whole").commit({"whole": STEP})
-    with pytest.raises(InvalidArgument, match=r"which records would lack: open one .* overlaps=\['whole'\]"):
-        of_one_ward.reserve({"records": {STEP: 1}}, run="records")
-    assert of_one_ward.balance("records").share == 0
-
-
-@pytest.mark.parametrize("is_committed", [False, True])
-def test_a_whole_client_is_not_charged_where_the_account_of_its_records_would_not_be_told(of_one_ward, is_committed):
-    held = of_one_ward.reserve({"records": {STEP: 1}}, run="records")
-    if is_committed:
-        held.commit({"records": STEP})
-    with pytest.raises(InvalidArgument, match=r"records has charges for one record from the same data as whole"):
-        of_one_ward.reserve({"whole": {STEP: 1}}, run="whole")
-    of_one_ward.reserve({"whole": {STEP: 1}, "records": {STEP: 1}}, run="both").commit({"whole": STEP, "records": STEP})
-    of_one_ward.verify()

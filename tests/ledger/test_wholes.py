@@ -69,3 +69,21 @@ def test_what_was_recorded_after_the_fact_stops_what_comes_next(of_one_ward):
     of_one_ward.record({"whole": {STEP: 1}, "records": {STEP: 1}}, reason="found later")
     with pytest.raises(InvalidArgument, match=LACKS):
         held.extend({"records": {STEP: 1}})
+
+
+def test_an_account_of_records_that_lacks_what_its_whole_client_was_charged_for_reserves_nothing(of_one_ward):
+    of_one_ward.reserve({"whole": {STEP: 1}}, run="whole").commit({"whole": STEP})
+    with pytest.raises(InvalidArgument, match=r"which records would lack: open one .* overlaps=\['whole'\]"):
+        of_one_ward.reserve({"records": {STEP: 1}}, run="records")
+    assert of_one_ward.balance("records").share == 0
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_a_whole_client_is_not_charged_where_the_account_of_its_records_would_not_be_told(of_one_ward, is_committed):
+    held = of_one_ward.reserve({"records": {STEP: 1}}, run="records")
+    if is_committed:
+        held.commit({"records": STEP})
+    with pytest.raises(InvalidArgument, match=r"records has charges for one record from the same data as whole"):
+        of_one_ward.reserve({"whole": {STEP: 1}}, run="whole")
+    of_one_ward.reserve({"whole": {STEP: 1}, "records": {STEP: 1}}, run="both").commit({"whole": STEP, "records": STEP})
+    of_one_ward.verify()

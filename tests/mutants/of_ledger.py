@@ -293,7 +293,7 @@ LEDGER = (
         "    require_told(journal, run, parts)\n",
         "",
         (
-            "tests/ledger/test_reservation.py::"
+            "tests/ledger/test_wholes.py::"
             "test_an_account_of_records_that_lacks_what_its_whole_client_was_charged_for_reserves_nothing",
         ),
     ),
